@@ -1,0 +1,1 @@
+//! Programs people would really write with memtrack; each lies in `src/bin`.

@@ -1,0 +1,2 @@
+//! The `memtrack` command.
+fn main() {}

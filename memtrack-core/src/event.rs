@@ -1,0 +1,216 @@
+//! The vocabulary: what happened to which memory. Everything else in memtrack speaks in these types;
+//! everything of variable size is interned elsewhere and appears here as an id.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The id that stands for "none".
+            pub const NONE: Self = Self(0);
+
+            /// Whether this is [`Self::NONE`].
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+
+            /// The id as an index into its table.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+id! {
+    /// A stack in the stack table; 0 is the empty stack (none was captured).
+    StackId
+}
+id! {
+    /// A scope path in the scope table; 0 is "outside any scope".
+    ScopeId
+}
+id! {
+    /// A thread in the thread table; 0 is an unknown thread.
+    ThreadId
+}
+
+/// A device ordinal. The host heap is a device too: [`DeviceId::HOST`] while recording, and the ordinal after the
+/// last accelerator in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceId(pub u16);
+
+impl DeviceId {
+    /// The heap of the process itself.
+    pub const HOST: Self = Self(u16::MAX);
+
+    /// Whether this is the host heap.
+    pub const fn is_host(self) -> bool {
+        self.0 == Self::HOST.0
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_host() { f.write_str("host") } else { write!(f, "device {}", self.0) }
+    }
+}
+
+/// A raw stream handle, as the driver gives it; 0 is the default stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StreamId(pub u64);
+
+/// What happened. The names are PyTorch's; [`Action::Free`] is memtrack's own for a free that completes at once and
+/// becomes `free_requested` + `free_completed` in PyTorch's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Action {
+    /// A block was handed out.
+    Alloc = 0,
+    /// A block was given back and is free at once.
+    Free = 1,
+    /// A block was given back, but other streams may still use it.
+    FreeRequested = 2,
+    /// A block given back earlier became free.
+    FreeCompleted = 3,
+    /// A segment was taken from the driver.
+    SegmentAlloc = 4,
+    /// A segment was given back to the driver.
+    SegmentFree = 5,
+    /// Pages were mapped into an expandable segment.
+    SegmentMap = 6,
+    /// Pages were unmapped from an expandable segment.
+    SegmentUnmap = 7,
+    /// An allocation failed for good; the event's address holds the free bytes of the device.
+    Oom = 8,
+    /// A snapshot was taken.
+    Snapshot = 9,
+    /// A block was annotated.
+    Annotate = 10,
+}
+
+impl Action {
+    /// All actions, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Alloc,
+        Self::Free,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::SegmentAlloc,
+        Self::SegmentFree,
+        Self::SegmentMap,
+        Self::SegmentUnmap,
+        Self::Oom,
+        Self::Snapshot,
+        Self::Annotate,
+    ];
+
+    /// The action with that number, as stored in recordings.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// PyTorch's name of the action (`free` for [`Action::Free`]).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "alloc",
+            Self::Free => "free",
+            Self::FreeRequested => "free_requested",
+            Self::FreeCompleted => "free_completed",
+            Self::SegmentAlloc => "segment_alloc",
+            Self::SegmentFree => "segment_free",
+            Self::SegmentMap => "segment_map",
+            Self::SegmentUnmap => "segment_unmap",
+            Self::Oom => "oom",
+            Self::Snapshot => "snapshot",
+            Self::Annotate => "annotate",
+        }
+    }
+}
+
+/// Facts about one event that are not worth a field each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventFlags(pub u8);
+
+impl EventFlags {
+    /// The block was picked by byte sampling: it stands for [`sampling_weight`] blocks of its size.
+    pub const SAMPLED: Self = Self(1);
+    /// A free of a block whose allocation was not recorded (it existed before).
+    pub const UNKNOWN_BLOCK: Self = Self(2);
+
+    /// Whether all of `other`'s flags are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// One event of the recorder. Its place in the recording is its `ticks`: of two events of one address, and of two
+/// events of one thread, the later one always has more (see `recorder::order`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Event {
+    /// When, in ticks of the recorder's clock; `snapshot::Clock` turns them into time.
+    pub ticks: u64,
+    /// The address in bytes, or for [`Action::Oom`] the device's free bytes.
+    pub address: u64,
+    /// The size in bytes as the client asked for it.
+    pub size_bytes: u64,
+    /// The stream that owns the block.
+    pub stream: StreamId,
+    /// The stack, or none when the recorder's context mode keeps none for this action.
+    pub stack: StackId,
+    /// The scope that was open on the thread.
+    pub scope: ScopeId,
+    /// The thread that did it.
+    pub thread: ThreadId,
+    /// The device.
+    pub device: DeviceId,
+    /// What happened.
+    pub action: Action,
+    /// Sampled, unknown …
+    pub flags: EventFlags,
+}
+
+/// How many blocks of `size_bytes` one sampled block stands for when sampling is by bytes with mean gap
+/// `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
+pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {
+    if mean_bytes == 0 || size_bytes == 0 {
+        return 1.0;
+    }
+    let ratio = size_bytes as f64 / mean_bytes as f64;
+    1.0 / -(-ratio).exp_m1()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_48_bytes() {
+        assert_eq!(size_of::<Event>(), 48);
+    }
+
+    #[test]
+    fn action_numbers_come_back() {
+        for action in Action::ALL {
+            assert_eq!(Action::from_number(action as u8), Some(action));
+        }
+        assert_eq!(Action::from_number(11), None);
+    }
+
+    #[test]
+    fn a_weight_is_the_inverse_of_the_chance() {
+        assert!((sampling_weight(1, 1000) - 1000.5).abs() < 0.1);
+        assert!((sampling_weight(1 << 40, 1000) - 1.0).abs() < 1e-9);
+    }
+}

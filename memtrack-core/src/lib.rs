@@ -1,0 +1,5 @@
+//! memtrack-core: record device and host memory with stacks and operator scopes.
+
+pub mod event;
+pub mod snapshot;
+mod switch;

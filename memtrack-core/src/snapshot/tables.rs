@@ -1,0 +1,303 @@
+//! The column tables of a [`Snapshot`].
+
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use serde::{Deserialize, Serialize};
+
+/// Everything known about one recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Who recorded, and how.
+    pub meta: Meta,
+    /// How ticks become time.
+    pub clock: Clock,
+    /// The binaries that were loaded, for symbols.
+    pub modules: Vec<Module>,
+    /// All stacks, as raw return addresses.
+    pub stacks: StackTable,
+    /// All scope paths; row 0 is "outside any scope".
+    pub scopes: ScopeTable,
+    /// Threads by id; row 0 is the unknown thread.
+    pub threads: Vec<Thread>,
+    /// The events, in merge order.
+    pub events: EventTable,
+    /// What was live at the end.
+    pub blocks: Vec<LiveBlock>,
+    /// Segments held at the end.
+    pub segments: Vec<Segment>,
+    /// Counts per device, among them what the ring dropped.
+    pub devices: Vec<DeviceStatistics>,
+}
+
+/// Who recorded, and in which mode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// The program's path.
+    pub program: String,
+    /// Its process id.
+    pub pid: u32,
+    /// memtrack's version.
+    pub memtrack_version: String,
+    /// Host blocks below this size in bytes are sampled; 0: every block is exact.
+    pub sample_threshold_bytes: u64,
+    /// Mean gap in bytes between two samples.
+    pub sample_mean_bytes: u64,
+    /// The ring's bound in events per device; `u64::MAX`: none.
+    pub max_entries: u64,
+    /// The context mode: `none`, `state`, `alloc` or `all`.
+    pub context: String,
+    /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
+    pub complete: bool,
+}
+
+/// Two readings of the recorder's clock against the time of day; between and around them time is linear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Ticks and nanoseconds since the Unix epoch, early.
+    pub first: (u64, u64),
+    /// The same, late.
+    pub last: (u64, u64),
+}
+
+/// A loaded binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// Its path when it was recorded.
+    pub path: String,
+    /// Load bias: the address in memory minus the address in the file's symbols.
+    pub bias: u64,
+    /// First address of the mapped code.
+    pub start: u64,
+    /// One past the last address of the mapped code.
+    pub end: u64,
+    /// GNU build id in hex; empty when the binary has none.
+    pub build_id: String,
+}
+
+/// Stacks as one flat column of return addresses, innermost first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackTable {
+    /// `offsets[id] .. offsets[id + 1]` are the frames of stack `id`; stack 0 is empty.
+    pub offsets: Vec<u32>,
+    /// Return addresses.
+    pub addresses: Vec<u64>,
+}
+
+impl Default for StackTable {
+    fn default() -> Self {
+        Self { offsets: vec![0, 0], addresses: Vec::new() }
+    }
+}
+
+impl StackTable {
+    /// The return addresses of `stack`, innermost first; empty for an unknown id.
+    pub fn get(&self, stack: StackId) -> &[u64] {
+        match (self.offsets.get(stack.index()), self.offsets.get(stack.index() + 1)) {
+            (Some(&from), Some(&to)) => self.addresses.get(from as usize..to as usize).unwrap_or(&[]),
+            _ => &[],
+        }
+    }
+
+    /// Appends a stack; its id is its row.
+    ///
+    /// # Panics
+    /// When the table would hold more than `u32::MAX` addresses.
+    pub fn push(&mut self, addresses: &[u64]) -> StackId {
+        self.addresses.extend_from_slice(addresses);
+        let end = u32::try_from(self.addresses.len()).expect("more than 4 G stack frames");
+        self.offsets.push(end);
+        StackId((self.offsets.len() - 2) as u32)
+    }
+
+    /// Number of stacks, the empty one included.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether there is no stack but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+}
+
+/// What a scope stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum ScopeKind {
+    /// One operator: the unit of the tracker's series.
+    #[default]
+    Operator = 0,
+    /// A module: part of the path.
+    Module = 1,
+    /// The outermost module: marks `fw_start` and `fw_bw_boundary`; its name is not part of the path.
+    Root = 2,
+    /// The backward pass.
+    Backward = 3,
+    /// The optimizer step.
+    Optimizer = 4,
+}
+
+/// One row of the scope table: a scope inside its parent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// The scope around it; none at the top.
+    pub parent: ScopeId,
+    /// What it stands for.
+    pub kind: ScopeKind,
+    /// Its own name, not the path.
+    pub name: String,
+}
+
+/// All scopes by id; row 0 is "outside any scope", and rows no event uses may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeTable {
+    /// The rows.
+    pub rows: Vec<Scope>,
+}
+
+impl Default for ScopeTable {
+    fn default() -> Self {
+        Self { rows: vec![Scope::default()] }
+    }
+}
+
+/// A thread that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// The name it had at its first event.
+    pub name: String,
+    /// The kernel's thread id.
+    pub os_id: u64,
+}
+
+/// Events as columns, all of one length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventTable {
+    /// Ticks of the recorder's clock.
+    pub ticks: Vec<u64>,
+    /// Addresses.
+    pub address: Vec<u64>,
+    /// Sizes in bytes.
+    pub size_bytes: Vec<u64>,
+    /// Streams.
+    pub stream: Vec<StreamId>,
+    /// Stacks.
+    pub stack: Vec<StackId>,
+    /// Scopes.
+    pub scope: Vec<ScopeId>,
+    /// Threads.
+    pub thread: Vec<ThreadId>,
+    /// Devices.
+    pub device: Vec<DeviceId>,
+    /// Actions.
+    pub action: Vec<Action>,
+    /// Flags.
+    pub flags: Vec<EventFlags>,
+}
+
+impl EventTable {
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.ticks.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ticks.is_empty()
+    }
+
+    /// Appends an event.
+    pub fn push(&mut self, event: &Event) {
+        self.ticks.push(event.ticks);
+        self.address.push(event.address);
+        self.size_bytes.push(event.size_bytes);
+        self.stream.push(event.stream);
+        self.stack.push(event.stack);
+        self.scope.push(event.scope);
+        self.thread.push(event.thread);
+        self.device.push(event.device);
+        self.action.push(event.action);
+        self.flags.push(event.flags);
+    }
+
+    /// The event of a row.
+    ///
+    /// # Panics
+    /// When `row` is not below [`Self::len`].
+    pub fn get(&self, row: usize) -> Event {
+        Event {
+            ticks: self.ticks[row],
+            address: self.address[row],
+            size_bytes: self.size_bytes[row],
+            stream: self.stream[row],
+            stack: self.stack[row],
+            scope: self.scope[row],
+            thread: self.thread[row],
+            device: self.device[row],
+            action: self.action[row],
+            flags: self.flags[row],
+        }
+    }
+}
+
+/// A block that is live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its address.
+    pub address: u64,
+    /// The bytes the client asked for.
+    pub size_bytes: u64,
+    /// The stream that owns it.
+    pub stream: StreamId,
+    /// The stack of its allocation.
+    pub stack: StackId,
+    /// The scope of its allocation.
+    pub scope: ScopeId,
+    /// When it was allocated, in ticks.
+    pub ticks: u64,
+    /// Sampled …
+    pub flags: EventFlags,
+    /// Given back, but not free yet.
+    pub pending_free: bool,
+}
+
+/// A segment that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its first address.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its stream.
+    pub stream: StreamId,
+    /// The stack that made it.
+    pub stack: StackId,
+    /// When, in ticks.
+    pub ticks: u64,
+}
+
+/// Exact counts of one device, whatever the ring or sampling left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatistics {
+    /// The device.
+    pub device: DeviceId,
+    /// Events recorded.
+    pub recorded: u64,
+    /// Events the ring dropped because of `max_entries`.
+    pub dropped: u64,
+    /// Bytes handed out since the start, exact also for blocks that were not sampled.
+    pub allocated_bytes: u64,
+    /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
+    pub freed_bytes: u64,
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Blocks given back.
+    pub frees: u64,
+    /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
+    pub reserved_bytes: u64,
+}
