@@ -72,6 +72,10 @@ pub struct Module {
     pub end: u64,
     /// GNU build id in hex; empty when the binary has none.
     pub build_id: String,
+    /// What tells this binary from a rebuilt one where there is no build id: length and CRC-32 of its code, as
+    /// `len:crc` in hex; empty when it was not read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code_id: String,
 }
 
 /// Stacks as one flat column of return addresses, innermost first.
@@ -239,6 +243,16 @@ impl EventTable {
             flags: self.flags[row],
         }
     }
+
+    /// The events in merge order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
+        (0..self.len()).map(|row| self.get(row))
+    }
+
+    /// The rows of one device, in merge order.
+    pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
+        self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
+    }
 }
 
 /// A block that is live.
@@ -300,4 +314,20 @@ pub struct DeviceStatistics {
     pub frees: u64,
     /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
     pub reserved_bytes: u64,
+}
+
+impl DeviceStatistics {
+    /// Counts of `device`, all 0.
+    pub const fn of(device: DeviceId) -> Self {
+        Self {
+            device,
+            recorded: 0,
+            dropped: 0,
+            allocated_bytes: 0,
+            freed_bytes: 0,
+            allocations: 0,
+            frees: 0,
+            reserved_bytes: 0,
+        }
+    }
 }

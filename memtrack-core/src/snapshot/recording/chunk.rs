@@ -1,0 +1,186 @@
+//! One chunk of a recording: a 20-byte head (kind, flags, raw length, stored length, CRC-32 of all the rest) and its
+//! payload. The writer frames with [`append`], the reader with [`read`]; both keep the same [`Budget`], so that no
+//! file of ours is refused and no foreign one can make the reader unpack without bound.
+
+use std::io::{self, Read};
+
+/// Most bytes that one payload may have, unpacked.
+pub(super) const MAX_RAW_BYTES: usize = 64 << 20;
+/// Bytes of a chunk's head.
+pub(super) const HEAD_BYTES: usize = 20;
+/// Flag: the payload is an LZ4 block.
+const FLAG_LZ4: u32 = 1;
+/// Payloads below this many bytes are stored as they are.
+const COMPRESS_FROM_BYTES: usize = 64;
+
+/// What a chunk holds. Readers skip kinds they do not know.
+pub(super) type Kind = [u8; 4];
+
+pub(super) const META: Kind = *b"META";
+pub(super) const MODULES: Kind = *b"MODS";
+pub(super) const CLOCK: Kind = *b"CLOK";
+pub(super) const STACKS: Kind = *b"STAK";
+pub(super) const SCOPES: Kind = *b"SCOP";
+pub(super) const THREADS: Kind = *b"THRD";
+pub(super) const EVENTS: Kind = *b"EVNT";
+pub(super) const LIVE: Kind = *b"LIVE";
+pub(super) const SEGMENTS: Kind = *b"SEGM";
+pub(super) const STATISTICS: Kind = *b"STAT";
+pub(super) const DONE: Kind = *b"DONE";
+
+/// How much a file may unpack to: 16 MiB, and 32 times what is stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Budget {
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl Budget {
+    /// Takes a payload into account; `false`, and nothing taken, when it would exceed the budget.
+    fn take(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
+        let raw = self.raw_bytes + raw_bytes as u64;
+        let stored = self.stored_bytes + stored_bytes as u64;
+        let fits = raw <= (16 << 20) + stored * 32;
+        if fits {
+            *self = Self { raw_bytes: raw, stored_bytes: stored };
+        }
+        fits
+    }
+}
+
+/// Appends a chunk to `out`, compressed where that is smaller. `raw` must not exceed [`MAX_RAW_BYTES`].
+pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[u8]) {
+    debug_assert!(raw.len() <= MAX_RAW_BYTES);
+    let start = out.len();
+    out.resize(start + HEAD_BYTES, 0);
+    let mut flags = 0;
+    if raw.len() >= COMPRESS_FROM_BYTES {
+        let room = lz4_flex::block::get_maximum_output_size(raw.len());
+        out.resize(start + HEAD_BYTES + room, 0);
+        let packed = lz4_flex::block::compress_into(raw, &mut out[start + HEAD_BYTES..]);
+        let stored = packed.unwrap_or(usize::MAX);
+        if stored < raw.len() && budget.take(raw.len(), stored) {
+            flags = FLAG_LZ4;
+            out.truncate(start + HEAD_BYTES + stored);
+        } else {
+            out.truncate(start + HEAD_BYTES);
+        }
+    }
+    if flags == 0 {
+        out.extend_from_slice(raw);
+        // A payload stored as it is always fits.
+        budget.take(raw.len(), raw.len());
+    }
+    let stored = out.len() - start - HEAD_BYTES;
+    let head = &mut out[start..start + HEAD_BYTES];
+    head[0..4].copy_from_slice(&kind);
+    head[4..8].copy_from_slice(&u32::to_le_bytes(flags));
+    head[8..12].copy_from_slice(&u32::to_le_bytes(raw.len() as u32));
+    head[12..16].copy_from_slice(&u32::to_le_bytes(stored as u32));
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..16]);
+    crc.update(&out[start + HEAD_BYTES..]);
+    out[start + 16..start + 20].copy_from_slice(&crc.finalize().to_le_bytes());
+}
+
+/// What [`read`] found.
+pub(super) enum Found {
+    /// A whole chunk; its payload is in the caller's buffer.
+    Chunk(Kind),
+    /// The file ended where a chunk could have begun.
+    End,
+    /// The file ended inside the chunk.
+    Cut,
+    /// The chunk is not what was written.
+    Damaged,
+}
+
+/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes taken from `input`,
+/// also when the chunk is no good.
+pub(super) fn read(
+    input: &mut impl Read,
+    position: &mut u64,
+    budget: &mut Budget,
+    raw: &mut Vec<u8>,
+) -> io::Result<Found> {
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    *position += head.len() as u64;
+    if head.is_empty() {
+        return Ok(Found::End);
+    }
+    let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else { return Ok(Found::Cut) };
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (flags, raw_bytes, stored_bytes) = (word(4), word(8) as usize, word(12) as usize);
+    // Compression is used only where it helps, so no payload is longer stored than raw.
+    let plausible = raw_bytes <= MAX_RAW_BYTES
+        && if flags == FLAG_LZ4 { stored_bytes < raw_bytes } else { flags == 0 && stored_bytes == raw_bytes };
+    if !plausible {
+        return Ok(Found::Damaged);
+    }
+    // `take` grows the buffer with what is there, not with what was declared.
+    let mut stored = Vec::new();
+    input.by_ref().take(stored_bytes as u64).read_to_end(&mut stored)?;
+    *position += stored.len() as u64;
+    if stored.len() < stored_bytes {
+        return Ok(Found::Cut);
+    }
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..16]);
+    crc.update(&stored);
+    if crc.finalize() != word(16) || !budget.take(raw_bytes, stored_bytes) {
+        return Ok(Found::Damaged);
+    }
+    if flags == FLAG_LZ4 {
+        raw.clear();
+        raw.resize(raw_bytes, 0);
+        if lz4_flex::block::decompress_into(&stored, raw).ok() != Some(raw_bytes) {
+            return Ok(Found::Damaged);
+        }
+    } else {
+        *raw = stored;
+    }
+    Ok(Found::Chunk([head[0], head[1], head[2], head[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back(bytes: &[u8]) -> (Found, Vec<u8>) {
+        let mut raw = Vec::new();
+        let found = read(&mut &*bytes, &mut 0, &mut Budget::default(), &mut raw).unwrap();
+        (found, raw)
+    }
+
+    #[test]
+    fn a_payload_that_packs_and_one_that_does_not_come_back() {
+        let noise: Vec<u8> = (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for payload in [vec![], vec![7; 10], vec![7; 100_000], noise] {
+            let mut out = Vec::new();
+            append(&mut out, &mut Budget::default(), META, &payload);
+            let (found, raw) = back(&out);
+            assert!(matches!(found, Found::Chunk(META)));
+            assert_eq!(raw, payload);
+        }
+    }
+
+    #[test]
+    fn zeros_beyond_the_budget_are_stored_as_they_are_and_refused_when_packed() {
+        let mut budget = Budget::default();
+        let zeros = vec![0; 12 << 20];
+        let mut out = Vec::new();
+        append(&mut out, &mut budget, META, &zeros);
+        let packed = out.len();
+        append(&mut out, &mut budget, META, &zeros);
+        assert!(packed < 100_000 && out.len() > zeros.len());
+
+        // Two packed chunks, each fine alone, unpack to more than such a small file may.
+        let mut bomb = Vec::new();
+        append(&mut bomb, &mut Budget::default(), META, &zeros);
+        append(&mut bomb, &mut Budget::default(), META, &zeros);
+        let (mut input, mut budget, mut raw) = (&bomb[..], Budget::default(), Vec::new());
+        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), Found::Chunk(META)));
+        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), Found::Damaged));
+    }
+}

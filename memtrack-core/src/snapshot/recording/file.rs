@@ -1,0 +1,68 @@
+//! Recordings as files on disk. A file is written beside its place and renamed, so that nobody ever sees half of one.
+
+use super::{ReadReport, RecordingError, RecordingWriter, load_from};
+use crate::event::{ScopeId, StackId, ThreadId};
+use crate::snapshot::Snapshot;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write};
+use std::path::Path;
+
+/// Events handed to the writer at once.
+const EVENTS_AT_ONCE: usize = 64 << 10;
+
+impl Snapshot {
+    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears whole or not at all.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be written; what was there before is then unchanged.
+    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+        let mut temporary = name.to_os_string();
+        temporary.push(format!(".{}.memtrack.tmp", std::process::id()));
+        let temporary = path.with_file_name(temporary);
+        let written = File::create(&temporary)
+            .and_then(|file| self.save_to(file))
+            .and_then(|_| fs::rename(&temporary, path));
+        if written.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
+    /// mark is left out and readers will say that the recording was not ended.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    ///
+    /// [`Meta::complete`]: crate::snapshot::Meta::complete
+    pub fn save_to<W: Write>(&self, output: W) -> io::Result<W> {
+        let mut writer = RecordingWriter::new(output, &self.meta, self.clock.first)?;
+        writer.modules(&self.modules)?;
+        writer.stacks(StackId(1), (1..self.stacks.len()).map(|id| self.stacks.get(StackId(id as u32))))?;
+        let scopes: Vec<_> = (0..).map(ScopeId).zip(self.scopes.rows.iter().cloned()).skip(1).collect();
+        writer.scopes(&scopes)?;
+        let threads: Vec<_> = (0..).map(ThreadId).zip(self.threads.iter().cloned()).skip(1).collect();
+        writer.threads(&threads)?;
+        let mut events = Vec::with_capacity(EVENTS_AT_ONCE.min(self.events.len()));
+        for row in 0..self.events.len() {
+            events.push(self.events.get(row));
+            if events.len() == EVENTS_AT_ONCE || row + 1 == self.events.len() {
+                writer.events(&events)?;
+                events.clear();
+            }
+        }
+        writer.clock(self.clock.last)?;
+        writer.close(&self.blocks, &self.segments, &self.devices, self.meta.complete)
+    }
+
+    /// Reads the recording at `path` to its last whole chunk; see [`load_from`].
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no recording that this build knows.
+    pub fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError> {
+        load_from(BufReader::with_capacity(64 << 10, File::open(path)?))
+    }
+}

@@ -1,0 +1,164 @@
+//! The reader of `.memtrack` files: chunk after chunk into the column tables, until the end or the first chunk that
+//! is not whole. It trusts nothing: lengths are checked before memory is taken, and `repair` mends references.
+
+use super::chunk::{self, Budget, Found};
+use super::payload;
+use super::varint::Malformed;
+use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
+use crate::snapshot::{Clock, Scope, Snapshot, Thread};
+use std::io::{self, Read};
+
+/// Most empty rows that a file may leave in its stack table.
+const MAX_EMPTY_STACKS: usize = 1 << 20;
+
+/// Reads a recording to its last whole chunk. The events come in merge order (by ticks; of equal ticks, as written).
+///
+/// # Errors
+/// When `input` cannot be read, is empty, is something else, or is of a newer version. A file that is cut or damaged
+/// after its header is no error: the report says what is missing.
+pub fn load_from(mut input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
+    check_header(&mut input)?;
+    let mut state = State::default();
+    let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
+    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
+    let whole_bytes = loop {
+        let start = position;
+        let kind = match chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
+            Found::End | Found::Cut => break start,
+            Found::Damaged => {
+                report.damaged = true;
+                break start;
+            }
+            Found::Chunk(kind) => kind,
+        };
+        if kind == chunk::DONE {
+            report.complete = true;
+            break position;
+        }
+        match state.take(kind, &raw) {
+            Ok(true) => report.chunks += 1,
+            Ok(false) => report.unknown_chunks += 1,
+            Err(Malformed) => {
+                report.damaged = true;
+                break start;
+            }
+        }
+    };
+    report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
+    report.lost_bytes = report.file_bytes - whole_bytes;
+    Ok((state.finish(&mut report), report))
+}
+
+fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
+    let mut header = Vec::with_capacity(16);
+    input.by_ref().take(16).read_to_end(&mut header)?;
+    if header.is_empty() {
+        return Err(RecordingError::Empty);
+    }
+    if !header.starts_with(&MAGIC[..header.len().min(8)]) {
+        return Err(RecordingError::Foreign);
+    }
+    let Some((text, crc)) = header.split_first_chunk::<12>().filter(|(_, crc)| crc.len() == 4) else {
+        return Err(RecordingError::Header);
+    };
+    if crc32fast::hash(text).to_le_bytes() != crc {
+        return Err(RecordingError::Header);
+    }
+    match u32::from_le_bytes([text[8], text[9], text[10], text[11]]) {
+        1..=FORMAT_VERSION => Ok(()),
+        version => Err(RecordingError::Version(version)),
+    }
+}
+
+/// What the chunks said so far.
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    scopes: Vec<(u32, Scope)>,
+    threads: Vec<(u32, Thread)>,
+    clocks: Option<Clock>,
+    /// Rows of the stack table that no chunk wrote.
+    empty_stacks: usize,
+    /// The last LIVE chunk was read.
+    live_whole: bool,
+    statistics_read: bool,
+}
+
+impl State {
+    /// Takes one payload in; `false` for a kind that is not known.
+    fn take(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
+        let snapshot = &mut self.snapshot;
+        match kind {
+            chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
+            chunk::MODULES => {
+                let modules: Vec<_> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                snapshot.modules.extend(modules);
+            }
+            chunk::CLOCK => {
+                let (ticks, epoch_ns) = raw.split_first_chunk::<8>().ok_or(Malformed)?;
+                let epoch_ns = <[u8; 8]>::try_from(epoch_ns).map_err(|_| Malformed)?;
+                let reading = (u64::from_le_bytes(*ticks), u64::from_le_bytes(epoch_ns));
+                self.clocks.get_or_insert(Clock { first: reading, last: reading }).last = reading;
+            }
+            chunk::STACKS => self.take_stacks(raw)?,
+            chunk::SCOPES => self.scopes.extend(payload::take_scopes(raw)?),
+            chunk::THREADS => self.threads.extend(payload::take_threads(raw)?),
+            chunk::EVENTS => payload::take_events(raw, &mut snapshot.events)?,
+            chunk::LIVE => {
+                let (blocks, last) = payload::take_live(raw)?;
+                snapshot.blocks.extend(blocks);
+                self.live_whole = last;
+            }
+            chunk::SEGMENTS => snapshot.segments.extend(payload::take_segments(raw)?),
+            chunk::STATISTICS => {
+                snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                self.statistics_read = true;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_stacks(&mut self, raw: &[u8]) -> Result<(), Malformed> {
+        let (stacks, empty) = (&mut self.snapshot.stacks, &mut self.empty_stacks);
+        payload::take_stacks(raw, |id, addresses| {
+            let id = usize::try_from(id).map_err(|_| Malformed)?;
+            // Stack 0 is there from the start, and an id never changes its meaning.
+            if id < stacks.len() {
+                return if stacks.get(crate::event::StackId(id as u32)) == addresses {
+                    Ok(())
+                } else {
+                    Err(Malformed)
+                };
+            }
+            *empty += id - stacks.len();
+            if *empty > MAX_EMPTY_STACKS || stacks.addresses.len() + addresses.len() > u32::MAX as usize {
+                return Err(Malformed);
+            }
+            while stacks.len() < id {
+                stacks.push(&[]);
+            }
+            stacks.push(&addresses);
+            Ok(())
+        })
+    }
+
+    fn finish(self, report: &mut ReadReport) -> Snapshot {
+        let mut snapshot = self.snapshot;
+        snapshot.meta.complete = report.complete;
+        snapshot.clock = self.clocks.unwrap_or_default();
+        snapshot.scopes.rows = repair::dense(self.scopes, &mut report.unknown_ids);
+        repair::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
+        snapshot.threads = repair::dense(self.threads, &mut report.unknown_ids);
+        snapshot.events.sort_by_ticks();
+        repair::mend_references(&mut snapshot, &mut report.unknown_ids);
+        if !self.live_whole {
+            (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
+            report.replayed = true;
+        }
+        if !self.statistics_read {
+            snapshot.devices = replay::statistics(&snapshot.events);
+        }
+        snapshot
+    }
+}

@@ -1,0 +1,98 @@
+//! What the reader says besides the snapshot: why a file could not be read at all ([`RecordingError`]), or how much
+//! of it was ([`ReadReport`]). Both are made by `reader` and shown by the command line.
+
+use std::{fmt, io};
+
+/// Why nothing could be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// The file cannot be opened or read.
+    Io(io::Error),
+    /// The file has no bytes.
+    Empty,
+    /// The file is something else.
+    Foreign,
+    /// The file is a recording that ends inside its first 16 bytes, or whose header is damaged.
+    Header,
+    /// The file is of a version that this build does not know.
+    Version(u32),
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Empty => f.write_str("the file is empty"),
+            Self::Foreign => f.write_str("not a memtrack recording (it does not begin with MEMTRACK)"),
+            Self::Header => {
+                f.write_str("a memtrack recording whose header is cut or damaged: nothing can be read")
+            }
+            Self::Version(version) => write!(
+                f,
+                "a memtrack recording of format version {version}, but this build reads up to {}: use a newer memtrack",
+                super::FORMAT_VERSION
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for RecordingError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// How much of a recording was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadReport {
+    /// Whether the recording was ended in order and read to its end.
+    pub complete: bool,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes at the end that could not be used.
+    pub lost_bytes: u64,
+    /// Whole chunks that were read.
+    pub chunks: u64,
+    /// Chunks of kinds that this build does not know.
+    pub unknown_chunks: u64,
+    /// Whether the lost bytes begin with a damaged chunk, not with one that was cut.
+    pub damaged: bool,
+    /// Ids of stacks, scopes or threads that no table has; they were replaced by "none".
+    pub unknown_ids: u64,
+    /// Whether what is live at the end was worked out from the events, because the recorder could not write it.
+    pub replayed: bool,
+}
+
+impl ReadReport {
+    /// One line for the user when something is missing, without the file's name.
+    pub fn warning(&self) -> Option<String> {
+        let lost = self.lost_bytes;
+        let mut text = match (self.complete, self.damaged, lost) {
+            (true, _, _) => String::new(),
+            (false, true, _) => format!("damaged: the last {lost} of {} bytes are lost", self.file_bytes),
+            (false, false, 0) => "the recording was not ended (the program was killed or still runs)".into(),
+            (false, false, _) => format!("cut: the last {lost} of {} bytes are lost", self.file_bytes),
+        };
+        if !self.complete {
+            text.push_str("; everything before is shown");
+        }
+        if self.unknown_ids > 0 {
+            let separator = if text.is_empty() { "" } else { "; " };
+            text.push_str(&format!(
+                "{separator}{} references to unknown stacks, scopes or threads",
+                self.unknown_ids
+            ));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}

@@ -1,0 +1,243 @@
+//! The writer of `.memtrack` files. The recorder drives it while the program runs (`stream_to`), and
+//! [`Snapshot::save`](crate::snapshot::Snapshot::save) drives it at the end; each call hands whole chunks to the
+//! operating system, so that a killed program loses at most what was never handed over.
+
+use super::chunk::{self, Budget, Kind};
+use super::payload;
+use super::varint::put;
+use super::{FORMAT_VERSION, MAGIC};
+use crate::event::{Event, ScopeId, StackId, ThreadId};
+use crate::snapshot::{DeviceStatistics, LiveBlock, Meta, Module, Scope, Segment, Thread};
+use std::io::{self, Write};
+
+/// Events in one chunk at most.
+const EVENTS_PER_CHUNK: usize = 4096;
+/// Rows of other tables in one chunk at most.
+const ROWS_PER_CHUNK: usize = 32 << 10;
+/// Tables of texts and stacks start a new chunk from this many bytes on.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Writes a recording chunk by chunk.
+///
+/// Ids are the recorder's own. A stack, scope or thread must be written before the first event that names it; a
+/// reader takes an id it never saw for "none". After an error the file may end in half a chunk, so every further
+/// call fails too.
+#[derive(Debug)]
+pub struct RecordingWriter<W: Write> {
+    output: W,
+    budget: Budget,
+    /// One payload, before compression; kept to save its memory.
+    raw: Vec<u8>,
+    /// Whole chunks that were not yet handed over.
+    chunks: Vec<u8>,
+    broken: bool,
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
+    /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
+        let mut writer =
+            Self { output, budget: Budget::default(), raw: Vec::new(), chunks: Vec::new(), broken: false };
+        writer.chunks.extend_from_slice(&MAGIC);
+        writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let crc = crc32fast::hash(&writer.chunks);
+        writer.chunks.extend_from_slice(&crc.to_le_bytes());
+        writer.json(chunk::META, meta)?;
+        writer.push_clock(clock);
+        writer.hand_over()?;
+        Ok(writer)
+    }
+
+    /// Writes stacks (return addresses, innermost first) whose ids count up from `first`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn stacks<I>(&mut self, first: StackId, stacks: I) -> io::Result<()>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[u64]>,
+    {
+        let (mut next, mut rows, mut count) = (first.0, Vec::new(), 0u32);
+        for stack in stacks {
+            payload::put_stack(&mut rows, stack.as_ref());
+            count += 1;
+            if rows.len() >= CHUNK_BYTES {
+                self.push_stacks(next, count, &rows);
+                (next, count) = (next + count, 0);
+                rows.clear();
+            }
+        }
+        if count > 0 {
+            self.push_stacks(next, count, &rows);
+        }
+        self.hand_over()
+    }
+
+    fn push_stacks(&mut self, first: u32, count: u32, rows: &[u8]) {
+        self.raw.clear();
+        put(&mut self.raw, u64::from(first));
+        put(&mut self.raw, u64::from(count));
+        self.raw.extend_from_slice(rows);
+        self.push(chunk::STACKS);
+    }
+
+    /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 64 KiB.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn scopes(&mut self, scopes: &[(ScopeId, Scope)]) -> io::Result<()> {
+        self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
+    }
+
+    /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 64 KiB.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn threads(&mut self, threads: &[(ThreadId, Thread)]) -> io::Result<()> {
+        self.named_rows(chunk::THREADS, threads, |out, (id, thread)| payload::put_thread(out, *id, thread))
+    }
+
+    fn named_rows<T>(
+        &mut self,
+        kind: Kind,
+        rows: &[T],
+        put_row: impl Fn(&mut Vec<u8>, &T),
+    ) -> io::Result<()> {
+        let mut coded = Vec::new();
+        let mut count = 0u64;
+        for (place, row) in rows.iter().enumerate() {
+            put_row(&mut coded, row);
+            count += 1;
+            if coded.len() >= CHUNK_BYTES || place + 1 == rows.len() {
+                self.raw.clear();
+                put(&mut self.raw, count);
+                self.raw.extend_from_slice(&coded);
+                self.push(kind);
+                coded.clear();
+                count = 0;
+            }
+        }
+        self.hand_over()
+    }
+
+    /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn events(&mut self, events: &[Event]) -> io::Result<()> {
+        for events in events.chunks(EVENTS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_events(&mut self.raw, events);
+            self.push(chunk::EVENTS);
+        }
+        self.hand_over()
+    }
+
+    /// Writes the loaded binaries. Modules of several calls add up.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn modules(&mut self, modules: &[Module]) -> io::Result<()> {
+        for modules in modules.chunks(1024) {
+            self.json(chunk::MODULES, modules)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader takes the first and
+    /// the last, so one with each hand-over keeps the times of a killed program right.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn clock(&mut self, clock: (u64, u64)) -> io::Result<()> {
+        self.push_clock(clock);
+        self.hand_over()
+    }
+
+    /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn finish(
+        self,
+        live: &[LiveBlock],
+        segments: &[Segment],
+        statistics: &[DeviceStatistics],
+    ) -> io::Result<W> {
+        self.close(live, segments, statistics, true)
+    }
+
+    /// [`Self::finish`], with the end mark only where `complete`.
+    pub(super) fn close(
+        mut self,
+        live: &[LiveBlock],
+        segments: &[Segment],
+        statistics: &[DeviceStatistics],
+        complete: bool,
+    ) -> io::Result<W> {
+        // "Nothing is live" is something to say too: it takes one chunk without rows.
+        let mut rest = live;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_live(&mut self.raw, now, later.is_empty());
+            self.push(chunk::LIVE);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        for segments in segments.chunks(ROWS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_segments(&mut self.raw, segments);
+            self.push(chunk::SEGMENTS);
+        }
+        self.json(chunk::STATISTICS, statistics)?;
+        if complete {
+            self.raw.clear();
+            self.push(chunk::DONE);
+        }
+        self.hand_over()?;
+        Ok(self.output)
+    }
+
+    fn push_clock(&mut self, (ticks, epoch_ns): (u64, u64)) {
+        self.raw.clear();
+        self.raw.extend_from_slice(&ticks.to_le_bytes());
+        self.raw.extend_from_slice(&epoch_ns.to_le_bytes());
+        self.push(chunk::CLOCK);
+    }
+
+    fn json<T: serde::Serialize + ?Sized>(&mut self, kind: Kind, value: &T) -> io::Result<()> {
+        self.raw.clear();
+        serde_json::to_writer(&mut self.raw, value)?;
+        if self.raw.len() > chunk::MAX_RAW_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a table of the recording exceeds 64 MiB",
+            ));
+        }
+        self.push(kind);
+        Ok(())
+    }
+
+    /// Frames the payload in `raw`.
+    fn push(&mut self, kind: Kind) {
+        chunk::append(&mut self.chunks, &mut self.budget, kind, &self.raw);
+    }
+
+    /// Hands the finished chunks to the operating system.
+    fn hand_over(&mut self) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write to this recording failed"));
+        }
+        let result = self.output.write_all(&self.chunks).and_then(|()| self.output.flush());
+        self.broken = result.is_err();
+        self.chunks.clear();
+        result
+    }
+}
