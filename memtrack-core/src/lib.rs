@@ -7,5 +7,6 @@ pub mod scope;
 pub mod snapshot;
 mod switch;
 
+pub use memtrack_macros::track_memory;
 #[doc(hidden)]
 pub use scope::__private;
