@@ -5,7 +5,9 @@ pub mod event;
 mod reentry;
 pub mod scope;
 pub mod snapshot;
+pub mod stack;
 mod switch;
 
+pub use memtrack_macros::track_memory;
 #[doc(hidden)]
 pub use scope::__private;

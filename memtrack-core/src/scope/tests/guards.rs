@@ -1,18 +1,12 @@
-//! How scopes behave while they are on.
+//! Guards nest, restore, carry and report.
 
-use super::observer::ScopeObserver;
-use super::testing::{hold_switch, observe_this_thread, with_scopes};
-use super::*;
+use super::{Log, here};
 use crate::event::ScopeId;
+use crate::scope::testing::{hold_switch, with_scopes};
+use crate::scope::*;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::thread;
-
-/// The path and operator the thread is in.
-fn here() -> (String, Option<&'static str>) {
-    current_node().map_or_else(Default::default, |node| (node.place().prefix(), node.place().operator))
-}
 
 #[test]
 fn nested_modules_compose_and_are_restored() {
@@ -117,41 +111,6 @@ fn a_handle_carries_the_scope_to_another_thread() {
         });
         assert_eq!(seen.join().unwrap(), (ScopeId::NONE, id, ScopeId::NONE));
     });
-}
-
-/// Writes down what it hears.
-#[derive(Default)]
-pub(super) struct Log(Mutex<Vec<String>>);
-
-impl Log {
-    /// One that listens to this thread.
-    pub(super) fn listening() -> &'static Self {
-        let log: &'static Self = Box::leak(Box::default());
-        observe_this_thread(Some(log));
-        log
-    }
-
-    pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    fn push(&self, what: &str, node: &ScopeNode) {
-        self.0.lock().unwrap().push(format!("{what} {}", node.name));
-    }
-}
-
-impl ScopeObserver for Log {
-    fn operator_finished(&self, node: &'static ScopeNode) {
-        self.push("finished", node);
-    }
-
-    fn root_entered(&self, node: &'static ScopeNode) {
-        self.push("entered", node);
-    }
-
-    fn root_left(&self, node: &'static ScopeNode) {
-        self.push("left", node);
-    }
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Snapshots built by hand, event by event, for tests that check numbers.
+
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_core::snapshot::{
+    Clock, DeviceStatistics, LiveBlock, Meta, Module, Scope, ScopeKind, Snapshot, Thread,
+};
+
+/// An exact event on the host at `ticks`, without stack and scope.
+pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event {
+    Event {
+        ticks,
+        address,
+        size_bytes,
+        stream: StreamId(0),
+        stack: StackId::NONE,
+        scope: ScopeId::NONE,
+        thread: ThreadId(1),
+        device: DeviceId::HOST,
+        action,
+        flags: EventFlags::default(),
+    }
+}
+
+/// A snapshot without events: one thread, a clock of one tick per nanosecond that starts at 0.
+pub fn empty() -> Snapshot {
+    let mut snapshot = Snapshot {
+        meta: Meta {
+            program: "/bin/program".into(),
+            pid: 42,
+            memtrack_version: "0.1.0".into(),
+            max_entries: u64::MAX,
+            context: "all".into(),
+            complete: true,
+            ..Meta::default()
+        },
+        clock: Clock { first: (0, 0), last: (1_000_000, 1_000_000) },
+        ..Snapshot::default()
+    };
+    snapshot.threads = vec![Thread::default(), Thread { name: "main".into(), os_id: 42 }];
+    snapshot
+}
+
+/// A small snapshot with something in every table.
+pub fn small() -> Snapshot {
+    let mut snapshot = empty();
+    let module = Module {
+        path: "/bin/program".into(),
+        bias: 0x5555_0000_0000,
+        start: 0x5555_0000_1000,
+        end: 0x5555_0000_9000,
+        build_id: "00112233445566778899".into(),
+        code_id: String::new(),
+    };
+    snapshot.modules = vec![module];
+    let inner = snapshot.stacks.push(&[0x5555_0000_1234, 0x5555_0000_2345, 0x5555_0000_3456]);
+    let outer = snapshot.stacks.push(&[0x5555_0000_2345, 0x5555_0000_3456]);
+    let scope = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
+    snapshot.scopes.rows.extend([
+        scope(0, ScopeKind::Root, "model"),
+        scope(1, ScopeKind::Module, "encoder"),
+        scope(2, ScopeKind::Operator, "matmul"),
+    ]);
+    for step in 0..8u64 {
+        let (address, scope) = (0x7f00_0000_0000 + step * 4096, ScopeId(step as u32 % 4));
+        let alloc =
+            Event { stack: inner, scope, ..event(1_000 + step * 10, Action::Alloc, address, 1_000 + step) };
+        snapshot.events.push(&alloc);
+        if step % 2 == 0 {
+            let action = if step == 4 { Action::FreeRequested } else { Action::Free };
+            snapshot.events.push(&Event { ticks: alloc.ticks + 5, stack: outer, action, ..alloc });
+        } else {
+            snapshot.blocks.push(live(&alloc));
+        }
+        if step == 4 {
+            snapshot.blocks.push(LiveBlock { pending_free: true, ..live(&alloc) });
+        }
+    }
+    snapshot.blocks.sort_by_key(|block| block.address);
+    let count = |allocated: u64, freed: u64| DeviceStatistics {
+        recorded: 12,
+        allocated_bytes: allocated,
+        freed_bytes: freed,
+        allocations: 8,
+        frees: 4,
+        ..DeviceStatistics::of(DeviceId::HOST)
+    };
+    // 1000 + … + 1007, and of those the even steps.
+    snapshot.devices = vec![count(8_028, 4_012)];
+    snapshot
+}
+
+/// The live block that an allocation makes.
+pub fn live(alloc: &Event) -> LiveBlock {
+    LiveBlock {
+        device: alloc.device,
+        address: alloc.address,
+        size_bytes: alloc.size_bytes,
+        stream: alloc.stream,
+        stack: alloc.stack,
+        scope: alloc.scope,
+        ticks: alloc.ticks,
+        flags: alloc.flags,
+        pending_free: false,
+    }
+}
