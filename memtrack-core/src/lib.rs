@@ -1,13 +1,28 @@
 //! memtrack-core: record device and host memory with stacks and operator scopes.
 
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod bench_internals;
 pub mod event;
+#[cfg(feature = "record")]
+pub mod host;
+#[cfg(feature = "record")]
+mod monitor;
+#[cfg(feature = "record")]
+pub mod recorder;
 #[cfg(feature = "record")]
 mod reentry;
 pub mod scope;
 pub mod snapshot;
 pub mod stack;
 mod switch;
+#[cfg(feature = "record")]
+pub mod tracker;
 
+#[cfg(feature = "record")]
+pub use host::TrackingAllocator;
 pub use memtrack_macros::track_memory;
+#[cfg(feature = "record")]
+pub use monitor::*;
 #[doc(hidden)]
 pub use scope::__private;

@@ -8,3 +8,8 @@ mod locate;
 pub mod modules;
 pub mod names;
 pub mod symbols;
+
+#[cfg(feature = "record")]
+pub(crate) mod capture;
+#[cfg(feature = "record")]
+pub(crate) mod intern;
