@@ -4,6 +4,7 @@
 
 use super::nodes::{ScopeNode, id_of};
 use super::observer;
+use super::path::Place;
 use crate::event::ScopeId;
 use crate::snapshot::ScopeKind;
 use crate::switch;
@@ -60,6 +61,11 @@ impl ScopeHandle {
     #[inline]
     pub fn id(self) -> ScopeId {
         id_of(self.node)
+    }
+
+    /// Where the scope lies: modules, phase and operator. For logs; walks up the scopes.
+    pub fn place(self) -> Place<'static> {
+        self.node.map(ScopeNode::place).unwrap_or_default()
     }
 }
 
