@@ -7,6 +7,7 @@ pub mod scope;
 pub mod snapshot;
 mod switch;
 
+#[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[doc(hidden)]
 pub use scope::__private;
