@@ -19,8 +19,12 @@ mod switch;
 #[cfg(feature = "record")]
 pub mod tracker;
 
+<<<<<<< HEAD
 #[cfg(feature = "record")]
 pub use host::TrackingAllocator;
+=======
+#[doc(inline)]
+>>>>>>> scope
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
 pub use monitor::*;
