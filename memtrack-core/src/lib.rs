@@ -1,5 +1,6 @@
 //! memtrack-core: record device and host memory with stacks and operator scopes.
 
+pub mod analysis;
 pub mod event;
 #[cfg(feature = "record")]
 mod reentry;
