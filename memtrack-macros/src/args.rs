@@ -2,7 +2,7 @@
 //! mistake in it is an error at the word that is wrong.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, LitStr, Path, Result, Token};
@@ -66,9 +66,10 @@ impl Args {
         self.form.unwrap_or(Form::Operator)
     }
 
-    /// The path of memtrack-core.
-    pub(crate) fn krate(&self) -> TokenStream {
-        self.krate.as_ref().map_or_else(|| quote!(::memtrack_core), ToTokens::to_token_stream)
+    /// The path of memtrack-core; where none was given, it is reported to stand at `place`.
+    pub(crate) fn krate(&self, place: Span) -> TokenStream {
+        let default = || quote_spanned!(place=> ::memtrack_core);
+        self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 
     /// The arguments of a function inside a block with these ones: its own, but the crate is the same.

@@ -4,10 +4,11 @@
 
 use crate::args::Args;
 use crate::tail::map_future_at_end;
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
 use syn::{
     Attribute, Error, ImplItemFn, LitStr, Result, ReturnType, Signature, Token, Type, Visibility, braced,
@@ -22,6 +23,8 @@ pub(crate) struct Function {
     /// `#![…]` at the start of the body.
     inner: Vec<Attribute>,
     body: TokenStream,
+    /// The braces around the body.
+    braces: Span,
 }
 
 impl Parse for Function {
@@ -37,9 +40,9 @@ impl Parse for Function {
             ));
         }
         let content;
-        braced!(content in input);
+        let braces = braced!(content in input).span.join();
         let inner = content.call(Attribute::parse_inner)?;
-        Ok(Self { outer, visibility, defaultness, signature, inner, body: content.parse()? })
+        Ok(Self { outer, visibility, defaultness, signature, inner, body: content.parse()?, braces })
     }
 }
 
@@ -58,6 +61,7 @@ impl From<&ImplItemFn> for Function {
             signature: function.sig.clone(),
             inner,
             body: quote!(#(#statements)*),
+            braces: function.block.brace_token.span.join(),
         }
     }
 }
@@ -66,13 +70,11 @@ impl Function {
     /// The function with its scope. `in_impl`: the attribute stands on the block around it.
     pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
         if let Some(constness) = &self.signature.constness {
-            let mut message =
-                "a `const fn` cannot be followed: it may run in the compiler, where there are no \
-                               scopes; supported are `fn`, `async fn`, `unsafe fn` and `extern fn`"
-                    .to_owned();
-            if in_impl {
-                message.push_str(" (leave it out with `#[track_memory(skip)]`)");
-            }
+            let advice = if in_impl { " (leave it out with `#[track_memory(skip)]`)" } else { "" };
+            let message = format!(
+                "a `const fn` cannot be followed: it may run in the compiler, where there are no scopes; supported \
+                 are `fn`, `async fn`, `unsafe fn` and `extern fn`{advice}"
+            );
             return Err(Error::new_spanned(constness, message));
         }
         let scope = Scope::of(&self.signature, args, in_impl);
@@ -85,23 +87,30 @@ impl Function {
             let (enter, body) = (scope.enter(), &self.body);
             quote!(let #guard = #enter; #body)
         };
-        let Self { outer, visibility, defaultness, signature, inner, .. } = self;
-        Ok(quote! {
-            #(#outer)* #visibility #defaultness #signature {
-                #(#inner)*
-                #body
-            }
-        })
+        let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
+        // The user's braces: what the compiler says about the function, it says about the user's text.
+        let mut block = Group::new(Delimiter::Brace, quote!(#(#inner)* #body));
+        block.set_span(braces);
+        Ok(quote!(#(#outer)* #visibility #defaultness #signature #block))
     }
 
     /// The body as a future that carries its scope. The return that is never reached gives the block the output type
     /// of the function, so that `?`, coercions and error messages are those of the original.
     fn async_body(&self, scope: &Scope<'_>) -> TokenStream {
-        let (krate, body) = (&scope.krate, &self.body);
-        let output = output_type(&self.signature).map(|output| {
-            quote_spanned!(Span::mixed_site()=> if false { return #krate::__private::output::<#output>(); })
-        });
-        let future = scope.future(&quote!(async move { #output #body }));
+        // Errors about the output type point at the type as the user wrote it, or at the name where none is written.
+        let place = match &self.signature.output {
+            ReturnType::Default => self.signature.ident.span(),
+            ReturnType::Type(_, ty) => ty.span(),
+        };
+        let krate = scope.args.krate(place);
+        let output = output_type(&self.signature).map(
+            |output| quote_spanned!(place=> if false { return #krate::__private::output::<#output>(); }),
+        );
+        let body = &self.body;
+        let mut block = Group::new(Delimiter::Brace, quote!(#output #body));
+        block.set_span(self.braces);
+        let keywords = quote_spanned!(self.braces=> async move);
+        let future = scope.future(&quote!(#keywords #block));
         quote!(#future.await)
     }
 }
@@ -119,7 +128,7 @@ impl<'a> Scope<'a> {
         let function = LitStr::new(&signature.ident.unraw().to_string(), signature.ident.span());
         let is_method = in_impl || signature.receiver().is_some();
         Self {
-            krate: args.krate(),
+            krate: args.krate(Span::call_site()),
             args,
             name: args.name.clone().unwrap_or(function),
             is_named_after_type: is_method && args.name.is_none() && args.form().is_named_after_type(),

@@ -45,10 +45,12 @@ fn keyword(input: ParseStream) -> Result<Ident> {
         let is_qualifier = match word.to_string().as_str() {
             "default" | "async" | "unsafe" | "safe" => true,
             // A constant has a name where a constant function has further words.
-            "const" => [input.peek(Token![fn]), input.peek(Token![async]), input.peek(Token![unsafe])]
-                .into_iter()
-                .chain([input.peek(Token![extern])])
-                .any(|further| further),
+            "const" => {
+                input.peek(Token![fn])
+                    || input.peek(Token![async])
+                    || input.peek(Token![unsafe])
+                    || input.peek(Token![extern])
+            }
             "extern" => {
                 input.parse::<Option<LitStr>>()?;
                 input.peek(Token![fn]) || input.peek(Token![impl])
@@ -63,18 +65,21 @@ fn keyword(input: ParseStream) -> Result<Ident> {
 }
 
 fn refusal(keyword: &Ident, item: &str) -> Error {
+    let on_methods = "put it on an impl block of the type or on single methods";
+    let on_value = "put it on the function that computes the value";
     let (item, instead) = match item {
-        "struct" | "enum" | "union" => (item, "put it on an impl block of the type or on single methods"),
-        "trait" => ("trait", "put it on its default methods, or on the impl blocks"),
-        "mod" => ("module", "put it on the functions in it"),
-        "const" | "static" => (item, "put it on the function that computes the value"),
-        "extern" => ("extern block", "put it on a function that calls into it"),
-        other => (other, "put it on what allocates"),
+        "struct" => ("a struct", on_methods),
+        "enum" => ("an enum", on_methods),
+        "union" => ("a union", on_methods),
+        "trait" => ("a trait", "put it on its default methods, or on the impl blocks"),
+        "mod" => ("a module", "put it on the functions in it"),
+        "const" => ("a constant", on_value),
+        "static" => ("a static", on_value),
+        "extern" => ("an extern block", "put it on a function that calls into it"),
+        _ => ("this", "put it on what allocates"),
     };
     Error::new(
         keyword.span(),
-        format!(
-            "`#[track_memory]` goes on a function, a method or an impl block, not on a {item}: {instead}"
-        ),
+        format!("`#[track_memory]` goes on a function, a method or an impl block, not on {item}: {instead}"),
     )
 }

@@ -20,8 +20,8 @@ async fn pause() {
     poll_fn(|_| if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-fn op<F: Future>(name: &'static str, future: F) -> Pin<Box<ScopedFuture<F>>> {
-    Box::pin(future(ScopeKind::Operator, name, future))
+fn op<F: Future>(name: &'static str, task: F) -> Pin<Box<ScopedFuture<F>>> {
+    Box::pin(future(ScopeKind::Operator, name, task))
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! Each function twice from one text: bare, annotated with `#[track_memory]`, and with a guard. Built without the
+//! recorder, the three must be the same machine code; `tests/scope_off.rs` compares them.
+
+#![forbid(unsafe_code)]
+
+use memtrack_core::scope::Guard;
+
+const _: () = assert!(size_of::<Guard>() == 0 && !std::mem::needs_drop::<Guard>());
+
+/// The functions, each with the attributes in brackets and the statements in braces.
+macro_rules! functions {
+    ([$($attribute:tt)*] { $($guard:tt)* }) => {
+        $($attribute)*
+        #[inline(never)]
+        pub fn sum(values: &[u64]) -> u64 {
+            $($guard)*
+            values.iter().fold(7, |sum, value| sum.rotate_left(3) ^ value)
+        }
+
+        $($attribute)*
+        #[inline(never)]
+        pub fn parse(text: &str, default: u32) -> Result<u32, std::num::ParseIntError> {
+            $($guard)*
+            if text.is_empty() {
+                return Ok(default);
+            }
+            let number: u32 = text.parse()?;
+            Ok(number.wrapping_add(default))
+        }
+
+        $($attribute)*
+        #[inline(never)]
+        pub fn collect(count: usize) -> Vec<usize> {
+            $($guard)*
+            (0..count).map(|number| number * number).collect()
+        }
+
+        pub struct Layer(pub Vec<f32>);
+
+        impl Layer {
+            $($attribute)*
+            #[inline(never)]
+            pub fn forward(&self, input: &[f32], output: &mut Vec<f32>) -> f32 {
+                $($guard)*
+                output.extend(self.0.iter().zip(input).map(|(weight, input)| weight * input));
+                output[0]
+            }
+        }
+    };
+}
+
+pub mod bare {
+    functions!([] {});
+}
+
+pub mod tracked {
+    functions!([#[memtrack_core::track_memory(module)]] {});
+}
+
+pub mod guarded {
+    functions!([] { let _scope = memtrack_core::scope::operator("guarded"); });
+}

@@ -1,0 +1,106 @@
+//! With the recorder compiled out, scopes are nothing: `tests/programs/off` holds functions in three editions (bare,
+//! annotated, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
+//! while that program compiles.
+
+use object::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
+    let bytes = fs::read(object_file()).unwrap();
+    let object = File::parse(&*bytes).unwrap();
+    for function in ["3sum", "5parse", "7collect", "7forward"] {
+        let bare = Code::of(&object, "4bare", function);
+        assert!(bare.bytes.len() > 16, "{function} was optimised away");
+        assert_eq!(Code::of(&object, "7tracked", function), bare, "{function}, annotated");
+        assert_eq!(Code::of(&object, "7guarded", function), bare, "{function}, guarded");
+    }
+}
+
+/// Builds the program in a target folder of its own and returns its one object file.
+fn object_file() -> PathBuf {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/off");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("off");
+    fs::create_dir_all(&target).unwrap();
+    let object = target.join("off.o");
+    let build = |network: &[&str]| {
+        Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["rustc", "--release", "--locked", "--quiet"])
+            .args(network)
+            .arg("--target-dir")
+            .arg(&target)
+            .arg("--")
+            .arg(format!("--emit=obj={}", object.display()))
+            .current_dir(&program)
+            .output()
+            .unwrap()
+    };
+    let mut output = build(&["--offline"]);
+    if !output.status.success() {
+        output = build(&[]);
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// A function's bytes, and what the linker will put into them.
+#[derive(Debug, PartialEq)]
+struct Code {
+    bytes: Vec<u8>,
+    relocations: Vec<(u64, Target)>,
+}
+
+/// What a relocation refers to, whatever it is called.
+#[derive(Debug, PartialEq)]
+enum Target {
+    Symbol(String, i64),
+    Data(Vec<u8>, i64),
+}
+
+impl Code {
+    /// The function in that module; its mangled name holds both names, each after its length.
+    fn of(object: &File, module: &str, function: &str) -> Self {
+        let symbol = object
+            .symbols()
+            .find(|symbol| {
+                let name = symbol.name().unwrap_or("");
+                symbol.is_definition() && name.contains(module) && name.contains(function)
+            })
+            .unwrap_or_else(|| panic!("no symbol of {module}::{function}"));
+        let section = object.section_by_index(symbol.section_index().unwrap()).unwrap();
+        let (start, size) = (symbol.address(), symbol.size());
+        let bytes = section.data().unwrap()[start as usize..(start + size) as usize].to_vec();
+        let relocations = section
+            .relocations()
+            .filter(|(at, _)| (start..start + size).contains(at))
+            .map(|(at, relocation)| (at - start, Target::of(object, relocation.target(), relocation.addend())))
+            .collect();
+        Self { bytes, relocations }
+    }
+}
+
+impl Target {
+    fn of(object: &File, target: RelocationTarget, addend: i64) -> Self {
+        match target {
+            RelocationTarget::Symbol(index) => {
+                let symbol = object.symbol_by_index(index).unwrap();
+                match symbol.name() {
+                    // Anonymous data: what counts is what is in it.
+                    Ok(name) if name.is_empty() || name.starts_with(".L") => {
+                        Self::of_section(object, symbol.section_index().unwrap(), addend)
+                    }
+                    name => Self::Symbol(name.unwrap().to_owned(), addend),
+                }
+            }
+            RelocationTarget::Section(index) => Self::of_section(object, index, addend),
+            other => panic!("{other:?} is unexpected"),
+        }
+    }
+
+    fn of_section(object: &File, index: SectionIndex, addend: i64) -> Self {
+        Self::Data(object.section_by_index(index).unwrap().data().unwrap().to_vec(), addend)
+    }
+}
