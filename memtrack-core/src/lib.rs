@@ -3,3 +3,4 @@
 pub mod event;
 pub mod snapshot;
 mod switch;
+pub mod tracker;
