@@ -8,6 +8,7 @@ pub mod scope;
 pub mod snapshot;
 pub mod stack;
 mod switch;
+pub mod tracker;
 
 pub use memtrack_macros::track_memory;
 #[doc(hidden)]

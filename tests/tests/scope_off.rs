@@ -76,7 +76,9 @@ impl Code {
         let relocations = section
             .relocations()
             .filter(|(at, _)| (start..start + size).contains(at))
-            .map(|(at, relocation)| (at - start, Target::of(object, relocation.target(), relocation.addend())))
+            .map(|(at, relocation)| {
+                (at - start, Target::of(object, relocation.target(), relocation.addend()))
+            })
             .collect();
         Self { bytes, relocations }
     }
