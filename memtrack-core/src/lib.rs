@@ -3,6 +3,7 @@
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+pub mod analysis;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
@@ -16,15 +17,11 @@ pub mod scope;
 pub mod snapshot;
 pub mod stack;
 mod switch;
-#[cfg(feature = "record")]
 pub mod tracker;
 
-<<<<<<< HEAD
 #[cfg(feature = "record")]
 pub use host::TrackingAllocator;
-=======
 #[doc(inline)]
->>>>>>> scope
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
 pub use monitor::*;

@@ -1,3 +1,52 @@
-//! What the end-to-end tests share.
+//! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
 
 pub mod snapshots;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The `memtrack` executable, built once per test process into the target folder the tests themselves run from, with
+/// the profile they were built with.
+///
+/// # Panics
+/// When it cannot be built; cargo's own message is on standard error.
+pub fn memtrack() -> PathBuf {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(build).clone()
+}
+
+/// cargo builds no executables of other packages for an integration test, so the tests ask for it themselves.
+fn build() -> PathBuf {
+    // A test runs as TARGET/PROFILE/deps/NAME.
+    let test = std::env::current_exe().expect("the path of the running test");
+    let profile_folder = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
+    let target_folder = profile_folder.parent().expect("a profile folder lies in the target folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--quiet", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
+        .arg(target_folder);
+    if profile_folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
+    assert!(status.success(), "memtrack-cli does not build");
+    profile_folder.join(format!("memtrack{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// A file or folder in `tests/fixtures`.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+/// The reference data shared by all work on memtrack (`shared/` beside the workspace), when it is there. Tests that
+/// need it pass without.
+pub fn shared() -> Option<PathBuf> {
+    let shared = workspace().join("../shared");
+    shared.join("oracle").is_dir().then_some(shared)
+}
+
+/// The workspace's root.
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
+}

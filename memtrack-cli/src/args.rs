@@ -1,0 +1,85 @@
+//! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
+//! [`Command`], a struct of arguments beside it, and a file in `commands/`.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Where did my device memory go?
+#[derive(Debug, Parser)]
+#[command(name = "memtrack", version, about, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Rank who allocated: operators, modules, stacks or phases of a recording
+    Top(RankArgs),
+}
+
+/// How many rows a ranking shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TopArgs {
+    /// How many rows to show
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) top: usize,
+}
+
+/// In which form the answer goes to standard output.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where files go.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Also write figures; the suffix picks the kind: .html, .svg or .png
+    #[arg(short, long, value_name = "FIGURES")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace output files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Arguments of `memtrack top`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RankArgs {
+    /// The recording (.memtrack), or - for standard input
+    pub(crate) file: PathBuf,
+    /// How many rows to show
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+    /// What the rows are [default: operator where the file has scopes, else stack]
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<RankBy>,
+    /// Only this device; the host heap is the one after the last accelerator
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u16>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Also look for binaries in this folder, by build id
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
+}
+
+/// What the rows of a ranking are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RankBy {
+    /// Operators, all calls in one row
+    Operator,
+    /// Module paths
+    Module,
+    /// Stacks
+    Stack,
+    /// forward, backward, optimizer
+    Phase,
+}

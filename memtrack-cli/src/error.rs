@@ -1,0 +1,78 @@
+//! How a command ends: the exit codes, and errors that say what, where, and what to do next in one line.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Exit codes of `memtrack`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// All went well.
+    Fine = 0,
+    /// The command looked for something and found it (leaks, differences).
+    #[allow(dead_code, reason = "the code is part of the contract; `tracker` never looks for anything")]
+    Finding = 1,
+    /// The command line cannot be carried out as written.
+    Usage = 2,
+    /// An input cannot be read or an output cannot be written.
+    Io = 3,
+}
+
+/// Why a command stopped. Its `Display` is one line.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Wrong usage: the line says what to do instead.
+    Usage(String),
+    /// Unreadable input or unwritable output.
+    Io(String),
+    /// Whoever read our output has seen enough; not an error to the user.
+    ClosedPipe,
+}
+
+impl CliError {
+    /// The input `path` cannot be read, and why.
+    pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
+        Self::Io(format!("cannot read {}: {why}", display_input(path)))
+    }
+
+    /// The output `path` cannot be written, and why.
+    pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
+        Self::Io(format!("cannot write {}: {why}", path.display()))
+    }
+
+    /// The exit code that tells scripts what kind of error this is.
+    pub(crate) fn exit_code(&self) -> Exit {
+        match self {
+            Self::Usage(_) => Exit::Usage,
+            Self::Io(_) => Exit::Io,
+            Self::ClosedPipe => Exit::Fine,
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Names from files may hold line breaks; an error stays one line.
+            Self::Usage(line) | Self::Io(line) => f.write_str(&line.replace(['\n', '\r'], " ")),
+            Self::ClosedPipe => f.write_str("the output pipe was closed"),
+        }
+    }
+}
+
+/// Writing to standard output failed.
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ClosedPipe
+        } else {
+            Self::Io(format!("cannot write the output: {error}"))
+        }
+    }
+}
+
+/// The name of an input for people.
+fn display_input(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}

@@ -1,0 +1,65 @@
+//! The `memtrack` command as a library: [`run`] takes arguments and streams and gives an exit code, so that it can be
+//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write.
+
+mod args;
+mod commands;
+mod error;
+mod output;
+mod report;
+
+use clap::Parser;
+use error::CliError;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+
+/// What a command may read and write besides the files it was told.
+struct Streams<'a> {
+    /// Standard input, for the input named `-`.
+    stdin: &'a mut dyn Read,
+    /// Data and reports.
+    stdout: &'a mut dyn Write,
+    /// Hints and errors.
+    stderr: &'a mut dyn Write,
+}
+
+/// Runs the command line `arguments` (the program's name first) and returns the exit code: 0 fine, 1 a finding,
+/// 2 wrong usage, 3 unreadable input or unwritable output. A closed output pipe ends the run quietly with 0.
+///
+/// Errors go to `stderr` as one line; this function neither panics on them nor exits the process.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    stdin: &mut dyn Read,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> u8 {
+    let mut streams = Streams { stdin, stdout, stderr };
+    let result = match args::Cli::try_parse_from(arguments) {
+        Ok(cli) => commands::dispatch(cli.command, &mut streams),
+        Err(refusal) => return explain(&refusal, &mut streams),
+    };
+    let result = result.and_then(|code| streams.stdout.flush().map(|()| code).map_err(CliError::from));
+    match result {
+        Ok(code) => code as u8,
+        Err(CliError::ClosedPipe) => 0,
+        Err(error) => {
+            let _ = writeln!(streams.stderr, "memtrack: {error}");
+            error.exit_code() as u8
+        }
+    }
+}
+
+/// Prints clap's help, version or complaint where it belongs.
+fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
+    let text = refusal.render();
+    let (target, code): (&mut dyn Write, _) = if refusal.use_stderr() {
+        (streams.stderr, error::Exit::Usage)
+    } else {
+        (streams.stdout, error::Exit::Fine)
+    };
+    // `run` writes to any stream, which may be no terminal: plain text, no colours.
+    let written: io::Result<()> = write!(target, "{text}").and_then(|()| target.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => error::Exit::Io as u8,
+        _ => code as u8,
+    }
+}

@@ -1,0 +1,43 @@
+//! Files a command writes: nothing is replaced without `--force`, and nothing is left half written. All targets of a
+//! command are checked before the first is written, and all are written before the first appears.
+
+use crate::error::CliError;
+use memtrack_core::tracker::ReplacingFile;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Refuses targets that exist, unless `force` is set.
+///
+/// # Errors
+/// A usage error that names the first target in the way.
+pub(crate) fn check_targets<'a>(
+    targets: impl IntoIterator<Item = &'a Path>,
+    force: bool,
+) -> Result<(), CliError> {
+    for target in targets {
+        // A dangling link counts as existing: writing through it would surprise.
+        if !force && target.symlink_metadata().is_ok() {
+            return Err(CliError::Usage(format!(
+                "{} exists: add --force to replace it, or choose another name",
+                target.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes `files`, each a target and its content.
+///
+/// # Errors
+/// When a file cannot be written. Then none of them appears, unless the renaming itself fails half way.
+pub(crate) fn write_files(files: &[(PathBuf, Vec<u8>)]) -> Result<(), CliError> {
+    let mut written = Vec::with_capacity(files.len());
+    for (target, content) in files {
+        let file = ReplacingFile::create(target).and_then(|mut file| file.write_all(content).map(|()| file));
+        written.push((target, file.map_err(|error| CliError::output(target, error))?));
+    }
+    for (target, file) in written {
+        file.commit().map_err(|error| CliError::output(target, error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The moment at which a device held the most. [`Peak::of`] walks the lifetimes once; reports then ask which of them
+//! were live at that moment.
+
+use super::lifetimes::Lifetime;
+use crate::snapshot::Snapshot;
+
+/// The highest sum of live bytes of a device, and when it was reached first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peak {
+    /// Live bytes at the peak.
+    pub bytes: u64,
+    /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
+    pub row: Option<usize>,
+    /// Seconds from the start of the recording; none when [`Self::row`] is.
+    pub seconds: Option<f64>,
+    /// Whether sampled blocks were live at the peak, so that the number is an estimate.
+    pub estimated: bool,
+}
+
+impl Peak {
+    /// The peak over `lifetimes`, which are those of one device of `snapshot`.
+    pub fn of(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Self {
+        let mut live = 0i128;
+        let mut changes = vec![0i128; snapshot.events.len()];
+        for lifetime in lifetimes {
+            match lifetime.from {
+                Some(row) => changes[row] += i128::from(lifetime.bytes),
+                None => live += i128::from(lifetime.bytes),
+            }
+            if let Some(row) = lifetime.to {
+                changes[row] -= i128::from(lifetime.bytes);
+            }
+        }
+        let (mut highest, mut row) = (live, None);
+        for (at, change) in changes.into_iter().enumerate() {
+            live += change;
+            if live > highest {
+                (highest, row) = (live, Some(at));
+            }
+        }
+        let seconds = row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]));
+        let estimated = lifetimes.iter().any(|lifetime| lifetime.estimated && lifetime.is_live_after(row));
+        Self { bytes: u64::try_from(highest).unwrap_or(u64::MAX), row, seconds, estimated }
+    }
+}

@@ -1,0 +1,86 @@
+//! The short answer: how much each phase allocated and held at the peak, and where the peak was. Programs print it
+//! after a run; the numbers are those of [`top`](super::top) by phase.
+
+use super::peak::Peak;
+use super::top::{By, TopOptions, TopReport, TopRow, top_with};
+use super::units::{human_bytes, human_count};
+use crate::event::DeviceId;
+use crate::snapshot::Snapshot;
+use crate::stack::symbols::Symbolizer;
+use std::fmt;
+
+/// Phases and peak of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseReport {
+    /// One row per phase that allocated or was live at the peak: forward, backward, optimizer, `(no phase)`, and
+    /// blocks from before the recording.
+    pub rows: Vec<TopRow>,
+    /// The peak.
+    pub peak: Peak,
+    /// The phase and the operator of the event that reached the peak; none when it was reached before.
+    pub peak_place: Option<(String, String)>,
+}
+
+/// Sums up the phases of `device`.
+pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
+    let options = TopOptions { limit: usize::MAX, ..TopOptions::default() };
+    let symbols = &mut Symbolizer::new(&snapshot.modules);
+    let TopReport { mut rows, peak, peak_place, .. } =
+        top_with(snapshot, symbols, By::Phase, device, &options);
+    // In the order of a training step, not of size.
+    let order = ["forward", "backward", "optimizer", "(no phase)"];
+    rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
+    PhaseReport { rows, peak, peak_place }
+}
+
+impl PhaseReport {
+    /// The report as JSON: bytes and counts as integers, times in seconds.
+    pub fn to_json(&self) -> serde_json::Value {
+        let (phase, operator) = self.peak_place.clone().unzip();
+        let row = |row: &TopRow| {
+            serde_json::json!({
+                "phase": row.name,
+                "allocated_bytes": row.allocated_bytes,
+                "live_at_peak_bytes": row.live_at_peak_bytes,
+                "count": row.count,
+                "estimated": row.estimated,
+            })
+        };
+        serde_json::json!({
+            "phases": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "peak": {
+                "bytes": self.peak.bytes,
+                "seconds": self.peak.seconds,
+                "phase": phase,
+                "operator": operator,
+                "estimated": self.peak.estimated,
+            },
+        })
+    }
+}
+
+impl fmt::Display for PhaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        for row in &self.rows {
+            let mark = if row.estimated { "~" } else { "" };
+            writeln!(
+                f,
+                "{:width$}  {:>12} allocated  {:>12} live at the peak  {:>10} blocks",
+                row.name,
+                format!("{mark}{}", human_bytes(row.allocated_bytes)),
+                format!("{mark}{}", human_bytes(row.live_at_peak_bytes)),
+                format!("{mark}{}", human_count(row.count)),
+            )?;
+        }
+        let mark = if self.peak.estimated { "~" } else { "" };
+        write!(f, "Peak: {mark}{} live", human_bytes(self.peak.bytes))?;
+        match (self.peak.seconds, &self.peak_place) {
+            (Some(seconds), Some((phase, operator))) => {
+                let phase = phase.trim_matches(['(', ')']);
+                writeln!(f, ", {seconds:.3} s after the start, in {operator} ({phase})")
+            }
+            _ => writeln!(f, ", before the first recorded event"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A ranking as JSON: bytes as integers, addresses as `"0x…"`.
+
+use super::{TopReport, TopRow};
+use serde_json::{Value, json};
+
+impl TopReport {
+    /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
+    /// times seconds.
+    pub fn to_json(&self) -> Value {
+        let (phase, operator) = self.peak_place.clone().unzip();
+        json!({
+            "device": self.device,
+            "is_host": self.is_host,
+            "by": self.by.name(),
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "rows_in_all": self.rows_in_all,
+            "totals": {
+                "allocated_bytes": self.totals.allocated_bytes,
+                "count": self.totals.count,
+                "estimated": self.totals.estimated,
+            },
+            "attribution": self.attribution,
+            "peak": {
+                "bytes": self.peak.bytes,
+                "seconds": self.peak.seconds,
+                "phase": phase,
+                "operator": operator,
+                "estimated": self.peak.estimated,
+            },
+            "recorded_events": self.statistics.recorded,
+            "dropped_events": self.statistics.dropped,
+            "exact_allocated_bytes": self.statistics.allocated_bytes,
+            "exact_allocations": self.statistics.allocations,
+            "sample_threshold_bytes": self.sample_threshold_bytes,
+            "sample_mean_bytes": self.sample_mean_bytes,
+        })
+    }
+}
+
+fn row(row: &TopRow) -> Value {
+    let mut value = json!({
+        "name": row.name,
+        "allocated_bytes": row.allocated_bytes,
+        "live_at_peak_bytes": row.live_at_peak_bytes,
+        "count": row.count,
+        "largest_bytes": row.largest_bytes,
+        "share": row.share,
+        "estimated": row.estimated,
+    });
+    if !row.stack.is_empty() {
+        let lines = row.stack.iter().map(|line| {
+            json!({
+                "address": format!("{:#x}", line.address),
+                "function": line.frame.function,
+                "file": line.frame.file,
+                "line": line.frame.line,
+            })
+        });
+        value["stack"] = lines.collect();
+    }
+    value
+}

@@ -1,0 +1,156 @@
+//! The ranking: which operators, modules, stacks or phases made the memory of a device. The command `memtrack top`
+//! and programs call [`top`]; `rows` computes, `text` and `json` print.
+//!
+//! Allocated bytes and counts are those of the events that the recording holds; live bytes at the peak also know
+//! blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
+
+mod json;
+mod rows;
+mod stacks;
+mod text;
+
+use super::attribution::AttributedBytes;
+use super::patterns::Patterns;
+use super::peak::Peak;
+use crate::event::DeviceId;
+use crate::snapshot::{DeviceStatistics, ScopeKind, Snapshot};
+use crate::stack::symbols::{Frame, Symbolizer};
+
+/// What the rows of a ranking are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    /// Operators by full name: `{module path}.{phase}.{operator}`, all calls in one row.
+    Operator,
+    /// Module paths.
+    Module,
+    /// Stacks, without their leading frames that say nothing.
+    Stack,
+    /// Phases.
+    Phase,
+}
+
+impl By {
+    /// What suits a snapshot: operators where it has their scopes, else stacks.
+    pub fn suited_to(snapshot: &Snapshot) -> Self {
+        let has_operators = snapshot
+            .scopes
+            .rows
+            .iter()
+            .skip(1)
+            .any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty());
+        if has_operators { Self::Operator } else { Self::Stack }
+    }
+
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Module => "module",
+            Self::Stack => "stack",
+            Self::Phase => "phase",
+        }
+    }
+}
+
+/// How to rank.
+#[derive(Clone, Debug)]
+pub struct TopOptions {
+    /// Rows to show at most.
+    pub limit: usize,
+    /// What names operators where no scope does.
+    pub patterns: Patterns,
+}
+
+impl Default for TopOptions {
+    /// 20 rows, and the built-in patterns.
+    fn default() -> Self {
+        Self { limit: 20, patterns: Patterns::default() }
+    }
+}
+
+/// One row of a ranking.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TopRow {
+    /// The operator, module path or phase; for a stack its first function that says something.
+    pub name: String,
+    /// Bytes allocated.
+    pub allocated_bytes: u64,
+    /// Of the bytes live at the device's peak, those of this row.
+    pub live_at_peak_bytes: u64,
+    /// Blocks allocated.
+    pub count: u64,
+    /// Size of the largest block allocated, in bytes.
+    pub largest_bytes: u64,
+    /// Its share of all bytes allocated, 0 to 1.
+    pub share: f64,
+    /// Whether sampled blocks went in, so that bytes, count and share are estimates.
+    pub estimated: bool,
+    /// The stack, innermost first, from the first function that says something; empty for other rankings.
+    pub stack: Vec<StackLine>,
+}
+
+/// One function of a row's stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackLine {
+    /// The return address; functions inlined into one another share it.
+    pub address: u64,
+    /// The function.
+    pub frame: Frame,
+}
+
+/// Sums over all rows, also those beyond the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes allocated.
+    pub allocated_bytes: u64,
+    /// Blocks allocated.
+    pub count: u64,
+    /// Whether sampled blocks went in.
+    pub estimated: bool,
+}
+
+/// The ranking of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopReport {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// Whether it is the host heap.
+    pub is_host: bool,
+    /// What the rows are.
+    pub by: By,
+    /// The first rows, by allocated bytes descending; of equal ones by name.
+    pub rows: Vec<TopRow>,
+    /// How many rows there are without the limit.
+    pub rows_in_all: usize,
+    /// Sums over all rows.
+    pub totals: Totals,
+    /// Bytes by how their operator was found.
+    pub attribution: AttributedBytes,
+    /// The peak.
+    pub peak: Peak,
+    /// The phase and the operator of the event that reached the peak; none when it was reached before.
+    pub peak_place: Option<(String, String)>,
+    /// The recorder's exact counts of the device, among them dropped events.
+    pub statistics: DeviceStatistics,
+    /// Below this size in bytes host blocks were sampled; 0: none were.
+    pub sample_threshold_bytes: u64,
+    /// The mean gap in bytes between two samples.
+    pub sample_mean_bytes: u64,
+}
+
+/// Ranks who allocated on `device`, naming stacks from the binaries at their recorded paths. [`top_with`] takes
+/// binaries from elsewhere.
+pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
+    top_with(snapshot, &mut Symbolizer::new(&snapshot.modules), by, device, options)
+}
+
+/// [`top`] with the names of `symbols`.
+pub fn top_with(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    by: By,
+    device: DeviceId,
+    options: &TopOptions,
+) -> TopReport {
+    rows::rank(snapshot, symbols, by, device, options)
+}

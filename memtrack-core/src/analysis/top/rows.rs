@@ -1,0 +1,195 @@
+//! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
+//! of those is named once.
+
+use super::stacks::{Trimmer, lines};
+use super::{By, TopOptions, TopReport, TopRow, Totals};
+use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
+use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::peak::Peak;
+use crate::event::{DeviceId, ScopeId, StackId};
+use crate::snapshot::{DeviceStatistics, Snapshot};
+use crate::stack::symbols::Symbolizer;
+use std::collections::HashMap;
+
+/// The row of blocks of which only the free was recorded.
+const BEFORE: &str = "(allocated before the recording)";
+
+/// What makes two allocations one row.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Name(String),
+    Stack(Vec<u64>),
+}
+
+/// Sums of one row while they grow.
+#[derive(Default)]
+struct Sums {
+    allocated_bytes: u64,
+    live_at_peak_bytes: u64,
+    blocks: f64,
+    largest_bytes: u64,
+    estimated: bool,
+}
+
+/// Finds the rows of allocations.
+struct Sorter<'a> {
+    snapshot: &'a Snapshot,
+    symbols: &'a mut Symbolizer,
+    by: By,
+    attributor: Attributor<'a>,
+    trimmer: Trimmer,
+    rows: HashMap<Key, usize>,
+    sums: Vec<Sums>,
+    known: HashMap<(ScopeId, StackId), (usize, Source), foldhash::fast::RandomState>,
+}
+
+impl Sorter<'_> {
+    fn row(&mut self, key: Key) -> usize {
+        let next = self.sums.len();
+        let row = *self.rows.entry(key).or_insert(next);
+        if row == next {
+            self.sums.push(Sums::default());
+        }
+        row
+    }
+
+    fn row_of(&mut self, lifetime: &Lifetime) -> (usize, Source) {
+        if !lifetime.known {
+            return (self.row(Key::Name(BEFORE.into())), Source::Unattributed);
+        }
+        let place = (lifetime.scope, lifetime.stack);
+        if let Some(&known) = self.known.get(&place) {
+            return known;
+        }
+        let (operator, source) = self.attributor.operator(place.0, place.1, self.symbols);
+        let key = match self.by {
+            By::Operator => Key::Name(operator),
+            By::Module => Key::Name(module_name(self.snapshot, place.0)),
+            By::Phase => Key::Name(phase_name(self.snapshot, place.0)),
+            By::Stack => match self.snapshot.stacks.get(place.1) {
+                [] => Key::Name("(no stack)".into()),
+                addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
+            },
+        };
+        let row = self.row(key);
+        self.known.insert(place, (row, source));
+        (row, source)
+    }
+
+    fn finish(self, allocated_bytes: u64) -> Vec<TopRow> {
+        let (sums, symbols) = (self.sums, self.symbols);
+        let row = |(key, place): (Key, usize)| {
+            let sums = &sums[place];
+            let stack = match &key {
+                Key::Name(_) => Vec::new(),
+                Key::Stack(addresses) => lines(addresses, symbols),
+            };
+            let name = match key {
+                Key::Name(name) => name,
+                Key::Stack(_) => stack.first().map_or(String::new(), |line| line.frame.function.clone()),
+            };
+            let share =
+                if allocated_bytes == 0 { 0.0 } else { sums.allocated_bytes as f64 / allocated_bytes as f64 };
+            TopRow {
+                name,
+                allocated_bytes: sums.allocated_bytes,
+                live_at_peak_bytes: sums.live_at_peak_bytes,
+                count: sums.blocks.round() as u64,
+                largest_bytes: sums.largest_bytes,
+                share,
+                estimated: sums.estimated,
+                stack,
+            }
+        };
+        let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
+        rows.sort_by(|a, b| {
+            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name));
+            // Stacks may share all of that: their addresses keep the order the same from run to run.
+            order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
+        });
+        rows
+    }
+}
+
+pub(super) fn rank(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    by: By,
+    device: DeviceId,
+    options: &TopOptions,
+) -> TopReport {
+    let lifetimes = lifetimes(snapshot, device);
+    let peak = Peak::of(snapshot, &lifetimes);
+    let mut attributor = Attributor::new(snapshot, &options.patterns);
+    let peak_place = peak.row.map(|row| {
+        let event = snapshot.events.get(row);
+        let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
+        (phase_name(snapshot, event.scope), operator)
+    });
+    let mut sorter = Sorter {
+        snapshot,
+        symbols,
+        by,
+        attributor,
+        trimmer: Trimmer::default(),
+        rows: HashMap::new(),
+        sums: Vec::new(),
+        known: HashMap::default(),
+    };
+    let (mut totals, mut blocks) = (Totals::default(), 0.0);
+    let mut attribution = AttributedBytes::default();
+    for lifetime in &lifetimes {
+        let live = lifetime.is_live_after(peak.row);
+        let allocated = lifetime.from.is_some();
+        if !live && !allocated {
+            continue;
+        }
+        let (row, source) = sorter.row_of(lifetime);
+        let sums = &mut sorter.sums[row];
+        sums.estimated |= lifetime.estimated;
+        if live {
+            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+        }
+        if allocated {
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
+            sums.blocks += lifetime.blocks;
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
+            totals.estimated |= lifetime.estimated;
+            blocks += lifetime.blocks;
+            attribution.add(source, lifetime.bytes);
+        }
+    }
+    totals.count = blocks.round() as u64;
+    let mut rows = sorter.finish(totals.allocated_bytes);
+    let rows_in_all = rows.len();
+    rows.truncate(options.limit);
+    let statistics = snapshot.devices.iter().find(|row| row.device == device);
+    TopReport {
+        device: snapshot.ordinal(device),
+        is_host: device.is_host(),
+        by,
+        rows,
+        rows_in_all,
+        totals,
+        attribution,
+        peak,
+        peak_place,
+        statistics: statistics.copied().unwrap_or(DeviceStatistics::of(device)),
+        sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
+        sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+    }
+}
+
+fn module_name(snapshot: &Snapshot, scope: ScopeId) -> String {
+    let place = snapshot.scopes.place(scope);
+    match (place.modules.is_empty(), place.phase) {
+        (false, _) => place.module_path(),
+        (true, Some(_)) => "(root)".into(),
+        (true, None) => "(outside modules)".into(),
+    }
+}
+
+fn phase_name(snapshot: &Snapshot, scope: ScopeId) -> String {
+    snapshot.scopes.place(scope).phase.map_or("(no phase)", |phase| phase.name()).into()
+}

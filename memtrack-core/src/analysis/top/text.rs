@@ -1,0 +1,161 @@
+//! A ranking as a table for people, with the answers to "is that all?" below it.
+
+use super::{By, TopReport, TopRow};
+use crate::analysis::units::{human_bytes, human_count, human_share, shorten_middle};
+use crate::stack::symbols::Frame;
+use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use std::fmt::{self, Write};
+
+/// Frames shown below a stack's first.
+const FRAMES_BELOW: usize = 3;
+/// Names are not made shorter than this many characters, however narrow the terminal.
+const SHORTEST_NAME: usize = 16;
+
+impl fmt::Display for TopReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(None))
+    }
+}
+
+impl TopReport {
+    /// The report as text. With a `width` in characters, names are shortened in the middle until the table fits.
+    pub fn to_text(&self, width: Option<usize>) -> String {
+        let mut text = self.title();
+        if self.rows.is_empty() {
+            text.push_str("Nothing was allocated in the recorded time.\n");
+        } else {
+            let full = self.table(usize::MAX);
+            let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            match width {
+                Some(width) if widest > width => {
+                    let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by));
+                    let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
+                    let room = longest.saturating_sub(widest - width).max(SHORTEST_NAME);
+                    text.push_str(&self.table(room));
+                }
+                _ => text.push_str(&full),
+            }
+        }
+        text.push('\n');
+        self.footer(&mut text);
+        text
+    }
+
+    fn title(&self) -> String {
+        let device = if self.is_host { "host heap".to_owned() } else { format!("device {}", self.device) };
+        let plural = match self.by {
+            By::Operator => "operators",
+            By::Module => "modules",
+            By::Stack => "stacks",
+            By::Phase => "phases",
+        };
+        format!(
+            "Top {plural} of {device}: {} of {}\n\n",
+            self.rows.len(),
+            human_count(self.rows_in_all as u64)
+        )
+    }
+
+    fn table(&self, name_width: usize) -> String {
+        let mut table = Table::new();
+        table.load_style(
+            TableStyle::new()
+                .header_lines(ContentLineStyle::none())
+                .header_separator(LineStyle::none().fill('─'))
+                .content_lines(ContentLineStyle::none()),
+        );
+        let title = match self.by {
+            By::Operator => "Operator",
+            By::Module => "Module",
+            By::Stack => "Stack",
+            By::Phase => "Phase",
+        };
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        let heads = ["Allocated", "Share", "Live at peak", "Count", "Largest"];
+        table.set_header(
+            std::iter::once(Cell::new(title)).chain(heads.into_iter().map(|head| right(head.into()))),
+        );
+        for row in &self.rows {
+            let mark = if row.estimated { "~" } else { "" };
+            let name: Vec<String> =
+                name_lines(row, self.by).map(|line| shorten_middle(&line, name_width)).collect();
+            table.add_row([
+                Cell::new(name.join("\n")),
+                right(format!("{mark}{}", human_bytes(row.allocated_bytes))),
+                right(human_share(row.share)),
+                right(format!("{mark}{}", human_bytes(row.live_at_peak_bytes))),
+                right(format!("{mark}{}", human_count(row.count))),
+                right(human_bytes(row.largest_bytes)),
+            ]);
+        }
+        table.trim_fmt() + "\n"
+    }
+
+    fn footer(&self, text: &mut String) {
+        let mark = |estimated| if estimated { "~" } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "Peak: {}{} live", mark(self.peak.estimated), human_bytes(self.peak.bytes));
+        let _ = match (self.peak.seconds, &self.peak_place) {
+            (Some(seconds), Some((phase, operator))) => {
+                writeln!(
+                    text,
+                    ", {seconds:.3} s after the start, in {operator} ({})",
+                    phase.trim_matches(['(', ')'])
+                )
+            }
+            _ => writeln!(text, ", before the first recorded event"),
+        };
+        let total = self.totals.allocated_bytes;
+        let part = |bytes: u64| {
+            let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
+            format!("{} ({})", human_bytes(bytes), human_share(share))
+        };
+        let estimated = mark(self.totals.estimated);
+        let count = human_count(self.totals.count);
+        let _ = writeln!(text, "Allocated: {estimated}{} in {estimated}{count} blocks", human_bytes(total));
+        let _ = writeln!(
+            text,
+            "Attributed: annotated {}, named from stacks {}, unattributed {}",
+            part(self.attribution.annotated),
+            part(self.attribution.named_from_stacks),
+            part(self.attribution.unattributed),
+        );
+        if self.statistics.dropped > 0 {
+            let _ = writeln!(
+                text,
+                "Dropped: {} older events did not fit the ring; {} were allocated in all, in {} blocks",
+                human_count(self.statistics.dropped),
+                human_bytes(self.statistics.allocated_bytes),
+                human_count(self.statistics.allocations),
+            );
+        }
+        if self.totals.estimated || self.peak.estimated {
+            let _ = writeln!(
+                text,
+                "~ estimated: blocks below {} are sampled, one per {} on average",
+                human_bytes(self.sample_threshold_bytes),
+                human_bytes(self.sample_mean_bytes),
+            );
+        }
+    }
+}
+
+/// A row's name, and for a stack the frames below it.
+fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
+    let first = match row.stack.first() {
+        Some(line) if by == By::Stack => described(&line.frame),
+        _ => row.name.clone(),
+    };
+    let below = row.stack.iter().skip(1).take(FRAMES_BELOW);
+    std::iter::once(first).chain(below.map(|line| format!("  {}", described(&line.frame))))
+}
+
+/// `function file:line`, with the file's name only.
+fn described(frame: &Frame) -> String {
+    let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
+    match (file, frame.line) {
+        (Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
+        (Some(file), None) => format!("{} {file}", frame.function),
+        _ => frame.function.clone(),
+    }
+}

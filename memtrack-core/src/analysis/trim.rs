@@ -1,0 +1,77 @@
+//! Which frames of a stack say nothing: memtrack's own, the allocator's and the standard library's, as long as they
+//! are the innermost. `top` groups stacks by what is left.
+
+use crate::stack::names::plain_path;
+use crate::stack::symbols::Frame;
+
+/// Crates whose leading frames only carry an allocation out.
+const CRATES: [&str; 7] =
+    ["memtrack_core", "memtrack_preload", "__rustc", "alloc", "core", "std", "hashbrown"];
+/// Functions without a crate that do.
+const FUNCTIONS: [&str; 9] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "operator new",
+    "operator new[]",
+];
+
+/// Whether a frame of this function only carries an allocation out for its caller.
+pub fn is_plumbing(function: &str) -> bool {
+    let path = plain_path(function);
+    match path.split_once("::") {
+        Some((first, _)) => CRATES.contains(&first),
+        None => {
+            let name = path.split('(').next().unwrap_or_default();
+            FUNCTIONS.contains(&name) || ["__rust_", "__rdl_", "__rg_"].iter().any(|p| name.starts_with(p))
+        }
+    }
+}
+
+/// The frames from the first that says something; all of them when none does.
+pub fn interesting(frames: &[Frame]) -> &[Frame] {
+    let first = frames.iter().position(|frame| !is_plumbing(&frame.function)).unwrap_or(0);
+    &frames[first..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<Frame> {
+        names.iter().map(|&name| Frame { function: name.into(), ..Frame::default() }).collect()
+    }
+
+    #[test]
+    fn leading_plumbing_goes_and_inner_plumbing_stays() {
+        let frames = named(&[
+            "memtrack_core::recorder::record",
+            "<memtrack_core::host::TrackingAllocator<A> as core::alloc::global::GlobalAlloc>::alloc",
+            "__rustc::__rust_alloc",
+            "alloc::alloc::alloc",
+            "<alloc::raw_vec::RawVec<u8>>::grow_one",
+            "my::work",
+            "core::ops::function::FnOnce::call_once",
+            "main",
+        ]);
+        assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn a_stack_of_nothing_else_is_kept() {
+        let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
+        assert_eq!(interesting(&frames), &frames[..]);
+        assert!(interesting(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_generic_function_of_a_user_is_not_plumbing() {
+        assert!(!is_plumbing("my::process::<alloc::vec::Vec<u8>>"));
+        assert!(!is_plumbing("<my::Model as core::ops::Drop>::drop"));
+        assert!(!is_plumbing("core_business::run"));
+    }
+}
