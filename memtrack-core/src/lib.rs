@@ -14,6 +14,7 @@ pub mod recorder;
 #[cfg(feature = "record")]
 mod reentry;
 pub mod scope;
+pub mod pickle;
 pub mod snapshot;
 pub mod stack;
 mod switch;
