@@ -25,6 +25,7 @@ pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
-pub use monitor::*;
+pub use monitor::{Recording, start_monitor, start_monitor_with, stop};
+pub use analysis::top::By;
 #[doc(hidden)]
 pub use scope::__private;

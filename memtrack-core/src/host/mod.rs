@@ -71,7 +71,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(switch::EVENTS) {
+        if switch::is_on(switch::HOST) {
             after_alloc(block, layout.size());
         }
         block
@@ -81,7 +81,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(switch::EVENTS) {
+        if switch::is_on(switch::HOST) {
             after_alloc(block, layout.size());
         }
         block
@@ -89,7 +89,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if switch::is_on(switch::EVENTS) {
+        if switch::is_on(switch::HOST) {
             before_free(block, layout.size());
         }
         // SAFETY: as in `alloc`.
@@ -100,7 +100,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        if switch::is_on(switch::EVENTS) {
+        if switch::is_on(switch::HOST) {
             around_realloc(block, layout.size(), new_size, inner)
         } else {
             inner()

@@ -97,6 +97,7 @@ pub struct Options {
     pub(crate) skip_actions: u32,
     pub(crate) sample_threshold_bytes: u64,
     pub(crate) sample_mean_bytes: u64,
+    pub(crate) host_heap: bool,
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
 }
@@ -110,6 +111,7 @@ impl Default for Options {
             skip_actions: 0,
             sample_threshold_bytes: 64 << 10,
             sample_mean_bytes: 512 << 10,
+            host_heap: true,
             output: None,
             stream: false,
         }
@@ -159,6 +161,17 @@ impl Options {
         self.sample_threshold_bytes = threshold_bytes;
         self.sample_mean_bytes = mean_bytes.max(1);
         self
+    }
+
+    /// Leaves the host heap out: only what allocators report through [`recorder`](super) is recorded.
+    pub fn without_host_heap(mut self) -> Self {
+        self.host_heap = false;
+        self
+    }
+
+    /// Whether the host heap is to be recorded.
+    pub(crate) fn wants_host_heap(&self) -> bool {
+        self.host_heap
     }
 
     /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. The file is

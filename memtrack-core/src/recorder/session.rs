@@ -57,7 +57,8 @@ pub(crate) fn start(options: &Options) -> io::Result<()> {
     settings::apply(options, clock::ticks());
     publish(Some(options));
     *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now() });
-    switch::set(switch::EVENTS | switch::SCOPES, true);
+    let host = if options.wants_host_heap() { switch::HOST } else { 0 };
+    switch::set(switch::EVENTS | switch::SCOPES | host, true);
     Ok(())
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     if running.monitors > 0 {
         return (RECORDER.get().snapshot(&running.options, &running.baseline), Ok(()));
     }
-    switch::set(switch::EVENTS | switch::SCOPES, false);
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
@@ -88,12 +89,9 @@ pub(crate) fn snapshot() -> Option<Snapshot> {
     session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline))
 }
 
-/// The sums of a device since the session began; zero when none runs.
-pub(crate) fn sums_since_start(slot: usize) -> Sums {
-    let session = session();
-    session
-        .as_ref()
-        .map_or_else(Sums::default, |running| threads::sums(slot).since(&running.baseline.sums[slot]))
+/// The sums of each device slot when the session began; of now when none runs.
+pub(crate) fn sums_at_start() -> Vec<Sums> {
+    session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
 /// Writes the recording to where the options say.

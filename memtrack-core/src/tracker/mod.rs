@@ -3,6 +3,8 @@
 
 #[cfg(feature = "plot")]
 pub mod figures;
+#[cfg(feature = "record")]
+mod live;
 mod pickle_file;
 mod python_float;
 mod replacing_file;
@@ -10,6 +12,10 @@ mod stats;
 mod stats_error;
 mod summary;
 
+#[cfg(feature = "record")]
+pub(crate) use live::reset_after_fork;
+#[cfg(feature = "record")]
+pub use live::{Mark, MemoryTracker};
 pub use python_float::python_float_repr;
 pub use replacing_file::ReplacingFile;
 pub use stats::{Sample, TrackerStats};
