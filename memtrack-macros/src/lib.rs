@@ -1,1 +1,81 @@
-//! The `#[track_memory]` attribute. Use it through `memtrack_core::track_memory`.
+//! The `#[track_memory]` attribute. Use it through `memtrack_core::track_memory`: the expansion calls that crate's
+//! hidden support module, which changes without notice. A wrong use is a compile error that says what is supported.
+
+mod args;
+mod function;
+mod impl_block;
+mod tail;
+mod target;
+
+use proc_macro::TokenStream;
+
+/// Follows a function as a scope: what it allocates is attributed to it.
+///
+/// | form | the scope is |
+/// |---|---|
+/// | `#[track_memory]`, `(operator)` | an operator: the unit of the tracker's series |
+/// | `(module)` | a module: part of the path |
+/// | `(root)` | the outermost module: marks `fw_start` and `fw_bw_boundary`; not part of the path |
+/// | `(backward)`, `(optimizer)` | a phase |
+///
+/// An operator is named after its function; a module or root after the type of its method (the last segment, without
+/// generics), or after the function where there is no `self`; `name = "…"` overrides. The operator `matmul` called
+/// in the module `Attention` called in the module `Encoder` is `Encoder.Attention.forward.matmul`.
+///
+/// ```
+/// use memtrack_core::track_memory;
+///
+/// struct Linear {
+///     weights: Vec<f32>,
+/// }
+///
+/// impl Linear {
+///     #[track_memory(module)]
+///     fn forward(&self, input: &[f32]) -> Vec<f32> {
+///         multiply(&self.weights, input)
+///     }
+/// }
+///
+/// #[track_memory]
+/// fn multiply(weights: &[f32], input: &[f32]) -> Vec<f32> {
+///     weights.iter().zip(input).map(|(weight, input)| weight * input).collect()
+/// }
+/// # assert_eq!(Linear { weights: vec![2.0] }.forward(&[3.0]), [6.0]);
+/// ```
+///
+/// It goes on functions, methods, default methods of traits, generic, `unsafe` and `extern` functions. In an
+/// `async fn` the scope follows the future between threads; so it does in a function that ends in an `async` block or
+/// in `Box::pin` of one, as `async-trait` writes them (what such a function does before that block is outside).
+///
+/// On an `impl` block it applies to every function in it, all of them named after the type where the form is `module`
+/// or `root`. A function in it can have a form of its own, or be left out:
+///
+/// ```
+/// # use memtrack_core::track_memory;
+/// # struct Attention;
+/// #[track_memory]
+/// impl Attention {
+///     #[track_memory(module, name = "attn")]
+///     fn forward(&self) {
+///         self.scores();
+///     }
+///
+///     fn scores(&self) {} // the operator `scores`
+///
+///     #[track_memory(skip)]
+///     fn heads(&self) -> usize {
+///         8
+///     }
+/// }
+/// # Attention.forward();
+/// # assert_eq!(Attention.heads(), 8);
+/// ```
+///
+/// `crate = path` says where memtrack-core is, for crates that re-export it.
+///
+/// **Cost.** One relaxed load and a branch while nothing is monitored; nothing at all where memtrack-core is built
+/// without its `record` feature. The expansion contains no `unsafe`.
+#[proc_macro_attribute]
+pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
+    target::expand(args.into(), item.into()).into()
+}

@@ -1,0 +1,53 @@
+//! Keeps memtrack out of its own books. Whatever memtrack itself allocates on a user's thread happens inside a
+//! [`ReentryGuard`]; the hooks look at [`is_inside`] first and record nothing then. The counter has a constant
+//! initialiser and no destructor, so that it can be read inside an allocator at any moment of a thread's life.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, the thread's allocations are memtrack's own.
+#[must_use = "the thread counts as inside memtrack only while the guard lives"]
+pub(crate) struct ReentryGuard {
+    /// The depth belongs to this thread.
+    not_send: PhantomData<*const ()>,
+}
+
+/// Marks the thread as being inside memtrack until the guard is dropped; nests.
+#[inline]
+pub(crate) fn enter() -> ReentryGuard {
+    DEPTH.set(DEPTH.get() + 1);
+    ReentryGuard { not_send: PhantomData }
+}
+
+/// Whether the thread is inside memtrack.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    DEPTH.get() != 0
+}
+
+impl Drop for ReentryGuard {
+    #[inline]
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_nest() {
+        assert!(!is_inside());
+        let outer = enter();
+        let inner = enter();
+        drop(inner);
+        assert!(is_inside());
+        drop(outer);
+        assert!(!is_inside());
+    }
+}

@@ -1,0 +1,164 @@
+//! What a scope says about an event: the module path, the phase and the operator, and the operator's full name as
+//! MemoryTracker writes it. Used on live scopes by the tracker and on [`ScopeTable`] rows by every report, which is
+//! why it reads nothing but kinds and names, from the innermost scope outwards.
+
+use crate::event::ScopeId;
+use crate::snapshot::{ScopeKind, ScopeTable};
+use std::fmt;
+
+/// The part of a training step that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Inside a module, and in neither of the others.
+    Forward,
+    /// Inside a backward scope.
+    Backward,
+    /// Inside an optimizer scope.
+    Optimizer,
+}
+
+impl Phase {
+    /// Its name in paths: `forward`, `backward` or `optimizer`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One scope on the way outwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScopeStep<'a> {
+    /// What it stands for.
+    pub kind: ScopeKind,
+    /// Its own name.
+    pub name: &'a str,
+}
+
+/// Where in the program something happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place<'a> {
+    /// The modules, outermost first; the root's own name is not among them.
+    pub modules: Vec<&'a str>,
+    /// The phase; none outside everything.
+    pub phase: Option<Phase>,
+    /// The innermost operator.
+    pub operator: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// The place given by the scopes from the innermost outwards. The innermost backward or optimizer scope decides
+    /// the phase; a module or root alone means forward.
+    pub fn of(outwards: impl Iterator<Item = ScopeStep<'a>>) -> Self {
+        let mut place = Self::default();
+        let mut explicit = None;
+        let mut in_module = false;
+        for step in outwards {
+            match step.kind {
+                ScopeKind::Operator => place.operator = place.operator.or(Some(step.name)),
+                ScopeKind::Module => {
+                    place.modules.push(step.name);
+                    in_module = true;
+                }
+                ScopeKind::Root => in_module = true,
+                ScopeKind::Backward => explicit = explicit.or(Some(Phase::Backward)),
+                ScopeKind::Optimizer => explicit = explicit.or(Some(Phase::Optimizer)),
+            }
+        }
+        place.modules.reverse();
+        place.phase = explicit.or(in_module.then_some(Phase::Forward));
+        place
+    }
+
+    /// The modules joined with dots; empty in the root itself and outside.
+    pub fn module_path(&self) -> String {
+        self.modules.join(".")
+    }
+
+    /// What stands before an operator's name: `encoder.attn.forward`, `.forward` in the root itself, empty outside.
+    pub fn prefix(&self) -> String {
+        match self.phase {
+            Some(phase) => format!("{}.{phase}", self.module_path()),
+            None => String::new(),
+        }
+    }
+
+    /// MemoryTracker's name of the operator without its count, `{prefix}.{operator}`; none outside operators.
+    pub fn operator_name(&self) -> Option<String> {
+        self.operator.map(|operator| format!("{}.{operator}", self.prefix()))
+    }
+}
+
+impl ScopeTable {
+    /// `scope` and the scopes around it, innermost first. Ends at an id the table does not have, and at a parent that
+    /// does not come before its child (only a damaged table has one).
+    pub fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeStep<'_>> {
+        let row = |id: ScopeId| self.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
+        std::iter::successors(row(scope), move |&(id, scope)| {
+            row(scope.parent).filter(|&(parent, _)| parent < id)
+        })
+        .map(|(_, scope)| ScopeStep { kind: scope.kind, name: &scope.name })
+    }
+
+    /// Where `scope` lies.
+    pub fn place(&self, scope: ScopeId) -> Place<'_> {
+        Place::of(self.outwards(scope))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Scope;
+    use ScopeKind::{Backward, Module, Operator, Optimizer, Root};
+
+    /// The operator name of nested scopes given outermost first.
+    fn name(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
+        Place::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
+    }
+
+    #[test]
+    fn operators_are_named_as_memory_tracker_names_them() {
+        let named = |scopes| name(scopes).unwrap();
+        assert_eq!(named(&[(Operator, "op")]), ".op");
+        assert_eq!(named(&[(Root, "Net"), (Operator, "op")]), ".forward.op");
+        assert_eq!(
+            named(&[(Root, "Net"), (Module, "encoder"), (Module, "attn"), (Operator, "op")]),
+            "encoder.attn.forward.op"
+        );
+        assert_eq!(named(&[(Backward, "backward"), (Operator, "op")]), ".backward.op");
+        assert_eq!(named(&[(Backward, "b"), (Module, "encoder"), (Operator, "op")]), "encoder.backward.op");
+        assert_eq!(
+            named(&[(Module, "m"), (Backward, "b"), (Optimizer, "o"), (Operator, "op")]),
+            "m.optimizer.op"
+        );
+        assert_eq!(named(&[(Operator, "outer"), (Operator, "inner")]), ".inner");
+        assert_eq!(name(&[(Module, "m")]), None);
+    }
+
+    #[test]
+    fn a_table_row_is_read_like_a_live_scope() {
+        let row = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
+        let mut table = ScopeTable::default();
+        table.rows.extend([row(0, Module, "encoder"), row(1, Operator, "matmul")]);
+        assert_eq!(table.place(ScopeId(2)).operator_name().as_deref(), Some("encoder.forward.matmul"));
+        assert_eq!(table.place(ScopeId(1)).module_path(), "encoder");
+        assert_eq!(table.place(ScopeId::NONE), Place::default());
+        assert_eq!(table.place(ScopeId(9)), Place::default());
+    }
+
+    #[test]
+    fn a_damaged_table_does_not_hang() {
+        let mut table = ScopeTable::default();
+        table.rows.push(Scope { parent: ScopeId(1), kind: Module, name: "self".into() });
+        assert_eq!(table.outwards(ScopeId(1)).count(), 1);
+    }
+}

@@ -1,0 +1,164 @@
+//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] is what was written; every
+//! mistake in it is an error at the word that is wrong.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, LitStr, Path, Result, Token};
+
+const SUPPORTED: &str = "supported are one of `operator`, `module`, `root`, `backward` and `optimizer`, \
+     `name = \"…\"`, `crate = path`, and `skip` inside an annotated impl block";
+
+/// What kind of scope a function is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Operator,
+    Module,
+    Root,
+    Backward,
+    Optimizer,
+}
+
+impl Form {
+    fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "operator" => Some(Self::Operator),
+            "module" => Some(Self::Module),
+            "root" => Some(Self::Root),
+            "backward" => Some(Self::Backward),
+            "optimizer" => Some(Self::Optimizer),
+            _ => None,
+        }
+    }
+
+    /// Whether a method's scope is named after its type.
+    pub(crate) fn is_named_after_type(self) -> bool {
+        matches!(self, Self::Module | Self::Root)
+    }
+}
+
+/// As the variant of `ScopeKind`.
+impl ToTokens for Form {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        tokens.extend(match self {
+            Self::Operator => quote!(Operator),
+            Self::Module => quote!(Module),
+            Self::Root => quote!(Root),
+            Self::Backward => quote!(Backward),
+            Self::Optimizer => quote!(Optimizer),
+        });
+    }
+}
+
+/// The arguments as written.
+#[derive(Clone, Default)]
+pub(crate) struct Args {
+    form: Option<Form>,
+    pub(crate) name: Option<LitStr>,
+    krate: Option<Path>,
+    /// Where `skip` stands.
+    pub(crate) skip: Option<Span>,
+}
+
+impl Args {
+    pub(crate) fn form(&self) -> Form {
+        self.form.unwrap_or(Form::Operator)
+    }
+
+    /// The path of memtrack-core.
+    pub(crate) fn krate(&self) -> TokenStream {
+        self.krate.as_ref().map_or_else(|| quote!(::memtrack_core), ToTokens::to_token_stream)
+    }
+
+    /// The arguments of a function inside a block with these ones: its own, but the crate is the same.
+    pub(crate) fn overridden_by(&self, own: Self) -> Self {
+        Self { krate: own.krate.or_else(|| self.krate.clone()), ..own }
+    }
+
+    fn take(&mut self, input: ParseStream) -> Result<()> {
+        if !input.peek(Ident::peek_any) {
+            return Err(input.error(format!("this is not an argument of `#[track_memory]`: {SUPPORTED}")));
+        }
+        let word = input.call(Ident::parse_any)?;
+        match word.to_string().as_str() {
+            "name" => self.take_name(&word, input),
+            "crate" => self.take_crate(&word, input),
+            "skip" => {
+                if self.skip.replace(word.span()).is_some() {
+                    return Err(twice(&word));
+                }
+                refuse_value(&word, input)
+            }
+            text => {
+                let Some(form) = Form::from_word(text) else {
+                    return Err(Error::new(word.span(), format!("unknown argument `{text}`: {SUPPORTED}")));
+                };
+                if let Some(first) = self.form.replace(form) {
+                    return Err(if first == form {
+                        twice(&word)
+                    } else {
+                        Error::new(
+                            word.span(),
+                            "a function is one kind of scope, but this names a second one",
+                        )
+                    });
+                }
+                refuse_value(&word, input)
+            }
+        }
+    }
+
+    fn take_name(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
+        let expected = "`name` takes a string: `name = \"attention\"`";
+        take_equals(word, input, expected)?;
+        let name: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
+        if name.value().is_empty() {
+            return Err(Error::new(
+                name.span(),
+                "`name` must not be empty: leave it out for the default name",
+            ));
+        }
+        if self.name.replace(name).is_some() { Err(twice(word)) } else { Ok(()) }
+    }
+
+    fn take_crate(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
+        let expected = "`crate` takes the path of memtrack-core: `crate = my_framework::memtrack_core`";
+        take_equals(word, input, expected)?;
+        let path = input.call(Path::parse_mod_style).map_err(|error| Error::new(error.span(), expected))?;
+        if self.krate.replace(path).is_some() { Err(twice(word)) } else { Ok(()) }
+    }
+}
+
+impl Parse for Args {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let mut args = Self::default();
+        while !input.is_empty() {
+            args.take(input)?;
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        if let Some(skip) = args.skip
+            && (args.form.is_some() || args.name.is_some() || args.krate.is_some())
+        {
+            return Err(Error::new(skip, "`skip` stands alone: a function is either left out or followed"));
+        }
+        Ok(args)
+    }
+}
+
+fn take_equals(word: &Ident, input: ParseStream, expected: &str) -> Result<()> {
+    input.parse::<Token![=]>().map(drop).map_err(|_| Error::new(word.span(), expected))
+}
+
+fn refuse_value(word: &Ident, input: ParseStream) -> Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(());
+    }
+    Err(input.error(format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`")))
+}
+
+fn twice(word: &Ident) -> Error {
+    Error::new(word.span(), format!("`{word}` is given twice"))
+}

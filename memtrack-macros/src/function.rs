@@ -1,0 +1,177 @@
+//! The attribute on one function. A guard is declared before the body, so that `?`, `return`, panics,
+//! `#[track_caller]` and borrowed returns work as they did; an async body is wrapped in a future that carries its
+//! scope. The body's tokens are passed through unparsed and keep their spans.
+
+use crate::args::Args;
+use crate::tail::map_future_at_end;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::visit_mut::VisitMut;
+use syn::{
+    Attribute, Error, ImplItemFn, LitStr, Result, ReturnType, Signature, Token, Type, Visibility, braced,
+};
+
+/// A function with a body.
+pub(crate) struct Function {
+    outer: Vec<Attribute>,
+    visibility: Visibility,
+    defaultness: Option<Token![default]>,
+    signature: Signature,
+    /// `#![…]` at the start of the body.
+    inner: Vec<Attribute>,
+    body: TokenStream,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let outer = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        let defaultness = input.parse()?;
+        let signature: Signature = input.parse()?;
+        if input.peek(Token![;]) {
+            return Err(Error::new(
+                signature.ident.span(),
+                "a function without a body has nothing to follow: put `#[track_memory]` on its implementations",
+            ));
+        }
+        let content;
+        braced!(content in input);
+        let inner = content.call(Attribute::parse_inner)?;
+        Ok(Self { outer, visibility, defaultness, signature, inner, body: content.parse()? })
+    }
+}
+
+impl From<&ImplItemFn> for Function {
+    fn from(function: &ImplItemFn) -> Self {
+        let (inner, outer) = function
+            .attrs
+            .iter()
+            .cloned()
+            .partition(|attribute| matches!(attribute.style, syn::AttrStyle::Inner(_)));
+        let statements = &function.block.stmts;
+        Self {
+            outer,
+            visibility: function.vis.clone(),
+            defaultness: function.defaultness,
+            signature: function.sig.clone(),
+            inner,
+            body: quote!(#(#statements)*),
+        }
+    }
+}
+
+impl Function {
+    /// The function with its scope. `in_impl`: the attribute stands on the block around it.
+    pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
+        if let Some(constness) = &self.signature.constness {
+            let mut message =
+                "a `const fn` cannot be followed: it may run in the compiler, where there are no \
+                               scopes; supported are `fn`, `async fn`, `unsafe fn` and `extern fn`"
+                    .to_owned();
+            if in_impl {
+                message.push_str(" (leave it out with `#[track_memory(skip)]`)");
+            }
+            return Err(Error::new_spanned(constness, message));
+        }
+        let scope = Scope::of(&self.signature, args, in_impl);
+        let body = if self.signature.asyncness.is_some() {
+            self.async_body(&scope)
+        } else if let Some(body) = map_future_at_end(&self.body, |future| scope.future(future)) {
+            body
+        } else {
+            let guard = Ident::new("_memtrack_scope", Span::mixed_site());
+            let (enter, body) = (scope.enter(), &self.body);
+            quote!(let #guard = #enter; #body)
+        };
+        let Self { outer, visibility, defaultness, signature, inner, .. } = self;
+        Ok(quote! {
+            #(#outer)* #visibility #defaultness #signature {
+                #(#inner)*
+                #body
+            }
+        })
+    }
+
+    /// The body as a future that carries its scope. The return that is never reached gives the block the output type
+    /// of the function, so that `?`, coercions and error messages are those of the original.
+    fn async_body(&self, scope: &Scope<'_>) -> TokenStream {
+        let (krate, body) = (&scope.krate, &self.body);
+        let output = output_type(&self.signature).map(|output| {
+            quote_spanned!(Span::mixed_site()=> if false { return #krate::__private::output::<#output>(); })
+        });
+        let future = scope.future(&quote!(async move { #output #body }));
+        quote!(#future.await)
+    }
+}
+
+/// How the expansion names and enters the scope.
+struct Scope<'a> {
+    krate: TokenStream,
+    args: &'a Args,
+    name: LitStr,
+    is_named_after_type: bool,
+}
+
+impl<'a> Scope<'a> {
+    fn of(signature: &Signature, args: &'a Args, in_impl: bool) -> Self {
+        let function = LitStr::new(&signature.ident.unraw().to_string(), signature.ident.span());
+        let is_method = in_impl || signature.receiver().is_some();
+        Self {
+            krate: args.krate(),
+            args,
+            name: args.name.clone().unwrap_or(function),
+            is_named_after_type: is_method && args.name.is_none() && args.form().is_named_after_type(),
+        }
+    }
+
+    /// The site's static, in a block of its own: no name of it reaches the body.
+    fn site(&self) -> TokenStream {
+        let Self { krate, name, .. } = self;
+        let form = self.args.form();
+        quote! {{
+            static SITE: #krate::__private::Site =
+                #krate::__private::Site::new(#krate::__private::ScopeKind::#form, #name);
+            &SITE
+        }}
+    }
+
+    fn enter(&self) -> TokenStream {
+        let site = self.site();
+        if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
+    }
+
+    fn future(&self, future: &TokenStream) -> TokenStream {
+        // In parentheses: it may be the first thing in a statement.
+        let site = self.site();
+        if self.is_named_after_type {
+            quote!((#site).future_as::<Self, _>(#future))
+        } else {
+            quote!((#site).future(#future))
+        }
+    }
+}
+
+/// The output type of an async function as it can be written in its body; none where it cannot (`!`).
+fn output_type(signature: &Signature) -> Option<TokenStream> {
+    /// `impl Trait` is a type only the compiler can name.
+    struct Infer;
+    impl VisitMut for Infer {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            if let Type::ImplTrait(_) = ty {
+                *ty = Type::Infer(syn::TypeInfer { underscore_token: Token![_](Span::mixed_site()) });
+            }
+            syn::visit_mut::visit_type_mut(self, ty);
+        }
+    }
+    match &signature.output {
+        ReturnType::Default => Some(quote!(())),
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => None,
+        ReturnType::Type(_, ty) => {
+            let mut ty = ty.clone();
+            Infer.visit_type_mut(&mut ty);
+            Some(ty.into_token_stream())
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Finds the future that a function returns without being `async` itself: a body that ends in an `async` block, or
+//! in `Box::pin` of one, as `async-trait` writes them. Works on tokens, so that bodies need not be parsed.
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use quote::quote;
+
+/// The body with the `async` block at its end replaced by `map` of it; none when it does not end in one.
+pub(crate) fn map_future_at_end(
+    body: &TokenStream,
+    map: impl FnOnce(&TokenStream) -> TokenStream,
+) -> Option<TokenStream> {
+    let mut tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+    if let Some(start) = async_block_at_end(&tokens) {
+        let block = tokens.drain(start..).collect();
+        let mapped = map(&block);
+        return Some(quote!(#(#tokens)* #mapped));
+    }
+    let argument = boxed_async_block(&tokens)?;
+    let mut mapped = Group::new(Delimiter::Parenthesis, map(&argument.stream()));
+    mapped.set_span(argument.span());
+    tokens.pop();
+    Some(quote!(#(#tokens)* #mapped))
+}
+
+/// Where the `async { … }` or `async move { … }` begins that is the last expression of these statements.
+fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
+    let (last, before) = tokens.split_last()?;
+    if !is_group(last, Delimiter::Brace) {
+        return None;
+    }
+    let before =
+        before.split_last().filter(|(word, _)| is_word(word, "move")).map_or(before, |(_, rest)| rest);
+    let (_, statements) = before.split_last().filter(|(word, _)| is_word(word, "async"))?;
+    // After anything but a finished statement the block is a part of a larger expression.
+    let is_statement = match statements.last() {
+        None => true,
+        Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
+        Some(token) => is_group(token, Delimiter::Brace),
+    };
+    is_statement.then_some(statements.len())
+}
+
+/// The argument of a `Box::pin(async …)` at the end.
+fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
+    let [.., boxed, TokenTree::Punct(colon), TokenTree::Punct(_), pin, TokenTree::Group(argument)] = tokens
+    else {
+        return None;
+    };
+    let is_call = is_word(boxed, "Box")
+        && colon.as_char() == ':'
+        && is_word(pin, "pin")
+        && argument.delimiter() == Delimiter::Parenthesis;
+    let inside: Vec<TokenTree> = argument.stream().into_iter().collect();
+    (is_call && async_block_at_end(&inside) == Some(0)).then_some(argument)
+}
+
+fn is_word(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(ident) if ident == word)
+}
+
+fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
+}

@@ -1,0 +1,80 @@
+//! What the attribute was put on. A function and an impl block are expanded; anything else is refused by name, and
+//! left as it was, so that one mistake is one error.
+
+use crate::args::Args;
+use crate::function::Function;
+use crate::impl_block;
+use proc_macro2::{Ident, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, Error, LitStr, Result, Token, Visibility};
+
+/// The whole expansion.
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
+    try_expand(args, item.clone()).unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        quote::quote!(#error #item)
+    })
+}
+
+fn try_expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let args: Args = syn::parse2(args)?;
+    if let Some(skip) = args.skip {
+        return Err(Error::new(
+            skip,
+            "`skip` leaves a function out of an annotated impl block; here there is none to leave it out of",
+        ));
+    }
+    let keyword = keyword.parse2(item.clone())?;
+    match keyword.to_string().as_str() {
+        "fn" => syn::parse2::<Function>(item)?.expand(&args, false),
+        "impl" => Ok(impl_block::expand(&args, syn::parse2(item)?)),
+        other => Err(refusal(&keyword, other)),
+    }
+}
+
+/// The word that says what an item is.
+fn keyword(input: ParseStream) -> Result<Ident> {
+    input.call(Attribute::parse_outer)?;
+    input.parse::<Visibility>()?;
+    loop {
+        if !input.peek(Ident::peek_any) {
+            return Err(input.error("`#[track_memory]` goes on a function, a method or an impl block"));
+        }
+        let word = input.call(Ident::parse_any)?;
+        let is_qualifier = match word.to_string().as_str() {
+            "default" | "async" | "unsafe" | "safe" => true,
+            // A constant has a name where a constant function has further words.
+            "const" => [input.peek(Token![fn]), input.peek(Token![async]), input.peek(Token![unsafe])]
+                .into_iter()
+                .chain([input.peek(Token![extern])])
+                .any(|further| further),
+            "extern" => {
+                input.parse::<Option<LitStr>>()?;
+                input.peek(Token![fn]) || input.peek(Token![impl])
+            }
+            _ => false,
+        };
+        if !is_qualifier {
+            input.parse::<TokenStream>()?;
+            return Ok(word);
+        }
+    }
+}
+
+fn refusal(keyword: &Ident, item: &str) -> Error {
+    let (item, instead) = match item {
+        "struct" | "enum" | "union" => (item, "put it on an impl block of the type or on single methods"),
+        "trait" => ("trait", "put it on its default methods, or on the impl blocks"),
+        "mod" => ("module", "put it on the functions in it"),
+        "const" | "static" => (item, "put it on the function that computes the value"),
+        "extern" => ("extern block", "put it on a function that calls into it"),
+        other => (other, "put it on what allocates"),
+    };
+    Error::new(
+        keyword.span(),
+        format!(
+            "`#[track_memory]` goes on a function, a method or an impl block, not on a {item}: {instead}"
+        ),
+    )
+}
