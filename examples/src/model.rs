@@ -2,9 +2,10 @@
 //! feed forward network, and a head that scores the next character.
 //!
 //! Its modules are ordinary structs with a `forward`. All that memtrack asks for is the attribute above each:
-//! `root` for the whole model, `module` for a part of it, nothing for an operator.
+//! `root` for the whole model, `module` for a part of it, the bare attribute for an operator.
 
 use candle_core::{Device, Module, Result, Tensor, Var};
+use memtrack_core::{scope, track_memory};
 
 use crate::config::Config;
 use crate::data::Random;
@@ -85,6 +86,7 @@ impl Embedding {
 }
 
 impl Module for Embedding {
+    #[track_memory(module, name = "embedding")]
     fn forward(&self, characters: &Tensor) -> Result<Tensor> {
         let places = self.places.narrow(0, 0, characters.dim(1)?)?;
         operators::lookup(&self.characters, characters)?.broadcast_add(&places)
@@ -117,6 +119,7 @@ impl Attention {
     }
 
     /// (batch, context, width) → (batch, heads, context, head width).
+    #[track_memory]
     fn split_heads(&self, input: &Tensor) -> Result<Tensor> {
         let (batch, context, _) = input.dims3()?;
         input.reshape((batch, context, self.heads, self.head_width))?.transpose(1, 2)?.contiguous()
@@ -124,6 +127,7 @@ impl Attention {
 }
 
 impl Module for Attention {
+    #[track_memory(module, name = "attention")]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let query = self.split_heads(&self.query.forward(input)?)?;
         let key = self.split_heads(&self.key.forward(input)?)?;
@@ -134,7 +138,9 @@ impl Module for Attention {
         let probabilities = operators::softmax(&scores)?;
         let mixed = operators::attention_values(&probabilities, &value)?;
 
-        self.output.forward(&mixed.transpose(1, 2)?.flatten_from(2)?)
+        // No operator of ours copies the heads back side by side; the report names this one from its stack.
+        let joined = mixed.transpose(1, 2)?.flatten_from(2)?;
+        self.output.forward(&joined)
     }
 }
 
@@ -162,6 +168,7 @@ impl Mlp {
 }
 
 impl Module for Mlp {
+    #[track_memory(module, name = "mlp")]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         self.narrow.forward(&operators::gelu(&self.widen.forward(input)?)?)
     }
@@ -202,6 +209,7 @@ struct Head {
 }
 
 impl Module for Head {
+    #[track_memory(module, name = "head")]
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         self.scores.forward(&self.norm.forward(input)?)
     }
@@ -245,9 +253,12 @@ impl Transformer {
 
 impl Module for Transformer {
     /// (batch, context) characters → (batch, context, vocabulary) scores.
+    #[track_memory(root, name = "transformer")]
     fn forward(&self, characters: &Tensor) -> Result<Tensor> {
         let mut hidden = self.embedding.forward(characters)?;
-        for block in &self.blocks {
+        for (index, block) in self.blocks.iter().enumerate() {
+            // The attribute names a function once and for all; a guard can name each turn of a loop.
+            let _module = scope::module(&format!("block.{index}"));
             hidden = block.forward(&hidden)?;
         }
         self.head.forward(&hidden)

@@ -5,13 +5,16 @@
 //! learn with its weights cut off, without a word.
 
 use candle_core::{D, Result, Tensor};
+use memtrack_core::track_memory;
 
 /// `input` × `weight` + `bias`, for the last dimension of `input` and a `weight` of shape (in, out).
+#[track_memory]
 pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     input.broadcast_matmul(weight)?.broadcast_add(bias)
 }
 
 /// Moves every vector to mean 0 and variance 1, then scales and shifts it.
+#[track_memory]
 pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor> {
     let centred = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
@@ -21,37 +24,44 @@ pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tens
 }
 
 /// How much each character attends to each other one, before the softmax: `query` × `key`ᵀ / √width.
+#[track_memory]
 pub fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor> {
     let scale = 1.0 / (query.dim(D::Minus1)? as f64).sqrt();
     query.matmul(&key.t()?)? * scale
 }
 
 /// Adds `mask`: 0 where a character may look, minus infinity where it would look into the future.
+#[track_memory]
 pub fn causal_mask(scores: &Tensor, mask: &Tensor) -> Result<Tensor> {
     scores.broadcast_add(mask)
 }
 
 /// Turns the last dimension into probabilities.
+#[track_memory]
 pub fn softmax(scores: &Tensor) -> Result<Tensor> {
     candle_nn::ops::softmax(scores, D::Minus1)
 }
 
 /// The values, mixed by the probabilities.
+#[track_memory]
 pub fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor> {
     probabilities.matmul(value)
 }
 
 /// The smooth step between the two layers of the feed forward network.
+#[track_memory]
 pub fn gelu(input: &Tensor) -> Result<Tensor> {
     input.gelu()
 }
 
 /// `input` + `change`: what a block computes is added to what went into it.
+#[track_memory]
 pub fn residual(input: &Tensor, change: &Tensor) -> Result<Tensor> {
     input + change
 }
 
 /// The rows of `table` that `indices` name.
+#[track_memory]
 pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     let mut shape = indices.dims().to_vec();
     shape.push(table.dim(1)?);
@@ -59,6 +69,7 @@ pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
 }
 
 /// How surprised the model is by the character that really follows, on average over the batch.
+#[track_memory]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     candle_nn::loss::cross_entropy(&logits.flatten(0, 1)?, targets)
 }

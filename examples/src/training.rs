@@ -3,6 +3,7 @@
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
+use memtrack_core::track_memory;
 
 use crate::config::Config;
 use crate::data::{Corpus, Random, TEXT};
@@ -70,11 +71,13 @@ pub fn train(config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Ou
 }
 
 /// The gradient of every weight.
+#[track_memory(backward)]
 fn backward(loss: &Tensor) -> Result<GradStore> {
     loss.backward()
 }
 
 /// Moves every weight a little against its gradient.
+#[track_memory(optimizer)]
 fn update(optimizer: &mut AdamW, gradients: &GradStore) -> Result<()> {
     optimizer.step(gradients)
 }
