@@ -14,9 +14,9 @@ fn turn() -> MutexGuard<'static, ()> {
 /// Runs `test` monitored.
 fn monitored<R>(test: impl FnOnce() -> R) -> R {
     let _turn = turn();
-    let _ = memtrack_core::start_monitor();
+    memtrack_core::start_monitor();
     let result = catch_unwind(AssertUnwindSafe(test));
-    let _ = memtrack_core::stop();
+    memtrack_core::stop();
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
