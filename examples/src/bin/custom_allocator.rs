@@ -6,7 +6,8 @@
 use std::error::Error;
 
 use memtrack_core::event::DeviceId;
-use memtrack_core::{By, start_monitor, stop, track_memory};
+use memtrack_core::recorder::Options;
+use memtrack_core::{By, start_monitor_with, stop, track_memory};
 use memtrack_examples::pool::{Buffer, OutOfMemory, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -55,7 +56,7 @@ fn serve(pool: &Pool) -> Result<(), OutOfMemory> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::new(DeviceId(0), 64 * MIB);
-    start_monitor();
+    start_monitor_with(&Options::new().without_host_heap())?;
     let Err(full) = serve(&pool) else {
         return Err("the device should not have had room for all that".into());
     };
@@ -63,6 +64,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let recording = stop();
 
     println!("the last answer ended early: {full}\n");
-    println!("{}", recording.device(DeviceId(0)).top(By::Operator, 10));
+    println!("{}", recording.top_of(DeviceId(0), By::Operator, 10));
     Ok(())
 }
