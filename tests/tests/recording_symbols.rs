@@ -41,7 +41,7 @@ fn ends_with(frame: &Frame, path: &str) -> bool {
 fn program_and_address() -> (Module, u64) {
     let program = loaded_modules().swap_remove(0);
     let (addresses, ..) = a_known_function::<u8>();
-    let mut symbols = Symbolizer::new(&[program.clone()]);
+    let mut symbols = Symbolizer::new(std::slice::from_ref(&program));
     let named = |&address: &u64| symbols.frames(address).iter().any(is_known);
     (program, addresses.into_iter().find(named).expect("the known function is on the stack"))
 }
