@@ -47,7 +47,7 @@ fn program_and_address() -> (Module, u64) {
 }
 
 fn is_known(frame: &Frame) -> bool {
-    frame.function.contains("a_known_function")
+    frame.function.contains("recording_symbols::a_known_function")
 }
 
 struct Folder(PathBuf);

@@ -7,4 +7,5 @@ mod locate;
 #[cfg(all(feature = "record", target_os = "linux"))]
 pub mod modules;
 pub mod names;
+mod qualify;
 pub mod symbols;
