@@ -15,7 +15,34 @@ pub(crate) struct Cli {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {}
+pub(crate) enum Command {
+    /// Which operators made memory grow, from the statistics of a memory tracker
+    Tracker(TrackerArgs),
+}
+
+/// Arguments of `memtrack tracker`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack tracker stats.pickle                      the 20 operators that added most memory
+  memtrack tracker stats.pickle --top 5 --json       the same as JSON, five of them
+  memtrack tracker stats.pickle -o figures.html      and the figures, as one page
+  memtrack tracker stats.pickle -o figures.svg       figures-all.svg, -allocated, -active, -reserved
+  cat stats.pickle | memtrack tracker -              from a pipe
+
+Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack; nothing in them is ever executed.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct TrackerArgs {
+    /// The statistics file; `-` reads standard input
+    #[arg(value_name = "STATS.pickle")]
+    pub(crate) stats: PathBuf,
+    #[command(flatten)]
+    pub(crate) top: TopArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
 
 /// How many rows a ranking shows.
 #[derive(Clone, Copy, Debug, Args)]
