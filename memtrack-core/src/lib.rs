@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod event;
+pub mod pickle;
 #[cfg(feature = "record")]
 mod reentry;
 pub mod scope;

@@ -106,7 +106,7 @@ fn a_moved_binary_is_found_by_its_id_below_the_symbol_folder() {
     fs::copy(&program.path, deep.join("renamed")).unwrap();
     fs::write(deep.join("noise"), "\x7fELF and nothing else").unwrap();
     let moved = Module { path: "/no/longer/here".into(), ..program };
-    assert!(!is_known(&Symbolizer::new(&[moved.clone()]).frames(address)[0]));
+    assert!(!is_known(&Symbolizer::new(std::slice::from_ref(&moved)).frames(address)[0]));
     let mut symbols = Symbolizer::new(&[moved]).with_folder(&folder.0);
     assert!(symbols.frames(address).iter().any(is_known));
     assert_eq!(symbols.missing().count(), 0);
@@ -141,7 +141,7 @@ fn a_binary_without_build_id_is_known_by_its_code() {
         code_id: id.code_id,
         ..program
     };
-    assert!(Symbolizer::new(&[recorded.clone()]).frames(address).iter().any(is_known));
+    assert!(Symbolizer::new(std::slice::from_ref(&recorded)).frames(address).iter().any(is_known));
     for code_id in ["", "10:00000000"] {
         let other = Module { code_id: code_id.into(), ..recorded.clone() };
         let frames = Symbolizer::new(&[other]).with_folder(&folder.0).frames(address);

@@ -1,0 +1,136 @@
+//! Why a pickle was not read: what, at which byte, and what to do about it.
+
+use super::Global;
+use std::fmt;
+use std::io;
+
+/// A pickle that was refused or could not be read. Its `Display` is one line.
+#[derive(Debug)]
+pub struct PickleError {
+    /// The byte offset of the instruction that failed, from the start of the input.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: PickleErrorKind,
+}
+
+/// What can be wrong with a pickle.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PickleErrorKind {
+    /// The input ends before the pickle does.
+    Truncated,
+    /// Reading the input failed.
+    Io(io::Error),
+    /// The byte is no pickle instruction: most likely another kind of file.
+    NotAPickle(u8),
+    /// A protocol above 5.
+    Protocol(u8),
+    /// An instruction that would build objects, run code or reach outside the file.
+    RefusedOpcode(&'static str),
+    /// A Python name that is not on the caller's list.
+    RefusedGlobal {
+        /// The module as the file spells it, shortened.
+        module: String,
+        /// The name in it, shortened.
+        name: String,
+    },
+    /// A call that is not one of the few understood, such as an empty `defaultdict`.
+    RefusedCall(Option<Global>),
+    /// An instruction that finds fewer values on the stack than it needs.
+    StackUnderflow,
+    /// An instruction that needs a mark and finds none.
+    NoMark,
+    /// A mark where a value must be.
+    UnexpectedMark,
+    /// A dictionary with a key but no value.
+    OddItems,
+    /// An instruction on a value of the wrong type.
+    WrongType(&'static str),
+    /// A dictionary key that Python cannot hash.
+    UnhashableKey,
+    /// A memo slot that is read before it is written.
+    UnsetMemo(u64),
+    /// A memo slot far beyond what the file can have filled.
+    MemoIndex(u64),
+    /// A number, string or name that is not written as its instruction demands.
+    Malformed(&'static str),
+    /// More of something than the reader accepts.
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// The most that is accepted, in the unit `what` names.
+        limit: u64,
+    },
+    /// Containers nested deeper than the limit.
+    TooDeep(u32),
+    /// A container that holds itself.
+    Cyclic,
+}
+
+impl fmt::Display for PickleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !matches!(self.kind, PickleErrorKind::TooDeep(_) | PickleErrorKind::Cyclic) {
+            write!(f, "at byte {}: ", self.offset)?;
+        }
+        write!(f, "{}", self.kind)
+    }
+}
+
+impl fmt::Display for PickleErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the pickle ends too early; the file is cut, write it again"),
+            Self::Io(error) => write!(f, "{error}"),
+            Self::NotAPickle(byte) => {
+                write!(f, "{byte:#04x} is no pickle instruction; this is not a pickle, or a damaged one")
+            }
+            Self::Protocol(version) => {
+                write!(f, "pickle protocol {version} is unknown; write the file with protocol 5 or less")
+            }
+            Self::RefusedOpcode(name) => {
+                write!(f, "{name} is refused; memtrack reads plain data and runs nothing; save plain data")
+            }
+            Self::RefusedGlobal { module, name } => {
+                write!(
+                    f,
+                    "the Python name {module:?} {name:?} is refused; memtrack imports nothing; save plain data"
+                )
+            }
+            Self::RefusedCall(Some(global)) => {
+                write!(f, "this call of {global} is refused; memtrack calls nothing; save plain data")
+            }
+            Self::RefusedCall(None) => {
+                f.write_str("a call of something that is no function; the file is damaged")
+            }
+            Self::StackUnderflow => f.write_str("a value is missing; the file is damaged"),
+            Self::NoMark => f.write_str("a mark is missing; the file is damaged"),
+            Self::UnexpectedMark => f.write_str("a mark stands where a value must be; the file is damaged"),
+            Self::OddItems => f.write_str("a dictionary key has no value; the file is damaged"),
+            Self::WrongType(expected) => write!(f, "{expected} is missing here; the file is damaged"),
+            Self::UnhashableKey => f.write_str("a list or dictionary is used as a key; the file is damaged"),
+            Self::UnsetMemo(index) => {
+                write!(f, "memo slot {index} is read but was never set; the file is damaged")
+            }
+            Self::MemoIndex(index) => {
+                write!(f, "memo slot {index} is out of all proportion; the file is damaged")
+            }
+            Self::Malformed(what) => write!(f, "malformed {what}; the file is damaged"),
+            Self::TooLarge { what, limit } => {
+                write!(f, "{what} exceed the limit of {limit}; is it the right file?")
+            }
+            Self::TooDeep(limit) => {
+                write!(f, "values are nested more than {limit} deep; is it the right file?")
+            }
+            Self::Cyclic => f.write_str("a container holds itself; is it the right file?"),
+        }
+    }
+}
+
+impl std::error::Error for PickleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            PickleErrorKind::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The Python classes a pickle may name. They are names only: memtrack has its own meaning for each and never looks
+//! one up anywhere.
+
+use std::fmt;
+
+/// A Python class that a caller may allow in a pickle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Global {
+    /// `collections.defaultdict`: read as a dictionary.
+    DefaultDict,
+    /// `collections.OrderedDict`: read as a dictionary.
+    OrderedDict,
+    /// `builtins.int` (`__builtin__.int` or `__builtin__.long` in Python 2), the factory of a `defaultdict`.
+    Int,
+}
+
+impl Global {
+    /// The class that Python finds under `name` in `module`.
+    pub(super) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
+        match (module, name) {
+            (b"collections", b"defaultdict") => Some(Self::DefaultDict),
+            (b"collections", b"OrderedDict") => Some(Self::OrderedDict),
+            // Python 3 writes its `int` as Python 2's `long` in protocols up to 2.
+            (b"builtins" | b"__builtin__", b"int") | (b"__builtin__", b"long") => Some(Self::Int),
+            _ => None,
+        }
+    }
+
+    /// Module and name, as Python 3 writes them.
+    pub(super) const fn path(self) -> (&'static str, &'static str) {
+        match self {
+            Self::DefaultDict => ("collections", "defaultdict"),
+            Self::OrderedDict => ("collections", "OrderedDict"),
+            Self::Int => ("builtins", "int"),
+        }
+    }
+}
+
+impl fmt::Display for Global {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (module, name) = self.path();
+        write!(f, "{module}.{name}")
+    }
+}

@@ -1,0 +1,109 @@
+//! Numbers as pickle spells them. An integer comes out as 64 bits where it fits and as its two's complement bytes
+//! where it does not; nothing here takes more than linear time in bytes, or quadratic in a few thousand digits.
+
+use super::error::PickleErrorKind;
+
+/// The most decimal digits that are read, the same as Python's own limit.
+const MAX_DIGITS: usize = 4300;
+
+/// An integer of any size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Integer {
+    Small(i64),
+    /// Little-endian two's complement, without redundant bytes.
+    Big(Vec<u8>),
+}
+
+/// An integer from little-endian two's complement bytes; no bytes are 0.
+pub(super) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
+    while let [.., before, last] = bytes[..] {
+        let fill = if before & 0x80 == 0 { 0 } else { 0xff };
+        if last != fill {
+            break;
+        }
+        bytes.pop();
+    }
+    if bytes.len() > 8 {
+        return Integer::Big(bytes);
+    }
+    let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
+    let mut wide = [if negative { 0xff } else { 0 }; 8];
+    wide[..bytes.len()].copy_from_slice(&bytes);
+    Integer::Small(i64::from_le_bytes(wide))
+}
+
+/// An integer from decimal text with an optional sign.
+pub(super) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
+    let text = text.trim_ascii();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(PickleErrorKind::Malformed("integer"));
+    }
+    if digits.len() > MAX_DIGITS {
+        return Err(PickleErrorKind::TooLarge { what: "digits of an integer", limit: MAX_DIGITS as u64 });
+    }
+    let mut magnitude = vec![0u8];
+    for &digit in digits {
+        let mut carry = u16::from(digit - b'0');
+        for byte in &mut magnitude {
+            carry += u16::from(*byte) * 10;
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+        if carry > 0 {
+            magnitude.push(carry as u8);
+        }
+    }
+    magnitude.push(0);
+    if negative {
+        let mut carry = true;
+        for byte in &mut magnitude {
+            (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+        }
+    }
+    Ok(from_twos_complement(magnitude))
+}
+
+/// A float from decimal text, `inf` and `nan` included.
+pub(super) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
+    let text = std::str::from_utf8(text).map_err(|_| PickleErrorKind::Malformed("float"))?;
+    text.trim().parse().map_err(|_| PickleErrorKind::Malformed("float"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_small_where_they_fit() {
+        assert_eq!(from_twos_complement(vec![]), Integer::Small(0));
+        assert_eq!(from_twos_complement(vec![0xff]), Integer::Small(-1));
+        assert_eq!(from_twos_complement(vec![0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Integer::Small(255));
+        assert_eq!(
+            from_twos_complement(vec![0xff; 8].into_iter().chain([0]).collect()),
+            Integer::Big([&[0xff; 8][..], &[0]].concat())
+        );
+    }
+
+    #[test]
+    fn decimal_text_agrees_with_the_standard_library() {
+        for text in ["0", "-0", "+7", "255", "-128", "-129", "9223372036854775807", "-9223372036854775808"] {
+            assert_eq!(
+                from_decimal(text.as_bytes()).unwrap(),
+                Integer::Small(text.parse().unwrap()),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            from_decimal(b"18446744073709551616").unwrap(),
+            Integer::Big([&[0; 8][..], &[1]].concat())
+        );
+        assert!(from_decimal(b"").is_err());
+        assert!(from_decimal(b"12a").is_err());
+        assert!(from_decimal(&[b'9'; 5000]).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! The last look at a document before it is handed out: no cycles, bounded depth. It takes one step per value and
+//! needs no recursion, however deep or shared the values are; whoever gets the document may then recurse.
+
+use super::error::PickleErrorKind;
+use super::value::{Document, Value};
+
+/// A container, as one number over all three tables.
+type Node = usize;
+
+/// State of a container that was not entered yet.
+const NEW: u32 = 0;
+/// State of a container whose contents are being looked at.
+const OPEN: u32 = u32::MAX;
+
+/// Checks everything the root refers to.
+///
+/// # Errors
+/// [`PickleErrorKind::Cyclic`] or [`PickleErrorKind::TooDeep`].
+pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleErrorKind> {
+    let Some(root) = node(document, document.root) else { return Ok(()) };
+    let count = document.tuples.len() + document.lists.len() + document.dicts.len();
+    // NEW, OPEN, or how many levels a finished container has.
+    let mut levels = vec![NEW; count];
+    // Containers that are open, with the next child to look at and the levels found below so far.
+    let mut path: Vec<(Node, usize, u32)> = vec![(root, 0, 0)];
+    levels[root] = OPEN;
+    while let Some((current, next, deepest)) = path.last_mut() {
+        let Some(value) = child(document, *current, *next) else {
+            let depth = *deepest + 1;
+            levels[*current] = depth;
+            path.pop();
+            if let Some((_, _, deepest)) = path.last_mut() {
+                *deepest = (*deepest).max(depth);
+            }
+            if path.len() as u64 + u64::from(depth) > depth_limit.into() {
+                return Err(PickleErrorKind::TooDeep(depth_limit));
+            }
+            continue;
+        };
+        *next += 1;
+        let Some(entered) = node(document, value) else { continue };
+        match levels[entered] {
+            OPEN => return Err(PickleErrorKind::Cyclic),
+            NEW => {
+                levels[entered] = OPEN;
+                path.push((entered, 0, 0));
+            }
+            depth => *deepest = (*deepest).max(depth),
+        }
+    }
+    Ok(())
+}
+
+/// The container's number; `None` for other values.
+fn node(document: &Document, value: Value) -> Option<Node> {
+    match value {
+        Value::Tuple(id) => Some(id.0 as usize),
+        Value::List(id) => Some(document.tuples.len() + id.0 as usize),
+        Value::Dict(id) => Some(document.tuples.len() + document.lists.len() + id.0 as usize),
+        _ => None,
+    }
+}
+
+/// The `index`-th value in a container; keys and values of a dictionary take turns.
+fn child(document: &Document, container: Node, index: usize) -> Option<Value> {
+    let (tuples, lists) = (document.tuples.len(), document.lists.len());
+    if container < tuples {
+        let (start, length) = document.tuples[container];
+        let inside = index < length as usize;
+        return inside.then(|| document.items[start as usize + index]);
+    }
+    if container < tuples + lists {
+        return document.lists[container - tuples].get(index).copied();
+    }
+    let entry = document.dicts[container - tuples - lists].entries.get(index / 2)?;
+    Some(if index.is_multiple_of(2) { entry.0 } else { entry.1 })
+}

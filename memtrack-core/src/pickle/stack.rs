@@ -1,0 +1,147 @@
+//! The machine's working memory: the stack with its marks, and the memo. A value below the innermost mark cannot be
+//! taken, as in Python, so that a damaged file fails where the damage is.
+
+use super::error::PickleErrorKind;
+use super::value::Value;
+
+/// Values waiting to be put into containers.
+#[derive(Debug, Default)]
+pub(super) struct Stack {
+    values: Vec<Value>,
+    /// Height of the stack at each mark.
+    marks: Vec<usize>,
+}
+
+impl Stack {
+    pub(super) fn push(&mut self, value: Value) {
+        self.values.push(value);
+    }
+
+    pub(super) fn mark(&mut self) {
+        self.marks.push(self.values.len());
+    }
+
+    /// Bytes in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        (self.values.len() * size_of::<Value>() + self.marks.len() * size_of::<usize>()) as u64
+    }
+
+    /// The lowest index that may be taken.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    /// Why there is no value to take.
+    fn missing(&self) -> PickleErrorKind {
+        if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
+    }
+
+    /// Takes the top value.
+    pub(super) fn pop(&mut self) -> Result<Value, PickleErrorKind> {
+        if self.values.len() <= self.floor() {
+            return Err(self.missing());
+        }
+        self.values.pop().ok_or(PickleErrorKind::StackUnderflow)
+    }
+
+    /// The top value, left where it is.
+    pub(super) fn top(&self) -> Result<Value, PickleErrorKind> {
+        if self.values.len() <= self.floor() {
+            return Err(self.missing());
+        }
+        self.values.last().copied().ok_or(PickleErrorKind::StackUnderflow)
+    }
+
+    /// Takes the top value, or the mark when that is on top.
+    pub(super) fn pop_value_or_mark(&mut self) -> Result<(), PickleErrorKind> {
+        if self.marks.last() == Some(&self.values.len()) {
+            self.marks.pop();
+            return Ok(());
+        }
+        self.pop().map(|_| ())
+    }
+
+    /// The top `count` values, left where they are.
+    pub(super) fn last(&self, count: usize) -> Result<&[Value], PickleErrorKind> {
+        match self.values.len().checked_sub(count) {
+            Some(start) if start >= self.floor() => Ok(&self.values[start..]),
+            _ => Err(self.missing()),
+        }
+    }
+
+    /// Drops the top `count` values.
+    pub(super) fn drop_last(&mut self, count: usize) {
+        self.values.truncate(self.values.len().saturating_sub(count));
+    }
+
+    /// Takes the innermost mark away and returns where its values start; the values stay until [`Self::truncate`].
+    pub(super) fn pop_mark(&mut self) -> Result<usize, PickleErrorKind> {
+        self.marks.pop().ok_or(PickleErrorKind::NoMark)
+    }
+
+    /// The values from `start` on.
+    pub(super) fn from(&self, start: usize) -> &[Value] {
+        &self.values[start..]
+    }
+
+    /// The value under `start`, which [`Self::pop_mark`] returned.
+    pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
+        match start.checked_sub(1) {
+            Some(index) if index >= self.floor() => Ok(self.values[index]),
+            _ => Err(self.missing()),
+        }
+    }
+
+    /// Drops the values from `start` on.
+    pub(super) fn truncate(&mut self, start: usize) {
+        self.values.truncate(start);
+    }
+}
+
+/// Values a pickle refers to again.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    slots: Vec<Option<Value>>,
+    /// Slots that were set, which is the slot that MEMOIZE takes next.
+    count: usize,
+}
+
+impl Memo {
+    /// Bytes in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        (self.slots.len() * size_of::<Option<Value>>()) as u64
+    }
+
+    /// Sets the next slot.
+    pub(super) fn append(&mut self, value: Value) {
+        let index = self.count;
+        self.set(index, value);
+    }
+
+    /// Sets slot `index`. Every slot a sensible writer fills takes it two bytes or more, so a slot beyond `offset`
+    /// bytes of input is refused rather than provided with a table of that size.
+    pub(super) fn put(&mut self, index: u64, value: Value, offset: u64) -> Result<(), PickleErrorKind> {
+        match usize::try_from(index) {
+            Ok(slot) if index <= offset => {
+                self.set(slot, value);
+                Ok(())
+            }
+            _ => Err(PickleErrorKind::MemoIndex(index)),
+        }
+    }
+
+    fn set(&mut self, index: usize, value: Value) {
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, None);
+        }
+        if self.slots[index].replace(value).is_none() {
+            self.count += 1;
+        }
+    }
+
+    /// What is in slot `index`.
+    pub(super) fn get(&self, index: u64) -> Result<Value, PickleErrorKind> {
+        let slot = usize::try_from(index).ok().and_then(|index| self.slots.get(index).copied().flatten());
+        slot.ok_or(PickleErrorKind::UnsetMemo(index))
+    }
+}

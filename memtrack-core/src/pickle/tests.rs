@@ -1,0 +1,201 @@
+//! The machine and the writer against each other, and the machine against files that are not what they should be.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A tree of everything the writer can write.
+#[derive(Clone, Debug)]
+enum Tree {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    Pair(Box<[Tree; 2]>),
+    List(Vec<Tree>),
+    Dict(Vec<(String, Tree)>),
+    Counter(Vec<(i64, Tree)>),
+}
+
+fn write<W: std::io::Write>(writer: &mut Writer<W>, tree: &Tree) -> std::io::Result<()> {
+    match tree {
+        Tree::None => writer.none(),
+        Tree::Bool(truth) => writer.bool(*truth),
+        Tree::Int(number) => writer.int(*number),
+        Tree::Float(number) => writer.float(*number),
+        Tree::Text(text) => writer.text(text),
+        Tree::Pair(pair) => writer.tuple::<2>(|writer| pair.iter().try_for_each(|item| write(writer, item))),
+        Tree::List(items) => writer.list(items, |writer, item| write(writer, item)),
+        Tree::Dict(entries) => writer.dict(entries, |writer, (key, value)| {
+            writer.text(key)?;
+            write(writer, value)
+        }),
+        Tree::Counter(entries) => writer.default_dict(true, entries, |writer, (key, value)| {
+            writer.int(*key)?;
+            write(writer, value)
+        }),
+    }
+}
+
+fn pickled(tree: &Tree) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    write(&mut writer, tree).unwrap();
+    writer.finish().unwrap()
+}
+
+fn assert_same(document: &Document, value: Value, tree: &Tree) {
+    match (value, tree) {
+        (Value::None, Tree::None) => {}
+        (Value::Bool(a), Tree::Bool(b)) => assert_eq!(a, *b),
+        (Value::Int(a), Tree::Int(b)) => assert_eq!(a, *b),
+        (Value::Float(a), Tree::Float(b)) => assert_eq!(a.to_bits(), b.to_bits()),
+        (Value::Str(a), Tree::Text(b)) => assert_eq!(document.text(a), *b),
+        (Value::Tuple(id), Tree::Pair(pair)) => {
+            let items = document.tuple(id);
+            assert_eq!(items.len(), 2);
+            items.iter().zip(pair.iter()).for_each(|(a, b)| assert_same(document, *a, b));
+        }
+        (Value::List(id), Tree::List(list)) => {
+            assert_eq!(document.list(id).len(), list.len());
+            document.list(id).iter().zip(list).for_each(|(a, b)| assert_same(document, *a, b));
+        }
+        (Value::Dict(id), Tree::Dict(entries)) => {
+            let dict = document.dict(id);
+            assert_eq!((dict.entries.len(), dict.factory), (entries.len(), None));
+            for ((key, value), (name, tree)) in dict.entries.iter().zip(entries) {
+                assert_same(document, *key, &Tree::Text(name.clone()));
+                assert_same(document, *value, tree);
+            }
+        }
+        (Value::Dict(id), Tree::Counter(entries)) => {
+            let dict = document.dict(id);
+            assert_eq!((dict.entries.len(), dict.factory), (entries.len(), Some(Global::Int)));
+            for ((key, value), (number, tree)) in dict.entries.iter().zip(entries) {
+                assert_same(document, *key, &Tree::Int(*number));
+                assert_same(document, *value, tree);
+            }
+        }
+        (value, tree) => panic!("{value:?} is not {tree:?}"),
+    }
+}
+
+const ALL: &[Global] = &[Global::DefaultDict, Global::OrderedDict, Global::Int];
+
+fn read(bytes: &[u8]) -> Result<Document, PickleError> {
+    load(bytes, ALL, Limits::default())
+}
+
+fn refusal(bytes: &[u8]) -> PickleErrorKind {
+    read(bytes).expect_err("a refusal").kind
+}
+
+fn trees() -> impl Strategy<Value = Tree> {
+    let leaf = prop_oneof![
+        Just(Tree::None),
+        any::<bool>().prop_map(Tree::Bool),
+        any::<i64>().prop_map(Tree::Int),
+        (-70_000i64..70_000).prop_map(Tree::Int),
+        any::<f64>().prop_map(Tree::Float),
+        "\\PC{0,12}".prop_map(Tree::Text),
+        (250usize..300).prop_map(|length| Tree::Text("ä".repeat(length))),
+    ];
+    leaf.prop_recursive(4, 64, 6, |inner| {
+        prop_oneof![
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| Tree::Pair(Box::new([a, b]))),
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Tree::List),
+            prop::collection::vec(("[a-c]{0,2}", inner.clone()), 0..6).prop_map(Tree::Dict),
+            prop::collection::vec((any::<i64>(), inner), 0..4).prop_map(Tree::Counter),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_read(tree in trees()) {
+        let document = read(&pickled(&tree)).unwrap();
+        assert_same(&document, document.root, &tree);
+    }
+
+    #[test]
+    fn damaged_files_never_panic(tree in trees(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut bytes = pickled(&tree);
+        for (index, byte) in hits {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let _ = read(&bytes);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read(&bytes);
+    }
+}
+
+#[test]
+fn batches_and_frames_of_many_entries_are_read() {
+    for count in [0, 1, 2, 999, 1000, 1001, 2000, 2001, 70_000] {
+        let tree = Tree::List((0..count).map(|number| Tree::Text(format!("operator {number}"))).collect());
+        let document = read(&pickled(&tree)).unwrap();
+        assert_same(&document, document.root, &tree);
+    }
+}
+
+#[test]
+fn text_protocols_are_read() {
+    let document =
+        read(b"(dp0\nVname\np1\nS'a\\tb'\np2\nsVn\nL12345678901234567890L\nsVx\nF1.5\nsVt\nI01\ns.").unwrap();
+    let Value::Dict(root) = document.root else { panic!("no dictionary") };
+    assert!(matches!(document.get(root, "name"), Some(Value::Str(span)) if document.text(span) == "a\tb"));
+    assert_eq!(document.as_f64(document.get(root, "n").unwrap()), Some(12345678901234567890.0));
+    assert_eq!(document.get(root, "x"), Some(Value::Float(1.5)));
+    assert_eq!(document.get(root, "t"), Some(Value::Bool(true)));
+}
+
+#[test]
+fn names_are_refused_with_their_place() {
+    let error = read(b"\x80\x02cos\nsystem\nU\x02ls\x85R.").unwrap_err();
+    assert_eq!(error.offset, 2);
+    let PickleErrorKind::RefusedGlobal { module, name } = error.kind else { panic!("{error}") };
+    assert_eq!((module.as_str(), name.as_str()), ("os", "system"));
+}
+
+#[test]
+fn an_allowed_name_needs_the_callers_consent() {
+    assert!(load(&b"ccollections\ndefaultdict\n)R."[..], &[], Limits::default()).is_err());
+    assert!(read(b"ccollections\ndefaultdict\n)R.").is_ok());
+    assert!(matches!(refusal(b"cbuiltins\nint\n)R."), PickleErrorKind::RefusedCall(Some(Global::Int))));
+    assert!(matches!(refusal(b"ccollections\ndefaultdict\n(I1\nI2\ntR."), PickleErrorKind::RefusedCall(_)));
+}
+
+#[test]
+fn claimed_lengths_cost_nothing() {
+    assert!(matches!(refusal(b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"), PickleErrorKind::Truncated));
+    assert!(matches!(refusal(b"X\xff\xff\xff\xffabc"), PickleErrorKind::Truncated));
+    assert!(matches!(refusal(b"\x95\xff\xff\xff\xff\xff\xff\xff\x7fN."), PickleErrorKind::Truncated));
+    assert!(matches!(refusal(b"Nr\xf0\xff\xff\xff."), PickleErrorKind::MemoIndex(4294967280)));
+}
+
+#[test]
+fn cycles_and_depth_are_refused_and_sharing_is_not() {
+    assert!(matches!(refusal(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
+    assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
+    let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
+    assert!(matches!(refusal(&deep), PickleErrorKind::TooDeep(500)));
+    // Sixty lists, each holding the one before twice: 2^60 paths.
+    let mut shared = b"]\x94".to_vec();
+    for level in 0..60 {
+        shared.extend_from_slice(&[b']', 0x94, b'(', b'h', level, b'h', level, b'e']);
+    }
+    shared.push(b'.');
+    assert!(read(&shared).is_ok());
+}
+
+#[test]
+fn the_budget_is_kept() {
+    let limits = Limits { memory_bytes: 1000, ..Limits::default() };
+    let error = load(&[b']'; 100][..], ALL, limits).unwrap_err();
+    assert!(matches!(error.kind, PickleErrorKind::TooLarge { limit: 1000, .. }));
+    let long = [b"X\xff\xff\x00\x00".as_slice(), &[b'a'; 0xffff], b"."].concat();
+    assert!(matches!(load(&long[..], ALL, limits).unwrap_err().kind, PickleErrorKind::TooLarge { .. }));
+}

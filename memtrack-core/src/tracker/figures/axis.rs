@@ -1,0 +1,120 @@
+//! Where an axis has its ticks and what they say: at most a handful, at round numbers, with no more digits than their
+//! distance needs.
+
+/// The values an axis shows and its ticks.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    /// Where the ticks are, and their labels.
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// An axis of operator calls, from 0 to `count`.
+    pub(super) fn of_calls(count: usize) -> Self {
+        let to = count.max(1) as f64;
+        let step = round_step(to / 8.0).max(1.0);
+        Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
+    }
+
+    /// An axis of memory that holds `low..=high`. It starts at 0 unless the values are all so far from it that their
+    /// course would be a flat line.
+    pub(super) fn of_memory(low: f64, high: f64) -> Self {
+        let (mut from, mut to) = (low.min(0.0), high.max(0.0));
+        if low > 0.0 && low > 0.75 * high {
+            from = low;
+        }
+        if high < 0.0 && high < 0.75 * low {
+            to = high;
+        }
+        // A line that never moves lies in the middle of something.
+        if to - from <= to.abs().max(from.abs()) * 1e-9 {
+            let half = if to == 0.0 { 1.0 } else { to.abs() * 0.05 };
+            (from, to) = (from - half, to + half);
+        }
+        let step = round_step((to - from) / 5.0);
+        // From tick to tick, so that the highest value has a label above it.
+        let (from, to) = ((from / step).floor() * step, (to / step).ceil() * step);
+        Self { from, to, ticks: ticks(from, to, step) }
+    }
+
+    /// How far along the axis a value is, from 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
+    }
+}
+
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powi(least.log10().floor() as i32);
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * (1.0 - 1e-9));
+    factor.unwrap_or(10.0) * power
+}
+
+fn ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
+    let count = ((to - from) / step + 1e-6).floor().clamp(0.0, 20.0) as usize;
+    let values = (0..=count).map(|index| from + index as f64 * step);
+    values.map(|value| (value, label(value, step))).collect()
+}
+
+/// A number with the digits its tick distance needs, thousands set apart.
+fn label(value: f64, step: f64) -> String {
+    if value.abs() >= 1e9 || step < 1e-4 {
+        return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };
+    }
+    let decimals = (-step.log10().floor()).max(0.0) as usize;
+    // A sum of steps may miss 0 by a hair, and -0 is no label.
+    let value = if value.abs() < step / 2.0 { 0.0 } else { value };
+    let plain = format!("{value:.decimals$}");
+    let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
+    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
+    let mut grouped = String::from(sign);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|tick| tick.1.as_str()).collect()
+    }
+
+    #[test]
+    fn calls_are_counted_in_whole_steps() {
+        assert_eq!(labels(&Axis::of_calls(3)), ["0", "1", "2", "3"]);
+        assert_eq!(
+            labels(&Axis::of_calls(70_000)),
+            ["0", "10,000", "20,000", "30,000", "40,000", "50,000", "60,000", "70,000"]
+        );
+        assert_eq!(labels(&Axis::of_calls(0)), ["0", "1"]);
+    }
+
+    #[test]
+    fn memory_starts_at_zero_unless_it_is_far_away() {
+        assert_eq!(labels(&Axis::of_memory(0.3, 1.1)), ["0.0", "0.5", "1.0", "1.5"]);
+        assert_eq!(
+            labels(&Axis::of_memory(1000.0, 1010.0)),
+            ["1,000", "1,002", "1,004", "1,006", "1,008", "1,010"]
+        );
+        assert_eq!(labels(&Axis::of_memory(-1.0, 3.0)), ["-1", "0", "1", "2", "3"]);
+    }
+
+    #[test]
+    fn flat_and_extreme_values_have_an_axis() {
+        for (low, high) in
+            [(0.0, 0.0), (5.0, 5.0), (-2.0, -2.0), (1e16, 1e16 + 2.0), (-1e300, 1e300), (1e-300, 2e-300)]
+        {
+            let axis = Axis::of_memory(low, high);
+            assert!(axis.from < axis.to && axis.from <= low && axis.to >= high, "{axis:?}");
+            assert!((2..=21).contains(&axis.ticks.len()), "{axis:?}");
+        }
+    }
+}

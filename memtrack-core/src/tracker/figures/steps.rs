@@ -1,0 +1,115 @@
+//! A series as a line of steps on whole pixels: a counter keeps its value until the next operator. However many
+//! samples share a pixel column, the line takes four points for it (first, lowest, highest, last), so that a figure
+//! of a million operators is no larger than one of a thousand, and no peak is lost.
+
+use super::axis::Axis;
+
+/// A point in pixels.
+pub(super) type Point = (i32, i32);
+
+/// What one pixel column holds.
+struct Column {
+    x: i32,
+    first: i32,
+    lowest: i32,
+    highest: i32,
+    last: i32,
+}
+
+/// The lines of a series; they are several where values that are no number leave gaps. `at` places the share of the
+/// way along both axes.
+pub(super) fn lines(
+    values: impl Iterator<Item = f64>,
+    calls: &Axis,
+    memory: &Axis,
+    at: impl Fn(f64, f64) -> Point,
+) -> Vec<Vec<Point>> {
+    let mut lines = Vec::new();
+    let mut line: Vec<Point> = Vec::new();
+    let mut column: Option<Column> = None;
+    let mut count = 0;
+    for (index, value) in values.enumerate() {
+        count = index + 1;
+        let share = if is_drawable(value) { memory.share(value) } else { 0.0 };
+        let (x, y) = at(calls.share(index as f64), share);
+        if !is_drawable(value) {
+            end(&mut line, column.take(), x);
+            lines.push(std::mem::take(&mut line));
+            continue;
+        }
+        match &mut column {
+            Some(column) if column.x == x => {
+                column.lowest = column.lowest.max(y);
+                column.highest = column.highest.min(y);
+                column.last = y;
+            }
+            open => {
+                end(&mut line, open.take(), x);
+                *open = Some(Column { x, first: y, lowest: y, highest: y, last: y });
+            }
+        }
+    }
+    let (x, _) = at(calls.share(count as f64), 0.0);
+    end(&mut line, column, x);
+    lines.push(line);
+    lines.retain(|line| line.len() > 1);
+    lines
+}
+
+/// Whether a value has a place on an axis.
+pub(super) fn is_drawable(mib: f64) -> bool {
+    mib.abs() < 1e300
+}
+
+/// Ends a column: its points, and the step that leads to the column at `x`.
+fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
+    let Some(column) = column else { return };
+    for y in [column.first, column.lowest, column.highest, column.last] {
+        push(line, (column.x, y));
+    }
+    push(line, (x, column.last));
+}
+
+/// Appends a point; one that only continues a level run replaces its end.
+fn push(line: &mut Vec<Point>, point: Point) {
+    match line[..] {
+        [.., last] if last == point => {}
+        [.., before, last] if before.1 == last.1 && last.1 == point.1 => {
+            let end = line.len() - 1;
+            line[end] = point;
+        }
+        _ => line.push(point),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(values: &[f64], width: f64) -> Vec<Vec<Point>> {
+        let memory = Axis { from: 0.0, to: 10.0, ticks: Vec::new() };
+        let calls = Axis::of_calls(values.len());
+        lines(values.iter().copied(), &calls, &memory, |x, y| ((x * width) as i32, 10 - (y * 10.0) as i32))
+    }
+
+    #[test]
+    fn a_counter_keeps_its_value_until_the_next_operator() {
+        assert_eq!(drawn(&[1.0, 1.0, 3.0], 30.0), [[(0, 9), (20, 9), (20, 7), (30, 7)]]);
+    }
+
+    #[test]
+    fn no_peak_is_lost_among_many_samples() {
+        let mut values = vec![1.0; 1_000_000];
+        values[654_321] = 9.0;
+        let lines = drawn(&values, 100.0);
+        assert!(lines[0].iter().any(|point| *point == (65, 1)));
+        assert!(lines[0].len() < 500);
+    }
+
+    #[test]
+    fn what_is_no_number_leaves_a_gap() {
+        let lines = drawn(&[1.0, f64::NAN, f64::INFINITY, 2.0], 4.0);
+        assert_eq!(lines, [[(0, 9), (1, 9)], [(3, 8), (4, 8)]]);
+        assert_eq!(drawn(&[], 4.0), Vec::<Vec<Point>>::new());
+    }
+}
