@@ -18,6 +18,32 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Rank who allocated: operators, modules, stacks or phases of a recording
     Top(RankArgs),
+    /// Which operators made memory grow, from the statistics of a memory tracker
+    Tracker(TrackerArgs),
+}
+
+/// Arguments of `memtrack tracker`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack tracker stats.pickle                      the 20 operators that added most memory
+  memtrack tracker stats.pickle --top 5 --json       the same as JSON, five of them
+  memtrack tracker stats.pickle -o figures.html      and the figures, as one page
+  memtrack tracker stats.pickle -o figures.svg       figures-all.svg, -allocated, -active, -reserved
+  cat stats.pickle | memtrack tracker -              from a pipe
+
+Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack; nothing in them is ever executed.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct TrackerArgs {
+    /// The statistics file; `-` reads standard input
+    #[arg(value_name = "STATS.pickle")]
+    pub(crate) stats: PathBuf,
+    #[command(flatten)]
+    pub(crate) top: TopArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// How many rows a ranking shows.
@@ -49,8 +75,19 @@ pub(crate) struct OutputArgs {
 
 /// Arguments of `memtrack top`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack top train.memtrack                        the 20 operators that allocated most
+  memtrack top train.memtrack --by stack -n 5        the 5 stacks that did
+  memtrack top train.memtrack --json                 the same as JSON
+  memtrack top train.memtrack --symbols build/       with binaries that were moved
+  memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
+
+Numbers with ~ are estimates from sampled blocks.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
-    /// The recording (.memtrack), or - for standard input
+    /// The recording; `-` reads standard input
+    #[arg(value_name = "FILE.memtrack")]
     pub(crate) file: PathBuf,
     /// How many rows to show
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod error;
 mod output;
+mod plot;
 mod report;
 
 use clap::Parser;

@@ -1,31 +1,31 @@
 //! memtrack-core: record device and host memory with stacks and operator scopes.
 
+pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
-pub mod analysis;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
 #[cfg(feature = "record")]
 mod monitor;
+pub mod pickle;
 #[cfg(feature = "record")]
 pub mod recorder;
 #[cfg(feature = "record")]
 mod reentry;
 pub mod scope;
-pub mod pickle;
 pub mod snapshot;
 pub mod stack;
 mod switch;
 pub mod tracker;
 
+pub use analysis::top::By;
 #[cfg(feature = "record")]
 pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
 pub use monitor::{Recording, start_monitor, start_monitor_with, stop};
-pub use analysis::top::By;
 #[doc(hidden)]
 pub use scope::__private;

@@ -126,7 +126,10 @@ impl fmt::Display for Recording {
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.snapshot.events.len();
-        f.debug_struct("Recording").field("events", &events).field("tracker", &self.tracker).finish_non_exhaustive()
+        f.debug_struct("Recording")
+            .field("events", &events)
+            .field("tracker", &self.tracker)
+            .finish_non_exhaustive()
     }
 }
 

@@ -103,3 +103,18 @@ pub fn live(alloc: &Event) -> LiveBlock {
         pending_free: false,
     }
 }
+
+/// A snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 a backward pass and its
+/// operator loss_grad.
+pub fn scoped() -> Snapshot {
+    let mut snapshot = empty();
+    let scope = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
+    snapshot.scopes.rows.extend([
+        scope(0, ScopeKind::Root, "Net"),
+        scope(1, ScopeKind::Module, "encoder"),
+        scope(2, ScopeKind::Operator, "matmul"),
+        scope(0, ScopeKind::Backward, "backward"),
+        scope(4, ScopeKind::Operator, "loss_grad"),
+    ]);
+    snapshot
+}

@@ -2,6 +2,7 @@
 //! returns how it ended.
 
 mod top;
+mod tracker;
 
 use crate::Streams;
 use crate::args::Command;
@@ -11,5 +12,6 @@ use crate::error::{CliError, Exit};
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Top(args) => top::run(&args, streams),
+        Command::Tracker(args) => tracker::run(&args, streams),
     }
 }

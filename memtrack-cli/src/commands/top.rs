@@ -6,6 +6,7 @@ use crate::error::{CliError, Exit};
 use crate::report::terminal_width;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
+use memtrack_core::analysis::units::printable;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::recording::{ReadReport, load_from};
@@ -18,7 +19,9 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let (snapshot, read) = load(&args.file, streams)?;
     if let Some(warning) = read.warning() {
         // A warning; when nobody can read it, the report is right all the same.
-        let _ = writeln!(streams.stderr, "memtrack: warning: {}: {warning}", args.file.display());
+        let name =
+            if args.file == Path::new("-") { "standard input".into() } else { args.file.to_string_lossy() };
+        let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
     let devices = devices(&snapshot, args.device)?;
     let by = match args.by {
@@ -77,7 +80,7 @@ fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
         let _ = writeln!(
             streams.stderr,
             "memtrack: no names from {} (build id {id}): moved or rebuilt; point --symbols to a folder that has it",
-            module.path
+            printable(&module.path)
         );
     }
 }

@@ -2,7 +2,9 @@
 //! were live at that moment.
 
 use super::lifetimes::Lifetime;
+use super::units::{human_bytes, printable};
 use crate::snapshot::Snapshot;
+use serde_json::{Value, json};
 
 /// The highest sum of live bytes of a device, and when it was reached first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,5 +43,30 @@ impl Peak {
         let seconds = row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]));
         let estimated = lifetimes.iter().any(|lifetime| lifetime.estimated && lifetime.is_live_after(row));
         Self { bytes: u64::try_from(highest).unwrap_or(u64::MAX), row, seconds, estimated }
+    }
+
+    /// The peak in one line; `place` is the phase and the operator of the event that reached it.
+    pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
+        let mark = if self.estimated { "~" } else { "" };
+        let what = format!("Peak: {mark}{} live", human_bytes(self.bytes));
+        match (self.seconds, place) {
+            (Some(seconds), Some((phase, operator))) => {
+                let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
+                format!("{what}, {seconds:.3} s after the start, in {operator} ({phase})")
+            }
+            _ => format!("{what}, before the first recorded event"),
+        }
+    }
+
+    /// The peak as JSON; `place` as in [`Self::described`].
+    pub(super) fn to_json(self, place: Option<&(String, String)>) -> Value {
+        let (phase, operator) = place.cloned().unzip();
+        json!({
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "phase": phase,
+            "operator": operator,
+            "estimated": self.estimated,
+        })
     }
 }

@@ -36,7 +36,6 @@ pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
 impl PhaseReport {
     /// The report as JSON: bytes and counts as integers, times in seconds.
     pub fn to_json(&self) -> serde_json::Value {
-        let (phase, operator) = self.peak_place.clone().unzip();
         let row = |row: &TopRow| {
             serde_json::json!({
                 "phase": row.name,
@@ -48,13 +47,7 @@ impl PhaseReport {
         };
         serde_json::json!({
             "phases": self.rows.iter().map(row).collect::<Vec<_>>(),
-            "peak": {
-                "bytes": self.peak.bytes,
-                "seconds": self.peak.seconds,
-                "phase": phase,
-                "operator": operator,
-                "estimated": self.peak.estimated,
-            },
+            "peak": self.peak.to_json(self.peak_place.as_ref()),
         })
     }
 }
@@ -73,14 +66,6 @@ impl fmt::Display for PhaseReport {
                 format!("{mark}{}", human_count(row.count)),
             )?;
         }
-        let mark = if self.peak.estimated { "~" } else { "" };
-        write!(f, "Peak: {mark}{} live", human_bytes(self.peak.bytes))?;
-        match (self.peak.seconds, &self.peak_place) {
-            (Some(seconds), Some((phase, operator))) => {
-                let phase = phase.trim_matches(['(', ')']);
-                writeln!(f, ", {seconds:.3} s after the start, in {operator} ({phase})")
-            }
-            _ => writeln!(f, ", before the first recorded event"),
-        }
+        writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))
     }
 }

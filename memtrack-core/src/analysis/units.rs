@@ -31,6 +31,12 @@ pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// `text` on one line and harmless to a terminal: control characters, which names from a foreign file may hold, are
+/// replaced.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// `text` in at most `width` characters: an ellipsis stands for what is left out of the middle.
 pub fn shorten_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
@@ -64,6 +70,11 @@ mod tests {
         assert_eq!(human_count(999), "999");
         assert_eq!(human_count(1_234_567), "1,234,567");
         assert_eq!(human_share(0.125), "12.5 %");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(printable("a\nb\u{1b}[2Jü"), "a\u{fffd}b\u{fffd}[2Jü");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub enum Global {
     DefaultDict,
     /// `collections.OrderedDict`: read as a dictionary.
     OrderedDict,
-    /// `builtins.int` (`__builtin__.int` in Python 2), the factory of a `defaultdict`.
+    /// `builtins.int` (`__builtin__.int` or `__builtin__.long` in Python 2), the factory of a `defaultdict`.
     Int,
 }
 
@@ -20,7 +20,8 @@ impl Global {
         match (module, name) {
             (b"collections", b"defaultdict") => Some(Self::DefaultDict),
             (b"collections", b"OrderedDict") => Some(Self::OrderedDict),
-            (b"builtins" | b"__builtin__", b"int") => Some(Self::Int),
+            // Python 3 writes its `int` as Python 2's `long` in protocols up to 2.
+            (b"builtins" | b"__builtin__", b"int") | (b"__builtin__", b"long") => Some(Self::Int),
             _ => None,
         }
     }

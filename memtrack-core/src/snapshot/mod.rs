@@ -3,8 +3,10 @@
 
 mod clock;
 mod devices;
+mod end_state;
 mod merge;
 pub mod recording;
 mod tables;
 
+pub use end_state::*;
 pub use tables::*;

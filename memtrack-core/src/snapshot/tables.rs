@@ -1,5 +1,6 @@
 //! The column tables of a [`Snapshot`].
 
+use super::{DeviceStatistics, LiveBlock, Segment};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use serde::{Deserialize, Serialize};
 
@@ -252,82 +253,5 @@ impl EventTable {
     /// The rows of one device, in merge order.
     pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
         self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
-    }
-}
-
-/// A block that is live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LiveBlock {
-    /// Its device.
-    pub device: DeviceId,
-    /// Its address.
-    pub address: u64,
-    /// The bytes the client asked for.
-    pub size_bytes: u64,
-    /// The stream that owns it.
-    pub stream: StreamId,
-    /// The stack of its allocation.
-    pub stack: StackId,
-    /// The scope of its allocation.
-    pub scope: ScopeId,
-    /// When it was allocated, in ticks.
-    pub ticks: u64,
-    /// Sampled …
-    pub flags: EventFlags,
-    /// Given back, but not free yet.
-    pub pending_free: bool,
-}
-
-/// A segment that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Its device.
-    pub device: DeviceId,
-    /// Its first address.
-    pub address: u64,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-    /// Its stream.
-    pub stream: StreamId,
-    /// The stack that made it.
-    pub stack: StackId,
-    /// When, in ticks.
-    pub ticks: u64,
-}
-
-/// Exact counts of one device, whatever the ring or sampling left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceStatistics {
-    /// The device.
-    pub device: DeviceId,
-    /// Events recorded.
-    pub recorded: u64,
-    /// Events the ring dropped because of `max_entries`.
-    pub dropped: u64,
-    /// Bytes handed out since the start, exact also for blocks that were not sampled.
-    pub allocated_bytes: u64,
-    /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
-    pub freed_bytes: u64,
-    /// Blocks handed out.
-    pub allocations: u64,
-    /// Blocks given back.
-    pub frees: u64,
-    /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
-    pub reserved_bytes: u64,
-}
-
-impl DeviceStatistics {
-    /// Counts of `device`, all 0.
-    pub const fn of(device: DeviceId) -> Self {
-        Self {
-            device,
-            recorded: 0,
-            dropped: 0,
-            allocated_bytes: 0,
-            freed_bytes: 0,
-            allocations: 0,
-            frees: 0,
-            reserved_bytes: 0,
-        }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::locate::Locator;
 use super::names::readable;
+use super::qualify::qualified;
 use crate::snapshot::Module;
 use addr2line::Loader;
 use std::borrow::Cow;
@@ -119,30 +120,36 @@ impl Symbolizer {
     }
 }
 
-/// What the line tables, or failing them the symbol table, say about an address of the file.
+/// What the line tables say about an address of the file, and the symbol table where they say nothing or too little.
 fn lookup(loader: &Loader, address: u64) -> Vec<Frame> {
     let mut frames = Vec::new();
     if let Ok(mut inlined) = loader.find_frames(address) {
         while let (Ok(Some(frame)), true) = (inlined.next(), frames.len() < MAX_INLINED) {
-            let Some(name) =
-                frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned))
-            else {
-                continue;
-            };
             let location = frame.location.as_ref();
+            let name = frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned));
             frames.push(Frame {
-                function: readable(&name).to_owned(),
+                function: name.map_or_else(String::new, |name| readable(&name).to_owned()),
                 file: location.and_then(|location| location.file).map(str::to_owned),
                 line: location.and_then(|location| location.line),
             });
         }
     }
-    if frames.is_empty()
+    if frames.is_empty() {
+        frames.push(Frame::default());
+    }
+    // Reduced debug information leaves out the functions' paths, or the functions.
+    if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
         && let Some(symbol) = loader.find_symbol(address)
     {
         let name = addr2line::demangle_auto(Cow::Borrowed(symbol), None);
-        frames.push(Frame { function: readable(&name).to_owned(), ..Frame::default() });
+        outermost.function = readable(&name).to_owned();
     }
+    for frame in &mut frames {
+        if let Some(name) = frame.file.as_deref().and_then(|file| qualified(&frame.function, file)) {
+            frame.function = name;
+        }
+    }
+    frames.retain(|frame| !frame.function.is_empty());
     frames
 }
 

@@ -139,7 +139,11 @@ impl MemoryTracker {
             return None;
         }
         let _inside = reentry::enter();
-        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).retain(|run| !Arc::ptr_eq(run, &self.run));
+        TRACKERS
+            .get()
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|run| !Arc::ptr_eq(run, &self.run));
         Some(session::stop())
     }
 

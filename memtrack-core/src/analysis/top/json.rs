@@ -7,7 +7,6 @@ impl TopReport {
     /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
     /// times seconds.
     pub fn to_json(&self) -> Value {
-        let (phase, operator) = self.peak_place.clone().unzip();
         json!({
             "device": self.device,
             "is_host": self.is_host,
@@ -20,13 +19,7 @@ impl TopReport {
                 "estimated": self.totals.estimated,
             },
             "attribution": self.attribution,
-            "peak": {
-                "bytes": self.peak.bytes,
-                "seconds": self.peak.seconds,
-                "phase": phase,
-                "operator": operator,
-                "estimated": self.peak.estimated,
-            },
+            "peak": self.peak.to_json(self.peak_place.as_ref()),
             "recorded_events": self.statistics.recorded,
             "dropped_events": self.statistics.dropped,
             "exact_allocated_bytes": self.statistics.allocated_bytes,

@@ -1,7 +1,7 @@
 //! A ranking as a table for people, with the answers to "is that all?" below it.
 
 use super::{By, TopReport, TopRow};
-use crate::analysis::units::{human_bytes, human_count, human_share, shorten_middle};
+use crate::analysis::units::{human_bytes, human_count, human_share, printable, shorten_middle};
 use crate::stack::symbols::Frame;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
@@ -92,25 +92,14 @@ impl TopReport {
     }
 
     fn footer(&self, text: &mut String) {
-        let mark = |estimated| if estimated { "~" } else { "" };
         // Writing to a string cannot fail.
-        let _ = write!(text, "Peak: {}{} live", mark(self.peak.estimated), human_bytes(self.peak.bytes));
-        let _ = match (self.peak.seconds, &self.peak_place) {
-            (Some(seconds), Some((phase, operator))) => {
-                writeln!(
-                    text,
-                    ", {seconds:.3} s after the start, in {operator} ({})",
-                    phase.trim_matches(['(', ')'])
-                )
-            }
-            _ => writeln!(text, ", before the first recorded event"),
-        };
+        let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
         let part = |bytes: u64| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             format!("{} ({})", human_bytes(bytes), human_share(share))
         };
-        let estimated = mark(self.totals.estimated);
+        let estimated = if self.totals.estimated { "~" } else { "" };
         let count = human_count(self.totals.count);
         let _ = writeln!(text, "Allocated: {estimated}{} in {estimated}{count} blocks", human_bytes(total));
         let _ = writeln!(
@@ -144,7 +133,7 @@ impl TopReport {
 fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
     let first = match row.stack.first() {
         Some(line) if by == By::Stack => described(&line.frame),
-        _ => row.name.clone(),
+        _ => printable(&row.name),
     };
     let below = row.stack.iter().skip(1).take(FRAMES_BELOW);
     std::iter::once(first).chain(below.map(|line| format!("  {}", described(&line.frame))))
@@ -153,9 +142,9 @@ fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
 /// `function file:line`, with the file's name only.
 fn described(frame: &Frame) -> String {
     let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
-    match (file, frame.line) {
+    printable(&match (file, frame.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
         (Some(file), None) => format!("{} {file}", frame.function),
         _ => frame.function.clone(),
-    }
+    })
 }

@@ -1,0 +1,52 @@
+//! Figures as PNG images: memtrack-core draws them into a bitmap, with a font that the executable carries, so that
+//! they look the same on every machine.
+
+use memtrack_core::tracker::TrackerStats;
+use memtrack_core::tracker::figures::{Figure, FigureError, HEIGHT, WIDTH, draw};
+use plotters::prelude::{BitMapBackend, IntoDrawingArea};
+use plotters::style::{FontStyle, register_font};
+use std::sync::Once;
+
+/// Pixels of the image per pixel of the figure, for sharp text on dense screens.
+const SCALE: u32 = 2;
+
+static NORMAL: &[u8] = include_bytes!("../../assets/DejaVuSans.subset.ttf");
+static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
+
+/// A figure as the bytes of a PNG file.
+///
+/// # Errors
+/// None in practice: drawing goes to memory.
+pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, FigureError> {
+    register_fonts();
+    let (width, height) = (WIDTH * SCALE, HEIGHT * SCALE);
+    let mut pixels = vec![0; (width * height * 3) as usize];
+    {
+        let root = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
+        draw(stats, figure, &root, SCALE).map_err(|error| FigureError::Draw(error.to_string()))?;
+    }
+    encode(&pixels, width, height).map_err(|error| FigureError::Draw(error.to_string()))
+}
+
+/// Tells plotters which font to draw with.
+fn register_fonts() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        for (style, font) in [(FontStyle::Normal, NORMAL), (FontStyle::Bold, BOLD)] {
+            // Our own fonts are sound; with a broken one, drawing would say that the font is unavailable.
+            let _ = register_font("sans-serif", style, font);
+        }
+    });
+}
+
+/// RGB pixels as a PNG file.
+fn encode(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, png::EncodingError> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()?;
+    Ok(file)
+}

@@ -1,0 +1,87 @@
+//! Rankings by stack, and operators that are named from stacks.
+
+use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::stack::symbols::{Frame, Symbolizer};
+use memtrack_tests::snapshots::{event, scoped};
+
+const HOST: DeviceId = DeviceId::HOST;
+const MATMUL: ScopeId = ScopeId(3);
+const ENCODER: ScopeId = ScopeId(2);
+
+fn named(function: &str, line: u32) -> Vec<Frame> {
+    vec![Frame { function: function.into(), file: Some("/src/lib.rs".into()), line: Some(line) }]
+}
+
+/// Stacks: 1 and 2 differ only in how the allocator was reached, 3 has another caller, 4 says nothing we know.
+fn stacked() -> (Snapshot, Symbolizer) {
+    let mut snapshot = scoped();
+    snapshot.stacks.push(&[0x10, 0x20, 0x30, 0x40]);
+    snapshot.stacks.push(&[0x11, 0x20, 0x30, 0x40]);
+    snapshot.stacks.push(&[0x10, 0x20, 0x31, 0x40]);
+    snapshot.stacks.push(&[0x10, 0x50]);
+    for (ticks, stack, scope) in
+        [(1, 1, ScopeId::NONE), (2, 2, ENCODER), (3, 3, ScopeId::NONE), (4, 4, ScopeId::NONE), (5, 0, MATMUL)]
+    {
+        let event = event(ticks, Action::Alloc, ticks << 12, 100 * ticks);
+        snapshot.events.push(&Event { stack: StackId(stack), scope, ..event });
+    }
+    let symbols = Symbolizer::new(&[])
+        .with_frames(0x10, named("alloc::raw_vec::RawVec<T,A>::grow_one", 1))
+        .with_frames(0x11, named("__rustc::__rust_alloc", 2))
+        .with_frames(0x20, named("<candle_core::tensor::Tensor>::matmul", 3))
+        .with_frames(0x30, named("app::attention", 4))
+        .with_frames(0x31, named("app::mlp", 5))
+        .with_frames(0x40, named("app::main", 6))
+        .with_frames(0x50, named("app::load", 7));
+    (snapshot, symbols)
+}
+
+#[test]
+fn stacks_are_rows_from_the_first_frame_that_says_something() {
+    let (snapshot, mut symbols) = stacked();
+    let report = top_with(&snapshot, &mut symbols, By::Stack, HOST, &TopOptions::default());
+    let rows: Vec<_> =
+        report.rows.iter().map(|row| (row.name.as_str(), row.allocated_bytes, row.count)).collect();
+    assert_eq!(
+        rows,
+        [
+            ("(no stack)", 500, 1),
+            ("app::load", 400, 1),
+            // 100 + 200 by app::attention and 300 by app::mlp: of equal rows the lower addresses come first.
+            ("<candle_core::tensor::Tensor>::matmul", 300, 2),
+            ("<candle_core::tensor::Tensor>::matmul", 300, 1),
+        ]
+    );
+    let text = report.to_string();
+    assert!(text.contains("<candle_core::tensor::Tensor>::matmul lib.rs:3"), "{text}");
+    assert!(text.contains("  app::attention lib.rs:4"), "{text}");
+    let stack = &report.to_json()["rows"][2]["stack"];
+    assert_eq!(stack.as_array().unwrap().len(), 3);
+    assert_eq!((&stack[0]["address"], &stack[0]["line"]), (&"0x20".into(), &3.into()));
+}
+
+#[test]
+fn what_no_scope_names_is_named_from_its_stack() {
+    let (snapshot, mut symbols) = stacked();
+    let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &TopOptions::default());
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.name.as_str(), row.allocated_bytes)).collect();
+    assert_eq!(
+        rows,
+        [
+            ("encoder.forward.matmul", 500),
+            ("(unattributed)", 400),
+            ("candle.matmul", 400),
+            ("encoder.forward.candle.matmul", 200)
+        ]
+    );
+    let sources = report.attribution;
+    assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (500, 600, 400));
+
+    let own = TopOptions { patterns: Patterns::default().with("app::load"), ..TopOptions::default() };
+    let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &own);
+    assert!(report.rows.iter().any(|row| row.name == "app.load"));
+    assert_eq!(report.attribution.unattributed, 0);
+}

@@ -1,0 +1,78 @@
+//! `memtrack tracker` prints what PyTorch prints, to the byte.
+
+use memtrack_tests::{fixture, memtrack, shared};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn tracker(arguments: &[&str], stats: &Path) -> Output {
+    Command::new(memtrack()).arg("tracker").arg(stats).args(arguments).output().unwrap()
+}
+
+/// The recorded runs: the fixtures, and all of the reference data when it is there.
+fn runs() -> Vec<PathBuf> {
+    let folders =
+        [Some(fixture("memory_tracker")), shared().map(|shared| shared.join("oracle/memory_tracker"))];
+    let entries = folders.into_iter().flatten().flat_map(|folder| fs::read_dir(folder).unwrap());
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+}
+
+#[test]
+fn summaries_equal_pytorchs() {
+    let runs = runs();
+    assert!(runs.len() >= 3);
+    for run in runs {
+        for stats in ["stats.pickle", "stats_no_op_index.pickle"] {
+            for top in ["20", "5"] {
+                let output = tracker(&["--top", top], &run.join(stats));
+                let expected = fs::read(run.join(format!("summary_{top}.txt"))).unwrap();
+                assert_eq!(output.status.code(), Some(0));
+                assert!(output.stdout == expected, "{} {stats} --top {top}", run.display());
+                assert!(output.stderr.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn twenty_rows_are_the_default_and_all_may_be_asked_for() {
+    let stats = fixture("memory_tracker/encoder/stats.pickle");
+    assert_eq!(tracker(&[], &stats).stdout, tracker(&["--top", "20"], &stats).stdout);
+    let all = tracker(&["--top", "1000000"], &stats).stdout;
+    assert!(String::from_utf8(all).unwrap().lines().count() > 100);
+    assert_eq!(String::from_utf8(tracker(&["--top", "0"], &stats).stdout).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn json_says_the_same() {
+    let output = tracker(&["--top", "2", "--json"], &fixture("memory_tracker/mlp/stats.pickle"));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({
+        "num_alloc_retries": 0,
+        "top": 2,
+        "operators": [
+            { "operator": "4.forward.mm.default_3", "growth_mib": 1.0 },
+            { "operator": "4.forward.mm.default_4", "growth_mib": 0.5 },
+        ],
+    });
+    assert_eq!(summary, expected);
+}
+
+#[test]
+fn a_dash_reads_standard_input() {
+    let file = fs::File::open(fixture("memory_tracker/mlp/stats.pickle")).unwrap();
+    let output = Command::new(memtrack())
+        .args(["tracker", "-", "--top", "5"])
+        .stdin(Stdio::from(file))
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, fs::read(fixture("memory_tracker/mlp/summary_5.txt")).unwrap());
+}
+
+#[test]
+fn help_has_examples() {
+    let output = Command::new(memtrack()).args(["tracker", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(help.contains("Examples:") && help.contains("figures.html") && help.contains("Exit codes:"));
+}
