@@ -23,8 +23,10 @@ pub const HEIGHT: u32 = 420;
 const MARGIN: i32 = 16;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 22;
-/// The most markers that the legend names; the others still have their lines.
-const LEGEND_MARKERS: usize = 12;
+/// The most lines of the legend. Markers that find no room there still have their lines in the plot.
+const LEGEND_LINES: i32 = 3;
+/// Room for the words that count what found no room, in pixels.
+const MORE: i32 = 130;
 /// The most characters of a marker's name.
 const NAME_CHARACTERS: usize = 40;
 
@@ -252,25 +254,44 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
         .collect()
 }
 
-/// Places the legend's entries in as many lines as they need; also returns where the last line ends.
+/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
+/// ends. What finds no room is counted.
 fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32) {
+    let right = WIDTH as i32 - MARGIN;
     let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, false));
     let markers = stats.markers.iter().enumerate().map(|(index, (name, call))| {
         (format!("{} (at {call})", readable(name)), palette::marker(name, index), true)
     });
-    let more = stats.markers.len().saturating_sub(LEGEND_MARKERS);
-    let more = (more > 0).then(|| (format!("and {more} more"), palette::MUTED, true));
-    let mut at = (MARGIN, 50);
-    let mut legend = Vec::new();
-    for (name, color, is_marker) in series.chain(markers.take(LEGEND_MARKERS)).chain(more) {
+    let total = shown.len() + stats.markers.len();
+    let (mut line, mut x) = (0, MARGIN);
+    let mut legend: Vec<Entry> = Vec::new();
+    for (name, color, is_marker) in series.chain(markers) {
         let width = swatch(is_marker) + width_of(&name, LEGEND.0);
-        if at.0 > MARGIN && at.0 + width > WIDTH as i32 - MARGIN {
-            at = (MARGIN, at.1 + LEGEND_LINE);
+        // On the last line there must be room left to say that there are more.
+        let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
+        if x > MARGIN && x + width + reserve > right {
+            if line + 1 == LEGEND_LINES {
+                let more = format!("and {} more", total - legend.len());
+                legend.push(Entry {
+                    name: more,
+                    color: palette::MUTED,
+                    is_marker: true,
+                    at: (x, legend_y(line)),
+                });
+                break;
+            }
+            line += 1;
+            x = MARGIN;
         }
-        legend.push(Entry { name, color, is_marker, at });
-        at.0 += width + 14;
+        legend.push(Entry { name, color, is_marker, at: (x, legend_y(line)) });
+        x += width + 14;
     }
-    (legend, at.1 + LEGEND_LINE / 2)
+    (legend, legend_y(line) + LEGEND_LINE / 2)
+}
+
+/// The middle of a line of the legend.
+const fn legend_y(line: i32) -> i32 {
+    50 + line * LEGEND_LINE
 }
 
 /// A name from a file, of bounded length and without characters that XML does not allow.
