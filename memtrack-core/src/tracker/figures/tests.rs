@@ -69,15 +69,27 @@ fn runs_without_records_or_numbers_are_drawn() {
 }
 
 #[test]
+fn markers_without_room_in_the_legend_are_counted() {
+    let mut stats = run(10);
+    for index in 0..50 {
+        stats.mark(&format!("iteration {index} with quite a long name, longer than fits"));
+    }
+    let svg = render_svg(&stats, Figure::All).unwrap();
+    assert!(svg.contains("iteration 0 with") && !svg.contains("iteration 49 with"));
+    let named = svg.matches("(at ").count();
+    assert!(svg.contains(&format!("and {} more", stats.markers.len() - named)));
+}
+
+#[test]
 fn the_suffix_picks_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    assert_eq!(write_figures(&run(5), path("run.html")).unwrap(), [path("run.html")]);
-    let files = write_figures(&run(5), path("run.svg")).unwrap();
+    assert_eq!(run(5).write_figures(path("run.html")).unwrap(), [path("run.html")]);
+    let files = run(5).write_figures(path("run.svg")).unwrap();
     assert_eq!(
         files,
         ["all", "allocated", "active", "reserved"].map(|name| path(&format!("run-{name}.svg")))
     );
     assert!(files.iter().all(|file| file.exists()));
-    assert!(matches!(write_figures(&run(5), path("run.png")), Err(FigureError::Suffix(_))));
+    assert!(matches!(run(5).write_figures(path("run.png")), Err(FigureError::Suffix(_))));
 }
