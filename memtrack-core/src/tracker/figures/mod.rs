@@ -86,34 +86,32 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-impl TrackerStats {
-    /// Writes the figures and returns the files: for `run.html` one page that needs nothing else, for `run.svg` the
-    /// four files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Files that exist are
-    /// replaced. (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
-    ///
-    /// # Errors
-    /// When the suffix is another one, or a file cannot be written.
-    pub fn write_figures(&self, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
-        let path = path.as_ref();
-        let mut files = Vec::new();
-        match path.extension().and_then(|suffix| suffix.to_str()) {
-            Some("html") => files.push((path.to_owned(), render_html(self)?)),
-            Some("svg") => {
-                for figure in Figure::EACH {
-                    files.push((figure.path(path), render_svg(self, figure)?));
-                }
+/// Writes the figures and returns the files: for `run.html` one page that needs nothing else, for `run.svg` the four
+/// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Files that exist are replaced.
+/// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
+///
+/// # Errors
+/// When the suffix is another one, or a file cannot be written.
+pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
+    let path = path.as_ref();
+    let mut files = Vec::new();
+    match path.extension().and_then(|suffix| suffix.to_str()) {
+        Some("html") => files.push((path.to_owned(), render_html(stats)?)),
+        Some("svg") => {
+            for figure in Figure::EACH {
+                files.push((figure.path(path), render_svg(stats, figure)?));
             }
-            _ => return Err(FigureError::Suffix(path.to_owned())),
         }
-        for (target, content) in &files {
-            let written = ReplacingFile::create(target).and_then(|mut file| {
-                file.write_all(content.as_bytes())?;
-                file.commit()
-            });
-            written.map_err(|error| FigureError::Io(target.clone(), error))?;
-        }
-        Ok(files.into_iter().map(|(target, _)| target).collect())
+        _ => return Err(FigureError::Suffix(path.to_owned())),
     }
+    for (target, content) in &files {
+        let written = ReplacingFile::create(target).and_then(|mut file| {
+            file.write_all(content.as_bytes())?;
+            file.commit()
+        });
+        written.map_err(|error| FigureError::Io(target.clone(), error))?;
+    }
+    Ok(files.into_iter().map(|(target, _)| target).collect())
 }
 
 /// Why figures were not written.

@@ -84,12 +84,12 @@ fn markers_without_room_in_the_legend_are_counted() {
 fn the_suffix_picks_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    assert_eq!(run(5).write_figures(path("run.html")).unwrap(), [path("run.html")]);
-    let files = run(5).write_figures(path("run.svg")).unwrap();
+    assert_eq!(write_figures(&run(5), path("run.html")).unwrap(), [path("run.html")]);
+    let files = write_figures(&run(5), path("run.svg")).unwrap();
     assert_eq!(
         files,
         ["all", "allocated", "active", "reserved"].map(|name| path(&format!("run-{name}.svg")))
     );
     assert!(files.iter().all(|file| file.exists()));
-    assert!(matches!(run(5).write_figures(path("run.png")), Err(FigureError::Suffix(_))));
+    assert!(matches!(write_figures(&run(5), path("run.png")), Err(FigureError::Suffix(_))));
 }
