@@ -1,8 +1,17 @@
 //! memtrack-core: record device and host memory with stacks and operator scopes.
 
 pub mod analysis;
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod bench_internals;
 pub mod event;
+#[cfg(feature = "record")]
+pub mod host;
+#[cfg(feature = "record")]
+mod monitor;
 pub mod pickle;
+#[cfg(feature = "record")]
+pub mod recorder;
 #[cfg(feature = "record")]
 mod reentry;
 pub mod scope;
@@ -11,6 +20,12 @@ pub mod stack;
 mod switch;
 pub mod tracker;
 
+pub use analysis::top::By;
+#[cfg(feature = "record")]
+pub use host::TrackingAllocator;
+#[doc(inline)]
 pub use memtrack_macros::track_memory;
+#[cfg(feature = "record")]
+pub use monitor::{Recording, start_monitor, start_monitor_with, stop};
 #[doc(hidden)]
 pub use scope::__private;

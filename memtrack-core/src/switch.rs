@@ -9,6 +9,9 @@ pub(crate) const SCOPES: u32 = 1;
 /// Allocations and frees are recorded.
 #[cfg(feature = "record")]
 pub(crate) const EVENTS: u32 = 2;
+/// Those of the host heap among them.
+#[cfg(feature = "record")]
+pub(crate) const HOST: u32 = 4;
 
 #[cfg(feature = "record")]
 static SWITCHES: AtomicU32 = AtomicU32::new(0);

@@ -110,8 +110,9 @@ impl Function {
         let mut block = Group::new(Delimiter::Brace, quote!(#output #body));
         block.set_span(self.braces);
         let keywords = quote_spanned!(self.braces=> async move);
-        let future = scope.future(&quote!(#keywords #block));
-        quote!(#future.await)
+        // Only memtrack-core knows whether it was built with the recorder: its macro drops the wrapper without it.
+        let (krate, enter) = (&scope.krate, scope.enter_future());
+        quote!(#krate::__private::async_scope!([#enter] [#keywords] #block))
     }
 }
 
@@ -151,14 +152,16 @@ impl<'a> Scope<'a> {
         if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
     }
 
-    fn future(&self, future: &TokenStream) -> TokenStream {
-        // In parentheses: it may be the first thing in a statement.
+    /// What takes a future in parentheses and runs it in the scope.
+    fn enter_future(&self) -> TokenStream {
+        // The site in parentheses: it may be the first thing in a statement.
         let site = self.site();
-        if self.is_named_after_type {
-            quote!((#site).future_as::<Self, _>(#future))
-        } else {
-            quote!((#site).future(#future))
-        }
+        if self.is_named_after_type { quote!((#site).future_as::<Self, _>) } else { quote!((#site).future) }
+    }
+
+    fn future(&self, future: &TokenStream) -> TokenStream {
+        let enter = self.enter_future();
+        quote!(#enter(#future))
     }
 }
 

@@ -26,8 +26,12 @@ fn build() -> PathBuf {
     cargo
         .args(["build", "--quiet", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
         .arg(target_folder);
-    if profile_folder.ends_with("release") {
-        cargo.arg("--release");
+    // Folders have the names of their profiles, but for the oldest of them.
+    match profile_folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(profile) => {
+            cargo.args(["--profile", profile]);
+        }
     }
     let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
     assert!(status.success(), "memtrack-cli does not build");

@@ -1,6 +1,7 @@
 //! Files made to break readers: refused in little time and memory, and nothing in them runs.
 #![cfg(unix)]
 
+use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_tests::{fixture, memtrack, shared};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,4 +48,28 @@ fn the_tracker_refuses_hostile_files() {
         files.iter().filter_map(|file| complaint("tracker", file, folder.path())).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
     assert!(!folder.path().join("HOSTILE_RAN").exists(), "code from a pickle was run");
+}
+
+/// The pickle machine alone, as a reader of snapshots will use it: what is sound is read, what is not is refused.
+#[test]
+fn the_machine_tells_sound_from_hostile() {
+    let manifest = fs::read(fixture("hostile/manifest.json")).unwrap();
+    let manifest: Vec<serde_json::Value> = serde_json::from_slice(&manifest).unwrap();
+    let files = files();
+    let mut complaints = Vec::new();
+    for entry in manifest {
+        let Some(file) =
+            files.iter().find(|file| entry["file"] == file.file_name().unwrap().to_str().unwrap())
+        else {
+            continue;
+        };
+        let allowed = [Global::DefaultDict, Global::OrderedDict, Global::Int];
+        let outcome = load(fs::File::open(file).unwrap(), &allowed, Limits::default());
+        match (entry["expect"].as_str().unwrap(), outcome) {
+            ("accept", Err(error)) => complaints.push(format!("{} refused: {error}", file.display())),
+            ("reject", Ok(_)) => complaints.push(format!("{} accepted: {}", file.display(), entry["why"])),
+            _ => {}
+        }
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
 }

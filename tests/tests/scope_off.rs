@@ -12,7 +12,7 @@ use std::process::Command;
 fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
     let bytes = fs::read(object_file()).unwrap();
     let object = File::parse(&*bytes).unwrap();
-    for function in ["3sum", "5parse", "7collect", "7forward"] {
+    for function in ["3sum", "5parse", "7collect", "5drive", "7forward"] {
         let bare = Code::of(&object, "4bare", function);
         assert!(bare.bytes.len() > 16, "{function} was optimised away");
         assert_eq!(Code::of(&object, "7tracked", function), bare, "{function}, annotated");

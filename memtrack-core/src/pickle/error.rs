@@ -69,10 +69,17 @@ pub enum PickleErrorKind {
 
 impl fmt::Display for PickleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !matches!(self.kind, PickleErrorKind::TooDeep(_) | PickleErrorKind::Cyclic) {
+        use PickleErrorKind::{Cyclic, Io, NotAPickle, Protocol, TooDeep, Truncated};
+        // What concerns the whole, or the disk, has no place in the file.
+        if !matches!(self.kind, TooDeep(_) | Cyclic | Io(_)) {
             write!(f, "at byte {}: ", self.offset)?;
         }
-        write!(f, "{}", self.kind)
+        write!(f, "{}", self.kind)?;
+        // Text, archives and images may begin with a byte that is an instruction by chance.
+        if self.offset == 0 && !matches!(self.kind, NotAPickle(_) | Protocol(_) | Truncated | Io(_)) {
+            f.write_str(" (few pickles begin like this; is it one?)")?;
+        }
+        Ok(())
     }
 }
 
@@ -91,10 +98,8 @@ impl fmt::Display for PickleErrorKind {
                 write!(f, "{name} is refused; memtrack reads plain data and runs nothing; save plain data")
             }
             Self::RefusedGlobal { module, name } => {
-                write!(
-                    f,
-                    "the Python name {module:?} {name:?} is refused; memtrack imports nothing; save plain data"
-                )
+                let path = format!("{module}.{name}");
+                write!(f, "the Python name {path:?} is refused; memtrack imports nothing; save plain data")
             }
             Self::RefusedCall(Some(global)) => {
                 write!(f, "this call of {global} is refused; memtrack calls nothing; save plain data")

@@ -6,11 +6,13 @@
 //! arrived, up to [`Limits::memory_bytes`]; shared values stay shared; the result has no cycles and no more than
 //! [`Limits::depth`] levels, so that whoever walks it may recurse.
 
+mod build;
 mod error;
 mod global;
 mod machine;
 mod number;
 mod opcode;
+mod operand;
 mod shape;
 mod source;
 mod stack;

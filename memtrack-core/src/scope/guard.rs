@@ -4,6 +4,7 @@
 
 use super::nodes::{ScopeNode, id_of};
 use super::observer;
+use super::path::Place;
 use crate::event::ScopeId;
 use crate::snapshot::ScopeKind;
 use crate::switch;
@@ -61,6 +62,11 @@ impl ScopeHandle {
     pub fn id(self) -> ScopeId {
         id_of(self.node)
     }
+
+    /// Where the scope lies: modules, phase and operator. For logs; walks up the scopes.
+    pub fn place(self) -> Place<'static> {
+        self.node.map(ScopeNode::place).unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for ScopeHandle {
@@ -72,6 +78,12 @@ impl fmt::Debug for ScopeHandle {
 /// While it lives, the thread is in the scope; dropping it restores the scope before, also on `?`, an early return
 /// or a panic. Holding one across an `.await` makes a future that cannot change threads; use
 /// [`future`](super::future()) or an annotated `async fn` there.
+///
+/// A guard stays on its thread; what can be sent is a [`ScopeHandle`]:
+/// ```compile_fail,E0277
+/// let scope = memtrack_core::scope::module("encoder");
+/// std::thread::spawn(move || drop(scope));
+/// ```
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
     state: State,

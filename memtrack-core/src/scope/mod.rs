@@ -133,8 +133,31 @@ pub mod __private {
     pub use super::site::Site;
     pub use crate::snapshot::ScopeKind;
 
+    pub use crate::__memtrack_async_scope as async_scope;
+
     /// Stands where an annotated async function's output type must be known; never called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }
+}
+
+/// The body of an annotated async function, in a future that carries its scope.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_async_scope {
+    ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
+        $($enter)* ($($keywords)* $body).await
+    };
+}
+
+/// The body of an annotated async function: without the recorder it is itself, since even a wrapper that does nothing
+/// would keep the parameters twice.
+#[cfg(not(feature = "record"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_async_scope {
+    ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
+        $body
+    };
 }

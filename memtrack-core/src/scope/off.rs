@@ -1,6 +1,7 @@
 //! The scopes of a build without the recorder: the same names, nothing behind them. Guards have no size and no drop,
 //! sites are empty, futures are the futures they wrap; the optimizer leaves no trace of any.
 
+use super::path::Place;
 use crate::event::ScopeId;
 use crate::snapshot::ScopeKind;
 use pin_project_lite::pin_project;
@@ -57,6 +58,11 @@ impl ScopeHandle {
     #[inline(always)]
     pub const fn id(self) -> ScopeId {
         ScopeId::NONE
+    }
+
+    /// Where the scope lies: modules, phase and operator.
+    pub fn place(self) -> Place<'static> {
+        Place::default()
     }
 
     /// Runs `future` in this scope.

@@ -9,3 +9,8 @@ pub mod modules;
 pub mod names;
 mod qualify;
 pub mod symbols;
+
+#[cfg(feature = "record")]
+pub(crate) mod capture;
+#[cfg(feature = "record")]
+pub(crate) mod intern;

@@ -1,8 +1,25 @@
 //! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. This room holds the
 //! data of a run, its file, its summary and its figures; whoever records or loads a run ends up with the same data.
+//!
+//! ```
+//! use memtrack_core::tracker::TrackerStats;
+//!
+//! let mut stats = TrackerStats::default();
+//! stats.mark("fw_start");
+//! stats.push(".randn.default_0", 1.0, 1.0, 2.0); // MiB allocated, active, reserved
+//! stats.push("encoder.forward.mm.default_0", 1.5, 1.5, 2.0);
+//!
+//! let mut file = Vec::new(); // or stats.save_stats("stats.pickle"), which PyTorch's MemoryTracker.load reads
+//! stats.save_to(&mut file)?;
+//! let loaded = TrackerStats::load_from(&file[..])?;
+//! assert!(loaded.summary(20)?.to_string().contains("encoder.forward.mm.default_0: 0.5MB"));
+//! # Ok::<(), memtrack_core::tracker::StatsError>(())
+//! ```
 
 #[cfg(feature = "plot")]
 pub mod figures;
+#[cfg(feature = "record")]
+mod live;
 mod pickle_file;
 mod python_float;
 mod replacing_file;
@@ -10,6 +27,10 @@ mod stats;
 mod stats_error;
 mod summary;
 
+#[cfg(feature = "record")]
+pub(crate) use live::reset_after_fork;
+#[cfg(feature = "record")]
+pub use live::{Mark, MemoryTracker};
 pub use python_float::python_float_repr;
 pub use replacing_file::ReplacingFile;
 pub use stats::{Sample, TrackerStats};

@@ -23,7 +23,4 @@ fn unknown_name() {
     nothing();
 }
 
-fn main() {
-    let guard = memtrack_core::scope::module("m");
-    std::thread::spawn(move || drop(guard));
-}
+fn main() {}

@@ -4,7 +4,7 @@ mod futures;
 mod guards;
 mod macros;
 
-use super::current_node;
+use super::current;
 use super::nodes::ScopeNode;
 use super::observer::ScopeObserver;
 use super::testing::observe_this_thread;
@@ -12,7 +12,8 @@ use std::sync::Mutex;
 
 /// The path and operator the thread is in.
 fn here() -> (String, Option<&'static str>) {
-    current_node().map_or_else(Default::default, |node| (node.place().prefix(), node.place().operator))
+    let place = current().place();
+    (place.prefix(), place.operator)
 }
 
 /// Writes down what it hears.

@@ -23,8 +23,10 @@ pub const HEIGHT: u32 = 420;
 const MARGIN: i32 = 16;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 22;
-/// The most markers that the legend names; the others still have their lines.
-const LEGEND_MARKERS: usize = 12;
+/// The most lines of the legend. Markers that find no room there still have their lines in the plot.
+const LEGEND_LINES: i32 = 3;
+/// Room for the words that count what found no room, in pixels.
+const MORE: i32 = 130;
 /// The most characters of a marker's name.
 const NAME_CHARACTERS: usize = 40;
 
@@ -62,9 +64,9 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
         self.root.draw(&Rectangle::new([(0, 0), corner], palette::BACKGROUND.filled()))
     }
 
-    /// A line between points in real pixels, `width` in pixels of scale 1.
+    /// A line between points in real pixels, `width` in half pixels of scale 1.
     fn path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> Drawn<DB> {
-        let style = ShapeStyle::from(color).stroke_width((width * self.scale) as u32);
+        let style = ShapeStyle::from(color).stroke_width((width * self.scale / 2).max(1) as u32);
         self.root.draw(&PathElement::new(points, style))
     }
 
@@ -79,8 +81,10 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
         // plotters' sizes are line heights, 1.24 times the size of the font.
         let size = f64::from(size * self.scale) * 1.24;
         let style: TextStyle = FontDesc::new(FontFamily::SansSerif, size, style).into_text_style(self.root);
-        let style = style.color(&color).pos(Pos::new(horizontal, VPos::Center));
-        self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, at.1 * self.scale), style))
+        // Backends disagree by a pixel or two about where text is in the middle, least so about its bottom.
+        let style = style.color(&color).pos(Pos::new(horizontal, VPos::Bottom));
+        let bottom = at.1 * self.scale + font.0 * self.scale * 66 / 100;
+        self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, bottom), style))
     }
 }
 
@@ -92,6 +96,11 @@ const TITLE: (i32, FontStyle, RGBColor) = (16, FontStyle::Bold, palette::TEXT);
 fn width_of(text: &str, size: i32) -> i32 {
     let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
     (ems * f64::from(size)).ceil() as i32
+}
+
+/// How much room the sign before a name in the legend takes.
+const fn swatch(is_marker: bool) -> i32 {
+    if is_marker { 12 } else { 25 }
 }
 
 /// An entry of the legend.
@@ -159,16 +168,16 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
             let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale;
-            canvas.line((self.left, y), (self.right, y), palette::GRID, 1)?;
+            canvas.line((self.left, y), (self.right, y), palette::GRID, 2)?;
             canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
         canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
         for (value, label) in &self.calls.ticks {
             let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale;
-            canvas.line((x, self.bottom), (x, self.bottom + 5), palette::AXIS, 1)?;
+            canvas.line((x, self.bottom), (x, self.bottom + 5), palette::AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
-        canvas.line((self.left, self.bottom), (self.right, self.bottom), palette::AXIS, 1)?;
+        canvas.line((self.left, self.bottom), (self.right, self.bottom), palette::AXIS, 2)?;
         let middle = (self.left + self.right) / 2;
         canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
     }
@@ -199,7 +208,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             for from in (self.top..self.bottom).step_by(9) {
                 let to = (from + 5).min(self.bottom);
                 let dash = vec![(x, from * scale), (x, to * scale)];
-                self.canvas.path(dash, palette::marker(name, index), 2)?;
+                self.canvas.path(dash, palette::marker(name, index), 3)?;
             }
         }
         Ok(())
@@ -208,12 +217,12 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn legend(&self) -> Drawn<DB> {
         for Entry { name, color, is_marker, at: (x, y) } in &self.legend {
             if *is_marker {
-                self.canvas.line((x + 8, y - 8), (x + 8, y - 2), *color, 2)?;
-                self.canvas.line((x + 8, y + 2), (x + 8, y + 8), *color, 2)?;
+                self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
+                self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
             } else {
-                self.canvas.line((*x, *y), (x + 18, *y), *color, 3)?;
+                self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?;
             }
-            self.canvas.text(name, (x + 24, *y), HPos::Left, LEGEND)?;
+            self.canvas.text(name, (x + swatch(*is_marker), *y), HPos::Left, LEGEND)?;
         }
         Ok(())
     }
@@ -224,14 +233,15 @@ struct Shown<'a> {
     name: &'static str,
     samples: &'a [Sample],
     color: RGBColor,
+    /// In half pixels.
     width: i32,
 }
 
 /// The series of a figure, from back to front. Where lines coincide, the wider one behind still shows.
 fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
-    let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 2);
-    let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 4);
-    let allocated = (Figure::Allocated, &stats.memories_allocated, palette::ALLOCATED, 2);
+    let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 3);
+    let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 5);
+    let allocated = (Figure::Allocated, &stats.memories_allocated, palette::ALLOCATED, 3);
     let wanted =
         [reserved, active, allocated].into_iter().filter(|(own, ..)| figure == Figure::All || *own == figure);
     wanted
@@ -239,30 +249,49 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
             name: own.name(),
             samples,
             color,
-            width: if figure == Figure::All { width } else { 2 },
+            width: if figure == Figure::All { width } else { 3 },
         })
         .collect()
 }
 
-/// Places the legend's entries in as many lines as they need; also returns where the last line ends.
+/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
+/// ends. What finds no room is counted.
 fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32) {
+    let right = WIDTH as i32 - MARGIN;
     let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, false));
     let markers = stats.markers.iter().enumerate().map(|(index, (name, call))| {
         (format!("{} (at {call})", readable(name)), palette::marker(name, index), true)
     });
-    let more = stats.markers.len().saturating_sub(LEGEND_MARKERS);
-    let more = (more > 0).then(|| (format!("and {more} more"), palette::MUTED, true));
-    let mut at = (MARGIN, 50);
-    let mut legend = Vec::new();
-    for (name, color, is_marker) in series.chain(markers.take(LEGEND_MARKERS)).chain(more) {
-        let width = 24 + width_of(&name, LEGEND.0);
-        if at.0 > MARGIN && at.0 + width > WIDTH as i32 - MARGIN {
-            at = (MARGIN, at.1 + LEGEND_LINE);
+    let total = shown.len() + stats.markers.len();
+    let (mut line, mut x) = (0, MARGIN);
+    let mut legend: Vec<Entry> = Vec::new();
+    for (name, color, is_marker) in series.chain(markers) {
+        let width = swatch(is_marker) + width_of(&name, LEGEND.0);
+        // On the last line there must be room left to say that there are more.
+        let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
+        if x > MARGIN && x + width + reserve > right {
+            if line + 1 == LEGEND_LINES {
+                let more = format!("and {} more", total - legend.len());
+                legend.push(Entry {
+                    name: more,
+                    color: palette::MUTED,
+                    is_marker: true,
+                    at: (x, legend_y(line)),
+                });
+                break;
+            }
+            line += 1;
+            x = MARGIN;
         }
-        legend.push(Entry { name, color, is_marker, at });
-        at.0 += width + 14;
+        legend.push(Entry { name, color, is_marker, at: (x, legend_y(line)) });
+        x += width + 14;
     }
-    (legend, at.1 + LEGEND_LINE / 2)
+    (legend, legend_y(line) + LEGEND_LINE / 2)
+}
+
+/// The middle of a line of the legend.
+const fn legend_y(line: i32) -> i32 {
+    50 + line * LEGEND_LINE
 }
 
 /// A name from a file, of bounded length and without characters that XML does not allow.

@@ -88,6 +88,7 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
 
 /// Writes the figures and returns the files: for `run.html` one page that needs nothing else, for `run.svg` the four
 /// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Files that exist are replaced.
+/// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
 ///
 /// # Errors
 /// When the suffix is another one, or a file cannot be written.

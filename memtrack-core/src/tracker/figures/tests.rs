@@ -69,6 +69,18 @@ fn runs_without_records_or_numbers_are_drawn() {
 }
 
 #[test]
+fn markers_without_room_in_the_legend_are_counted() {
+    let mut stats = run(10);
+    for index in 0..50 {
+        stats.mark(&format!("iteration {index} with quite a long name, longer than fits"));
+    }
+    let svg = render_svg(&stats, Figure::All).unwrap();
+    assert!(svg.contains("iteration 0 with") && !svg.contains("iteration 49 with"));
+    let named = svg.matches("(at ").count();
+    assert!(svg.contains(&format!("and {} more", stats.markers.len() - named)));
+}
+
+#[test]
 fn the_suffix_picks_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

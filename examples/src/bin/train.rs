@@ -1,0 +1,40 @@
+//! The main job: trains a small transformer under memtrack and says which operators made the memory.
+//!
+//! Prints the report, and writes `memtrack-out/{stats.pickle,train.memtrack,figures.html}` in the current folder.
+
+use std::error::Error;
+use std::fs;
+use std::time::Instant;
+
+use memtrack_core::{By, TrackingAllocator, start_monitor, stop};
+use memtrack_examples::config::Config;
+use memtrack_examples::training;
+
+#[global_allocator]
+static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let config = Config::default();
+
+    start_monitor();
+    let start = Instant::now();
+    let outcome = training::train(&config, |step, loss| println!("step {:>2}  loss {loss:.3}", step + 1))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let recording = stop();
+
+    outcome.check_learnt()?;
+    let (first, last) = outcome.first_and_last_loss();
+    println!(
+        "{} parameters, {} steps in {seconds:.1} s, mean loss {first:.3} → {last:.3}\n",
+        outcome.parameters, config.steps,
+    );
+    println!("{}", recording.top(By::Operator, 20));
+    println!("{}", recording.phases());
+
+    fs::create_dir_all("memtrack-out")?;
+    recording.tracker().save_stats("memtrack-out/stats.pickle")?;
+    recording.save("memtrack-out/train.memtrack")?;
+    recording.tracker().show_traces("memtrack-out/figures.html")?;
+    println!("written: memtrack-out/{{stats.pickle,train.memtrack,figures.html}}");
+    Ok(())
+}

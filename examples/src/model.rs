@@ -1,0 +1,266 @@
+//! A small transformer that continues a text character by character: an embedding, blocks of attention and
+//! feed forward network, and a head that scores the next character.
+//!
+//! Its modules are ordinary structs with a `forward`. All that memtrack asks for is the attribute above each:
+//! `root` for the whole model, `module` for a part of it, the bare attribute for an operator.
+
+use candle_core::{Device, Module, Result, Tensor, Var};
+use memtrack_core::{scope, track_memory};
+
+use crate::config::Config;
+use crate::data::Random;
+use crate::operators;
+
+/// Makes the weights, all from one generator, and keeps a handle of each for the optimizer.
+struct Weights<'a> {
+    random: Random,
+    device: &'a Device,
+    all: Vec<Var>,
+}
+
+impl Weights<'_> {
+    /// Random numbers, the smaller the more of them are summed up (`inputs`), so that sums stay near 1.
+    fn random(&mut self, shape: (usize, usize), inputs: usize) -> Result<Tensor> {
+        let bound = (3.0 / inputs as f32).sqrt();
+        let values: Vec<f32> = (0..shape.0 * shape.1).map(|_| self.random.uniform(bound)).collect();
+        self.keep(Var::from_vec(values, shape, self.device)?)
+    }
+
+    fn constant(&mut self, value: f32, len: usize) -> Result<Tensor> {
+        self.keep(Var::from_vec(vec![value; len], len, self.device)?)
+    }
+
+    fn keep(&mut self, var: Var) -> Result<Tensor> {
+        // A clone shares the numbers: what the optimizer writes is what the module reads.
+        let tensor = var.as_tensor().clone();
+        self.all.push(var);
+        Ok(tensor)
+    }
+}
+
+/// A matrix and what is added after it.
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Linear {
+    fn new(inputs: usize, outputs: usize, weights: &mut Weights<'_>) -> Result<Self> {
+        Ok(Self { weight: weights.random((inputs, outputs), inputs)?, bias: weights.constant(0.0, outputs)? })
+    }
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        operators::linear(input, &self.weight, &self.bias)
+    }
+}
+
+/// Scale and shift of a layer norm.
+struct LayerNorm {
+    scale: Tensor,
+    shift: Tensor,
+}
+
+impl LayerNorm {
+    fn new(width: usize, weights: &mut Weights<'_>) -> Result<Self> {
+        Ok(Self { scale: weights.constant(1.0, width)?, shift: weights.constant(0.0, width)? })
+    }
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        operators::layer_norm(input, &self.scale, &self.shift)
+    }
+}
+
+/// A vector for every character and one for every place in the sequence.
+struct Embedding {
+    characters: Tensor,
+    places: Tensor,
+}
+
+impl Embedding {
+    fn new(vocabulary: usize, config: &Config, weights: &mut Weights<'_>) -> Result<Self> {
+        Ok(Self {
+            characters: weights.random((vocabulary, config.width), config.width)?,
+            places: weights.random((config.context, config.width), config.width)?,
+        })
+    }
+}
+
+impl Module for Embedding {
+    #[track_memory(module, name = "embedding")]
+    fn forward(&self, characters: &Tensor) -> Result<Tensor> {
+        let places = self.places.narrow(0, 0, characters.dim(1)?)?;
+        operators::lookup(&self.characters, characters)?.broadcast_add(&places)
+    }
+}
+
+/// Lets every character look at those before it, through several heads.
+struct Attention {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    mask: Tensor,
+    heads: usize,
+    head_width: usize,
+}
+
+impl Attention {
+    fn new(config: &Config, weights: &mut Weights<'_>) -> Result<Self> {
+        let width = config.width;
+        Ok(Self {
+            query: Linear::new(width, width, weights)?,
+            key: Linear::new(width, width, weights)?,
+            value: Linear::new(width, width, weights)?,
+            output: Linear::new(width, width, weights)?,
+            mask: causal_mask(config.context, weights.device)?,
+            heads: config.heads,
+            head_width: config.head_width(),
+        })
+    }
+
+    /// (batch, context, width) → (batch, heads, context, head width).
+    #[track_memory]
+    fn split_heads(&self, input: &Tensor) -> Result<Tensor> {
+        let (batch, context, _) = input.dims3()?;
+        input.reshape((batch, context, self.heads, self.head_width))?.transpose(1, 2)?.contiguous()
+    }
+}
+
+impl Module for Attention {
+    #[track_memory(module, name = "attention")]
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let query = self.split_heads(&self.query.forward(input)?)?;
+        let key = self.split_heads(&self.key.forward(input)?)?;
+        let value = self.split_heads(&self.value.forward(input)?)?;
+
+        let scores = operators::attention_scores(&query, &key)?;
+        let scores = operators::causal_mask(&scores, &self.mask)?;
+        let probabilities = operators::softmax(&scores)?;
+        let mixed = operators::attention_values(&probabilities, &value)?;
+
+        // No operator of ours copies the heads back side by side; the report names this one from its stack.
+        let joined = mixed.transpose(1, 2)?.flatten_from(2)?;
+        self.output.forward(&joined)
+    }
+}
+
+/// 0 on and below the diagonal, minus infinity above.
+fn causal_mask(context: usize, device: &Device) -> Result<Tensor> {
+    let values: Vec<f32> = (0..context)
+        .flat_map(|row| (0..context).map(move |column| if column > row { f32::NEG_INFINITY } else { 0.0 }))
+        .collect();
+    Tensor::from_vec(values, (context, context), device)
+}
+
+/// The feed forward network of a block: four times as wide inside.
+struct Mlp {
+    widen: Linear,
+    narrow: Linear,
+}
+
+impl Mlp {
+    fn new(config: &Config, weights: &mut Weights<'_>) -> Result<Self> {
+        Ok(Self {
+            widen: Linear::new(config.width, 4 * config.width, weights)?,
+            narrow: Linear::new(4 * config.width, config.width, weights)?,
+        })
+    }
+}
+
+impl Module for Mlp {
+    #[track_memory(module, name = "mlp")]
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        self.narrow.forward(&operators::gelu(&self.widen.forward(input)?)?)
+    }
+}
+
+/// Attention, then the feed forward network, each with a norm before it and a way around it.
+struct Block {
+    attention_norm: LayerNorm,
+    attention: Attention,
+    mlp_norm: LayerNorm,
+    mlp: Mlp,
+}
+
+impl Block {
+    fn new(config: &Config, weights: &mut Weights<'_>) -> Result<Self> {
+        Ok(Self {
+            attention_norm: LayerNorm::new(config.width, weights)?,
+            attention: Attention::new(config, weights)?,
+            mlp_norm: LayerNorm::new(config.width, weights)?,
+            mlp: Mlp::new(config, weights)?,
+        })
+    }
+}
+
+impl Module for Block {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let attended = self.attention.forward(&self.attention_norm.forward(input)?)?;
+        let input = operators::residual(input, &attended)?;
+        let changed = self.mlp.forward(&self.mlp_norm.forward(&input)?)?;
+        operators::residual(&input, &changed)
+    }
+}
+
+/// Scores every character of the vocabulary as the next one.
+struct Head {
+    norm: LayerNorm,
+    scores: Linear,
+}
+
+impl Module for Head {
+    #[track_memory(module, name = "head")]
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        self.scores.forward(&self.norm.forward(input)?)
+    }
+}
+
+/// The whole model.
+pub struct Transformer {
+    embedding: Embedding,
+    blocks: Vec<Block>,
+    head: Head,
+    weights: Vec<Var>,
+}
+
+impl Transformer {
+    /// A model with random weights, the same for the same [`Config::seed`].
+    ///
+    /// # Errors
+    /// Where the heads do not divide the width, or the weights cannot be made.
+    pub fn new(vocabulary: usize, config: &Config, device: &Device) -> Result<Self> {
+        if config.heads == 0 || !config.width.is_multiple_of(config.heads) {
+            candle_core::bail!("{} heads do not divide a width of {}", config.heads, config.width);
+        }
+        let mut weights = Weights { random: Random::new(config.seed), device, all: Vec::new() };
+        let embedding = Embedding::new(vocabulary, config, &mut weights)?;
+        let blocks = (0..config.blocks).map(|_| Block::new(config, &mut weights)).collect::<Result<_>>()?;
+        let norm = LayerNorm::new(config.width, &mut weights)?;
+        let scores = Linear::new(config.width, vocabulary, &mut weights)?;
+        Ok(Self { embedding, blocks, head: Head { norm, scores }, weights: weights.all })
+    }
+
+    /// What the optimizer changes.
+    pub fn weights(&self) -> &[Var] {
+        &self.weights
+    }
+
+    /// How many numbers the model has learnt when it is done.
+    pub fn parameters(&self) -> usize {
+        self.weights.iter().map(|weight| weight.elem_count()).sum()
+    }
+}
+
+impl Module for Transformer {
+    /// (batch, context) characters → (batch, context, vocabulary) scores.
+    #[track_memory(root, name = "transformer")]
+    fn forward(&self, characters: &Tensor) -> Result<Tensor> {
+        let mut hidden = self.embedding.forward(characters)?;
+        for (index, block) in self.blocks.iter().enumerate() {
+            // The attribute names a function once and for all; a guard can name each turn of a loop.
+            let _module = scope::module(&format!("block.{index}"));
+            hidden = block.forward(&hidden)?;
+        }
+        self.head.forward(&hidden)
+    }
+}

@@ -1,0 +1,309 @@
+//! A pool allocator for one device, as frameworks have it: it takes large segments from the device, hands out
+//! blocks of them, and keeps what is given back. The example `custom_allocator` shows how such an allocator tells
+//! memtrack what it does: five calls, marked "memtrack:".
+//!
+//! The device is simulated: an address space with a capacity and nothing behind it. The bookkeeping is real, and
+//! its invariant is that the blocks of a segment, used and free, lie side by side without a gap.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder;
+
+/// Blocks are a multiple of this, so that what is left of a split block can be used again.
+const BLOCK_BYTES: u64 = 512;
+/// Segments are a multiple of this: asking the device is slow, so it is asked seldom.
+const SEGMENT_BYTES: u64 = 2 << 20;
+/// Where the simulated device's address space begins. Not at 0, which reads like a null pointer in reports.
+const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
+
+/// The device has not enough memory left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub requested_bytes: u64,
+    /// What the device still had, outside of all segments.
+    pub device_free_bytes: u64,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requested_bytes, device_free_bytes } = self;
+        write!(
+            f,
+            "out of device memory: {requested_bytes} bytes asked for, {device_free_bytes} bytes free on the device"
+        )
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// The pool of one device; clones share it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    state: Arc<Mutex<State>>,
+}
+
+/// A piece of device memory, given back to its pool when it is dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    pool: Pool,
+    address: u64,
+    size_bytes: u64,
+}
+
+impl Buffer {
+    /// Where it lies on the device.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How many bytes were asked for.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.lock().free(self.address);
+    }
+}
+
+impl Pool {
+    /// An empty pool on a device with `capacity_bytes` of memory.
+    pub fn new(device: DeviceId, capacity_bytes: u64) -> Self {
+        let state = State {
+            device,
+            capacity_bytes,
+            reserved_bytes: 0,
+            next_address: FIRST_ADDRESS,
+            segments: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Hands out a buffer of `size_bytes`.
+    ///
+    /// # Errors
+    /// Where no free block is large enough and the device cannot give another segment.
+    pub fn allocate(&self, size_bytes: u64) -> Result<Buffer, OutOfMemory> {
+        let address = self.lock().allocate(size_bytes)?;
+        Ok(Buffer { pool: self.clone(), address, size_bytes })
+    }
+
+    /// Gives segments that nobody uses back to the device.
+    pub fn release_unused(&self) {
+        self.lock().release_unused();
+    }
+
+    /// What the pool holds from the device, used or not.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.lock().reserved_bytes
+    }
+
+    /// What the pool's users asked for and have not given back.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.lock().blocks.values().filter_map(|block| block.requested_bytes).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make the bookkeeping wrong: no method below panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    device: DeviceId,
+    capacity_bytes: u64,
+    reserved_bytes: u64,
+    next_address: u64,
+    /// Sizes of the segments by their address.
+    segments: BTreeMap<u64, u64>,
+    /// All blocks by their address.
+    blocks: BTreeMap<u64, Block>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    size_bytes: u64,
+    segment: u64,
+    /// What the user asked for, or none where the block is free.
+    requested_bytes: Option<u64>,
+}
+
+impl State {
+    fn allocate(&mut self, requested_bytes: u64) -> Result<u64, OutOfMemory> {
+        let size_bytes = requested_bytes.max(1).next_multiple_of(BLOCK_BYTES);
+        let address = match self.best_fit(size_bytes) {
+            Some(address) => address,
+            None => self.add_segment(requested_bytes, size_bytes)?,
+        };
+        self.take(address, size_bytes, requested_bytes);
+        // memtrack: an allocation is reported after the memory was obtained …
+        recorder::record_alloc(self.device, StreamId(0), address, requested_bytes);
+        Ok(address)
+    }
+
+    /// The smallest free block that is large enough.
+    fn best_fit(&self, size_bytes: u64) -> Option<u64> {
+        self.blocks
+            .iter()
+            .filter(|(_, block)| block.requested_bytes.is_none() && block.size_bytes >= size_bytes)
+            .min_by_key(|(_, block)| block.size_bytes)
+            .map(|(address, _)| *address)
+    }
+
+    /// Takes a segment with room for `size_bytes` from the device, as one free block.
+    fn add_segment(&mut self, requested_bytes: u64, size_bytes: u64) -> Result<u64, OutOfMemory> {
+        let segment_bytes = size_bytes.next_multiple_of(SEGMENT_BYTES);
+        if segment_bytes > self.capacity_bytes - self.reserved_bytes {
+            // What nobody uses may be in segments too small for this request.
+            self.release_unused();
+        }
+        let device_free_bytes = self.capacity_bytes - self.reserved_bytes;
+        if segment_bytes > device_free_bytes {
+            // memtrack: a request that failed for good
+            recorder::record_oom(self.device, StreamId(0), requested_bytes, device_free_bytes);
+            return Err(OutOfMemory { requested_bytes, device_free_bytes });
+        }
+        let address = self.next_address;
+        self.next_address += segment_bytes;
+        self.reserved_bytes += segment_bytes;
+        self.segments.insert(address, segment_bytes);
+        self.blocks
+            .insert(address, Block { size_bytes: segment_bytes, segment: address, requested_bytes: None });
+        // memtrack: what is taken from the device is a segment; what is handed out of it, an allocation
+        recorder::record_segment_alloc(self.device, StreamId(0), address, segment_bytes);
+        Ok(address)
+    }
+
+    /// Marks a free block as used and leaves what it has too much as a free block behind it.
+    fn take(&mut self, address: u64, size_bytes: u64, requested_bytes: u64) {
+        let Some(block) = self.blocks.get_mut(&address) else { return };
+        let rest_bytes = block.size_bytes - size_bytes;
+        let segment = block.segment;
+        *block = Block { size_bytes, segment, requested_bytes: Some(requested_bytes) };
+        if rest_bytes > 0 {
+            self.blocks.insert(
+                address + size_bytes,
+                Block { size_bytes: rest_bytes, segment, requested_bytes: None },
+            );
+        }
+    }
+
+    fn free(&mut self, address: u64) {
+        let Some(mut block) = self.blocks.get(&address).copied() else { return };
+        let Some(requested_bytes) = block.requested_bytes.take() else { return };
+        // memtrack: … and a free before the memory is given back. Otherwise another thread might get the address
+        // and report it first, and the recording would show two owners of one block.
+        recorder::record_free(self.device, StreamId(0), address, requested_bytes);
+
+        let mut start = address;
+        if let Some((next, following)) = self.free_neighbour(address + block.size_bytes, block.segment) {
+            self.blocks.remove(&next);
+            block.size_bytes += following.size_bytes;
+        }
+        if let Some((previous, preceding)) = self.free_before(address, block.segment) {
+            self.blocks.remove(&address);
+            block.size_bytes += preceding.size_bytes;
+            start = previous;
+        }
+        self.blocks.insert(start, block);
+    }
+
+    /// The block at `address`, where it is free and of that segment.
+    fn free_neighbour(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
+        let block = *self.blocks.get(&address)?;
+        (block.segment == segment && block.requested_bytes.is_none()).then_some((address, block))
+    }
+
+    /// The block that ends at `address`, where it is free and of that segment.
+    fn free_before(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
+        let (previous, _) = self.blocks.range(..address).next_back()?;
+        self.free_neighbour(*previous, segment)
+    }
+
+    fn release_unused(&mut self) {
+        // A segment that nobody uses is one free block as large as itself, since neighbours are joined.
+        let unused: Vec<(u64, u64)> = self
+            .segments
+            .iter()
+            .map(|(address, size_bytes)| (*address, *size_bytes))
+            .filter(|(address, size_bytes)| {
+                self.blocks
+                    .get(address)
+                    .is_some_and(|block| block.requested_bytes.is_none() && block.size_bytes == *size_bytes)
+            })
+            .collect();
+        for (address, size_bytes) in unused {
+            // memtrack: a segment goes back to the device; first the report, then the memory
+            recorder::record_segment_free(self.device, StreamId(0), address, size_bytes);
+            self.segments.remove(&address);
+            self.blocks.remove(&address);
+            self.reserved_bytes -= size_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pool(capacity_bytes: u64) -> Pool {
+        Pool::new(DeviceId(0), capacity_bytes)
+    }
+
+    #[test]
+    fn buffers_do_not_overlap() -> Result<(), OutOfMemory> {
+        let pool = pool(16 * MIB);
+        let buffers: Vec<Buffer> =
+            (1..50).map(|size| pool.allocate(size * 1000)).collect::<Result<_, _>>()?;
+        let mut ranges: Vec<(u64, u64)> =
+            buffers.iter().map(|buffer| (buffer.address(), buffer.address() + buffer.size_bytes())).collect();
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_given_back_is_used_again_whatever_the_order() -> Result<(), OutOfMemory> {
+        let pool = pool(2 * MIB);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut buffers: Vec<Option<Buffer>> =
+                (0..3).map(|_| pool.allocate(600 << 10).map(Some)).collect::<Result<_, _>>()?;
+            for index in order {
+                buffers[index] = None;
+            }
+            // Fits only where all three, and the rest behind them, have become one block again.
+            drop(pool.allocate(2 * MIB)?);
+        }
+        assert_eq!(pool.reserved_bytes(), 2 * MIB);
+        Ok(())
+    }
+
+    #[test]
+    fn unused_segments_make_room_for_a_larger_one() -> Result<(), OutOfMemory> {
+        let pool = pool(4 * MIB);
+        let small = [pool.allocate(2 * MIB)?, pool.allocate(2 * MIB)?];
+        drop(small);
+        let large = pool.allocate(4 * MIB)?;
+        assert_eq!((pool.reserved_bytes(), pool.allocated_bytes()), (4 * MIB, large.size_bytes()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_device_says_what_was_asked_and_what_is_free() -> Result<(), OutOfMemory> {
+        let pool = pool(6 * MIB);
+        let _kept = pool.allocate(3 * MIB)?;
+        let refused = pool.allocate(3 * MIB).map(|buffer| buffer.address());
+        assert_eq!(refused, Err(OutOfMemory { requested_bytes: 3 * MIB, device_free_bytes: 2 * MIB }));
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! The training loop: batch, forward, loss, backward, optimizer, and again.
+
+use candle_core::backprop::GradStore;
+use candle_core::{Device, Module, Result, Tensor};
+use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
+use memtrack_core::track_memory;
+
+use crate::config::Config;
+use crate::data::{Corpus, Random, TEXT};
+use crate::model::Transformer;
+use crate::operators;
+
+/// What a run leaves behind.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The loss of every step, in order.
+    pub losses: Vec<f32>,
+    /// Numbers in the model.
+    pub parameters: usize,
+}
+
+impl Outcome {
+    /// Mean loss of the first and of the last quarter of the steps.
+    ///
+    /// Single steps see different batches and jump; a mean over several says whether the model has learnt.
+    pub fn first_and_last_loss(&self) -> (f32, f32) {
+        let quarter = (self.losses.len() / 4).max(1);
+        let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
+        let end = self.losses.len().saturating_sub(quarter);
+        (mean(&self.losses[..quarter.min(self.losses.len())]), mean(&self.losses[end..]))
+    }
+
+    /// Refuses a run that has not learnt anything: its memory would not be that of a training run.
+    ///
+    /// # Errors
+    /// Where the loss has not fallen by a tenth at least, or is not a number.
+    pub fn check_learnt(&self) -> Result<()> {
+        let (first, last) = self.first_and_last_loss();
+        if last < 0.9 * first {
+            return Ok(());
+        }
+        candle_core::bail!("the model has not learnt: the mean loss went from {first:.3} to {last:.3}")
+    }
+}
+
+/// Trains a new model on the text that comes with the program, calling `progress` with each step's number and
+/// loss.
+///
+/// # Errors
+/// Where the sizes in `config` do not fit together, or a tensor operation fails.
+pub fn train(config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
+    let device = Device::Cpu;
+    let corpus = Corpus::new(TEXT);
+    let model = Transformer::new(corpus.vocabulary_size(), config, &device)?;
+    let settings = ParamsAdamW { lr: config.learning_rate, ..ParamsAdamW::default() };
+    let mut optimizer = AdamW::new(model.weights().to_vec(), settings)?;
+    // Another stream of numbers than the weights', or the text would be cut by the numbers they were made of.
+    let mut random = Random::new(!config.seed);
+
+    let mut losses = Vec::with_capacity(config.steps);
+    for step in 0..config.steps {
+        let batch = corpus.sample(config.batch, config.context, &mut random, &device)?;
+        let logits = model.forward(&batch.inputs)?;
+        let loss = operators::cross_entropy(&logits, &batch.targets)?;
+        let gradients = backward(&loss)?;
+        update(&mut optimizer, &gradients)?;
+        losses.push(loss.to_scalar::<f32>()?);
+        progress(step, losses[step]);
+    }
+    Ok(Outcome { losses, parameters: model.parameters() })
+}
+
+/// The gradient of every weight.
+#[track_memory(backward)]
+fn backward(loss: &Tensor) -> Result<GradStore> {
+    loss.backward()
+}
+
+/// Moves every weight a little against its gradient.
+#[track_memory(optimizer)]
+fn update(optimizer: &mut AdamW, gradients: &GradStore) -> Result<()> {
+    optimizer.step(gradients)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_losses() -> Result<()> {
+        let config = Config::tiny();
+        let first = train(&config, |_, _| {})?;
+        let second = train(&config, |_, _| {})?;
+        assert_eq!(first.losses, second.losses);
+        Ok(())
+    }
+
+    #[test]
+    fn the_loss_falls() -> Result<()> {
+        let config = Config { steps: 30, ..Config::tiny() };
+        train(&config, |_, _| {})?.check_learnt()
+    }
+
+    #[test]
+    fn every_weight_has_a_gradient() -> Result<()> {
+        let config = Config::tiny();
+        let corpus = Corpus::new(TEXT);
+        let model = Transformer::new(corpus.vocabulary_size(), &config, &Device::Cpu)?;
+        let batch = corpus.sample(config.batch, config.context, &mut Random::new(1), &Device::Cpu)?;
+        let loss = operators::cross_entropy(&model.forward(&batch.inputs)?, &batch.targets)?;
+        let gradients = backward(&loss)?;
+        assert!(model.weights().iter().all(|weight| gradients.get(weight).is_some()));
+        Ok(())
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_the_width_are_refused() {
+        let config = Config { heads: 3, ..Config::tiny() };
+        assert!(train(&config, |_, _| {}).is_err());
+    }
+}

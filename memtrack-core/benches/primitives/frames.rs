@@ -1,0 +1,102 @@
+//! Stacks to measure on: some forty fixed frames, then one to ten that change from call to call, through sixteen functions
+//! with frames of different sizes.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FIXED: usize = 58;
+
+macro_rules! steps {
+    ($($name:ident $words:literal),*) => {
+        $(#[inline(never)]
+        fn $name(depth: usize, path: u64, leaf: &mut dyn FnMut(usize)) -> usize {
+            let room = black_box([path; $words]);
+            let result = step(depth, path, leaf);
+            black_box(&room);
+            result + 1
+        })*
+
+        static STEPS: [fn(usize, u64, &mut dyn FnMut(usize)) -> usize; 16] = [$($name),*];
+    };
+}
+
+steps!(
+    a 1, b 3, c 5, d 7, e 9, f 11, g 13, h 15, i 17, j 19, k 21, l 23, m 25, n 27, o 29, p 31
+);
+
+#[inline(never)]
+fn step(depth: usize, path: u64, leaf: &mut dyn FnMut(usize)) -> usize {
+    if depth == 0 {
+        leaf(path as usize);
+        return 0;
+    }
+    STEPS[(path & 15) as usize](depth - 1, path.rotate_right(4), leaf)
+}
+
+/// Calls `leaf` under stacks that share their outer frames: the inner part is different each time. Returns the calls.
+pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
+    static SEED: AtomicU64 = AtomicU64::new(0x1234_5678_9abc_def0);
+    let seed = SEED.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+    let mut calls = 0;
+    fixed(
+        FIXED / 2,
+        &mut |leaf_seed: usize| {
+            for inner in 1..=10_usize {
+                let mix = (leaf_seed as u64 ^ inner as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) % 64;
+                step(inner.div_ceil(2), mix.wrapping_mul(0x0123_4567_89ab_cdef), leaf);
+                calls += 1;
+            }
+        },
+        seed,
+    );
+    calls
+}
+
+fn fixed(depth: usize, inner: &mut dyn FnMut(usize), seed: u64) {
+    // The same functions every time: the frames stay, only what they call changes.
+    let mut run = |_| inner(seed as usize);
+    step(depth, 0x0fed_cba9_8765_4321, &mut run);
+}
+
+/// Frames of an average stack, counted by the platform's unwinder.
+pub fn average() -> f64 {
+    let (mut frames, mut stacks) = (0, 0);
+    varying(&mut |_| {
+        backtrace::trace(|_| {
+            frames += 1;
+            true
+        });
+        stacks += 1;
+    });
+    f64::from(frames) / f64::from(stacks)
+}
+
+/// Pins the calling thread to a processor.
+#[allow(unsafe_code)]
+pub fn pin(processor: usize) {
+    // SAFETY: an all-zero set is valid, CPU_SET stays within it, and the call only reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// One alloc and one free.
+#[allow(unsafe_code)]
+#[inline(always)]
+pub fn alloc_free(allocator: &impl GlobalAlloc, layout: Layout) {
+    // SAFETY: the layout is not empty, and the block is given back with it.
+    unsafe {
+        let block = allocator.alloc(layout);
+        allocator.dealloc(black_box(block), layout);
+    }
+}
+
+/// An annotated function that does nothing.
+#[memtrack_core::track_memory]
+#[inline(always)]
+pub fn operator(i: usize) -> usize {
+    black_box(i)
+}

@@ -1,0 +1,193 @@
+//! What each primitive of the hot path costs, on one and on two pinned threads, as ratios in one run.
+//!
+//! `cargo bench -p memtrack-core --features bench-internals --bench primitives`, and again with
+//! `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints medians over batches that take turns, so that a noisy moment of the
+//! machine hits every primitive alike; asserts nothing.
+
+mod frames;
+
+use memtrack_core::bench_internals::{CaptureMethod, Captures, thread_number};
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder::{self, Context, Options};
+use memtrack_core::{TrackingAllocator, scope};
+use std::alloc::{Layout, System};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+#[global_allocator]
+static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
+
+const BATCHES: usize = 41;
+const CALLS: usize = 3_000;
+
+/// Taken off every other row: the functions that make up the stack.
+const CALLS_ALONE: &str = "the calls alone";
+
+const EVENT: &str = "whole event, each with a stack of its own";
+
+/// A primitive: its name, and what runs one batch of it and returns ns per call.
+type Primitive = (&'static str, fn(&mut Captures) -> f64);
+
+const CAPTURES: &[Primitive] = &[
+    ("backtrace::trace_unsynchronized", |captures| capture(captures, CaptureMethod::Backtrace)),
+    ("framehop, 16 caches, previous stack reused", |captures| capture(captures, CaptureMethod::Unwinder)),
+    ("frame pointers", |captures| capture(captures, CaptureMethod::FramePointers)),
+    ("capture as the recorder chooses", |captures| {
+        over_stacks(|_| {
+            black_box(captures.take());
+        })
+    }),
+    (CALLS_ALONE, |_| {
+        over_stacks(|i| {
+            black_box(i);
+        })
+    }),
+];
+
+/// Measured while a session records.
+const EVENTS: &[Primitive] = &[(EVENT, |_| events())];
+
+fn main() {
+    println!("capture method of this build: {:?}", Captures::chosen());
+    for threads in [1, 2] {
+        let mut rows = run(threads, CAPTURES);
+        let options = Options::new().context(Context::All).max_entries(100_000);
+        memtrack_core::start_monitor_with(&options).expect("no file is written");
+        rows.extend(run(threads, EVENTS));
+        drop(memtrack_core::stop());
+        print(threads, &rows);
+    }
+    small_calls();
+}
+
+fn per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {
+    let start = Instant::now();
+    for i in 0..calls {
+        call(i);
+    }
+    start.elapsed().as_nanos() as f64 / calls as f64
+}
+
+fn over_stacks(mut leaf: impl FnMut(usize)) -> f64 {
+    let start = Instant::now();
+    let mut calls = 0;
+    while calls < CALLS {
+        calls += frames::varying(&mut leaf);
+    }
+    start.elapsed().as_nanos() as f64 / calls as f64
+}
+
+fn capture(captures: &mut Captures, method: CaptureMethod) -> f64 {
+    over_stacks(|_| {
+        black_box(captures.take_by(method).map(<[u64]>::len));
+    })
+}
+
+/// An alloc and a free, of blocks that live for 64 allocations; ns per event.
+fn events() -> f64 {
+    let mut address = (thread_number() + 1) << 40;
+    let (device, stream) = (DeviceId(0), StreamId(0));
+    over_stacks(|_| {
+        address += 512;
+        recorder::record_alloc(device, stream, address, 512);
+        recorder::record_free(device, stream, address.wrapping_sub(512 * 64), 512);
+    }) / 2.0
+}
+
+/// Runs the primitives in turns on `threads` pinned threads; the median of each over all threads.
+fn run(threads: usize, primitives: &'static [Primitive]) -> Vec<(&'static str, f64)> {
+    let barrier = Barrier::new(threads);
+    let work = |thread: usize| {
+        frames::pin(thread);
+        let mut captures = Captures::new();
+        let mut samples = vec![Vec::new(); primitives.len()];
+        for _ in 0..BATCHES {
+            for ((_, batch), samples) in primitives.iter().zip(&mut samples) {
+                barrier.wait();
+                samples.push(batch(&mut captures));
+            }
+        }
+        samples
+    };
+    let samples: Vec<Vec<Vec<f64>>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a benchmark thread")).collect()
+    });
+    let median_of =
+        |index: usize| median(samples.iter().flat_map(|thread| thread[index].iter().copied()).collect());
+    primitives.iter().enumerate().map(|(index, (name, _))| (*name, median_of(index))).collect()
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn print(threads: usize, rows: &[(&str, f64)]) {
+    let calls = rows.iter().find(|(name, _)| *name == CALLS_ALONE).map_or(0.0, |(_, ns)| *ns);
+    let reference = rows[0].1 - calls;
+    println!(
+        "\n{threads} thread(s), {:.1} frames on average              ns  times cheaper",
+        frames::average()
+    );
+    for (name, ns) in rows.iter().filter(|(name, _)| *name != CALLS_ALONE) {
+        // Two events share the calls that lead to them.
+        let net = if *name == EVENT { ns - calls / 2.0 } else { ns - calls };
+        println!("  {name:<46} {net:>9.1} {:>12.1}", reference / net);
+    }
+}
+
+/// What calls cost that are off, and the small ones that are on.
+fn small_calls() {
+    const CALLS: usize = 200_000;
+    let layout = Layout::from_size_align(64, 8).expect("a valid layout");
+    let tracked = || per_call(CALLS, |_| frames::alloc_free(&ALLOCATOR, layout));
+    let attribute = || {
+        per_call(CALLS, |i| {
+            frames::operator(i);
+        })
+    };
+    let rows: &mut [(&str, Box<dyn FnMut() -> f64>)] = &mut [
+        ("alloc+free 64 B, bare", Box::new(|| per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
+        ("alloc+free 64 B, tracked, off", Box::new(tracked)),
+        ("alloc+free 64 B, tracked, default sampling", Box::new(move || monitored(tracked))),
+        (
+            "an empty call",
+            Box::new(|| {
+                per_call(CALLS, |i| {
+                    black_box(i);
+                })
+            }),
+        ),
+        (
+            "scope by guard, off",
+            Box::new(|| {
+                per_call(CALLS, |i| {
+                    let _scope = scope::operator("matmul");
+                    black_box(i);
+                })
+            }),
+        ),
+        ("scope by attribute, off", Box::new(attribute)),
+        ("scope by attribute, on", Box::new(move || monitored(attribute))),
+    ];
+    frames::pin(0);
+    let mut samples = vec![Vec::new(); rows.len()];
+    for _ in 0..BATCHES {
+        for ((_, batch), samples) in rows.iter_mut().zip(&mut samples) {
+            samples.push(batch());
+        }
+    }
+    println!("\n1 thread, single calls                             ns/call");
+    for ((name, _), samples) in rows.iter().zip(samples) {
+        println!("  {name:<46} {:>9.2}", median(samples));
+    }
+}
+
+fn monitored(batch: impl FnOnce() -> f64) -> f64 {
+    memtrack_core::start_monitor();
+    let result = batch();
+    drop(memtrack_core::stop());
+    result
+}

@@ -1,0 +1,261 @@
+//! The host heap as a source of events: [`TrackingAllocator`] goes around the program's global allocator. Blocks of the
+//! threshold (64 KiB by default) and more are recorded exactly, smaller ones are sampled by bytes; the sums of all
+//! blocks are exact in both cases.
+#![allow(unsafe_code)]
+
+mod resident;
+mod sampler;
+mod samples;
+
+pub(crate) use resident::resident_bytes;
+pub(crate) use sampler::Sampler;
+
+use crate::event::{Action, DeviceId, EventFlags, StreamId};
+use crate::recorder::{Hook, sample_mean_bytes, sample_threshold_bytes, without_hook};
+use crate::{reentry, switch};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+const HOST: DeviceId = DeviceId::HOST;
+const HEAP: StreamId = StreamId(0);
+/// The host's place among a thread's sums.
+const HOST_SLOT: usize = 0;
+
+/// Bytes memtrack itself holds on the heap.
+static OWN_BYTES: AtomicI64 = AtomicI64::new(0);
+static SEEN: AtomicBool = AtomicBool::new(false);
+
+/// A global allocator that reports to the recorder and leaves the work to another.
+///
+/// ```
+/// use memtrack_core::TrackingAllocator;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
+/// # fn main() {}
+/// ```
+///
+/// Around another allocator: `TrackingAllocator::new(MiMalloc)`.
+///
+/// # What it does per call
+/// While nothing is monitored: one relaxed load and a branch. While something is: for a block below the threshold, two
+/// sums of this thread and a countdown; for a sampled one and for those of the threshold and more, a stack, the live
+/// table and an event (the README has the numbers). It never blocks for long, never panics and never records itself.
+///
+/// # What it does not see
+/// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. What was allocated
+/// before monitoring began is known only by its free.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrackingAllocator<A = System> {
+    inner: A,
+}
+
+impl TrackingAllocator<System> {
+    /// Around the system's allocator.
+    pub const fn system() -> Self {
+        Self { inner: System }
+    }
+}
+
+impl<A> TrackingAllocator<A> {
+    /// Around any allocator.
+    pub const fn new(inner: A) -> Self {
+        Self { inner }
+    }
+}
+
+// SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
+// it neither allocates through `self` unguarded nor unwinds.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is the one the inner allocator asks for.
+        let block = unsafe { self.inner.alloc(layout) };
+        if switch::is_on(switch::HOST) {
+            after_alloc(block, layout.size());
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let block = unsafe { self.inner.alloc_zeroed(layout) };
+        if switch::is_on(switch::HOST) {
+            after_alloc(block, layout.size());
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if switch::is_on(switch::HOST) {
+            before_free(block, layout.size());
+        }
+        // SAFETY: as in `alloc`.
+        unsafe { self.inner.dealloc(block, layout) };
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
+        if switch::is_on(switch::HOST) {
+            around_realloc(block, layout.size(), new_size, inner)
+        } else {
+            inner()
+        }
+    }
+}
+
+/// Whether the program's global allocator is a [`TrackingAllocator`]. Asks by allocating; recording must be on.
+pub(crate) fn is_installed() -> bool {
+    let _inside = reentry::enter();
+    drop(std::hint::black_box(Box::new(0_u8)));
+    SEEN.load(Ordering::Relaxed)
+}
+
+/// Bytes memtrack itself has taken from the tracked heap, less what it gave back, while monitoring was on. They are in
+/// no report: this is what memtrack costs.
+pub fn own_bytes() -> i64 {
+    OWN_BYTES.load(Ordering::Relaxed)
+}
+
+/// A new session: no block is a sample any more.
+pub(crate) fn forget_samples() {
+    samples::clear();
+}
+
+/// In the child of a fork: files are the parent's.
+pub(crate) fn reset_after_fork() {
+    resident::reset_after_fork();
+    samples::clear();
+}
+
+#[cold]
+fn count_own(bytes: i64) {
+    SEEN.store(true, Ordering::Relaxed);
+    OWN_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+#[inline(never)]
+fn after_alloc(block: *mut u8, size: usize) {
+    if reentry::is_inside() {
+        if !block.is_null() {
+            count_own(size as i64);
+        }
+        return;
+    }
+    let size_bytes = size as u64;
+    let mut flags = EventFlags::default();
+    if size_bytes < sample_threshold_bytes() && !block.is_null() {
+        let picked = without_hook(HOST_SLOT, |totals, sampler| {
+            let picked = sampler.picks(size_bytes, sample_mean_bytes());
+            if !picked {
+                totals.count_alloc(size_bytes);
+            }
+            picked
+        });
+        match picked {
+            Some(false) => return,
+            Some(true) => flags = EventFlags::SAMPLED,
+            None => return first_small(size_bytes),
+        }
+    }
+    if let Some(hook) = Hook::enter() {
+        allocated(&hook, block, size_bytes, flags);
+    }
+}
+
+/// The thread's first block, which is small: the thread gets its state. It is counted, and not picked.
+#[cold]
+fn first_small(size_bytes: u64) {
+    if let Some(hook) = Hook::enter() {
+        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    }
+}
+
+#[inline(never)]
+fn before_free(block: *mut u8, size: usize) {
+    if reentry::is_inside() {
+        return count_own(-(size as i64));
+    }
+    let (address, size_bytes) = (block as u64, size as u64);
+    if !is_tracked(address, size_bytes)
+        && without_hook(HOST_SLOT, |totals, _| totals.count_free(size_bytes)).is_some()
+    {
+        return;
+    }
+    let Some(hook) = Hook::enter() else { return };
+    if is_tracked(address, size_bytes) {
+        let freed = hook.free(HOST, address);
+        freed_host(&hook, freed, size_bytes);
+    } else {
+        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
+}
+
+#[inline(never)]
+fn around_realloc(
+    old: *mut u8,
+    old_size: usize,
+    new_size: usize,
+    realloc: impl FnOnce() -> *mut u8,
+) -> *mut u8 {
+    let Some(hook) = Hook::enter() else {
+        let new = realloc();
+        if !new.is_null() && reentry::is_inside() {
+            count_own(new_size as i64 - old_size as i64);
+        }
+        return new;
+    };
+    // The free is stamped before the block can be handed to anybody else, and written once it is certain.
+    let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
+    let new = realloc();
+    match freed {
+        Some(freed) if new.is_null() => hook.not_freed(freed),
+        Some(freed) => freed_host(&hook, freed, old_size as u64),
+        None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
+        None => {}
+    }
+    let size_bytes = new_size as u64;
+    let exact = new.is_null() || size_bytes >= sample_threshold_bytes();
+    if exact {
+        allocated(&hook, new, size_bytes, EventFlags::default());
+    } else if hook.thread.own().sampler.picks(size_bytes, sample_mean_bytes()) {
+        allocated(&hook, new, size_bytes, EventFlags::SAMPLED);
+    } else {
+        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    }
+    new
+}
+
+/// Whether a block may be in the live table: large, or perhaps a sample.
+#[inline(always)]
+fn is_tracked(address: u64, size_bytes: u64) -> bool {
+    size_bytes >= sample_threshold_bytes() || samples::may_contain(address)
+}
+
+#[inline(always)]
+fn freed_host(hook: &Hook, freed: crate::recorder::Freed, size_bytes: u64) {
+    if freed.is_sampled() {
+        samples::remove(freed.address());
+    }
+    if freed.is_known() || size_bytes >= sample_threshold_bytes() {
+        hook.freed(freed, size_bytes, HEAP, false);
+    } else {
+        // It only looked like a sample.
+        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
+}
+
+#[inline(always)]
+fn allocated(hook: &Hook, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+    if block.is_null() {
+        return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
+    }
+    if flags.contains(EventFlags::SAMPLED) {
+        samples::add(block as u64);
+    }
+    hook.alloc(HOST, HEAP, block as u64, size_bytes, flags);
+}

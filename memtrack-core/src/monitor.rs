@@ -1,0 +1,157 @@
+//! The front door for programs: start monitoring, stop, and hold what was recorded.
+
+use crate::analysis::patterns::Patterns;
+use crate::analysis::phases::{PhaseReport, phases};
+use crate::analysis::top::{By, TopOptions, TopReport, top_with};
+use crate::event::DeviceId;
+use crate::recorder::{ForkCell, Options};
+use crate::snapshot::Snapshot;
+use crate::stack::symbols::Symbolizer;
+use crate::tracker::MemoryTracker;
+use crate::{host, reentry};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
+
+/// The trackers of the free functions, the newest last.
+static MONITORS: ForkCell<Mutex<Vec<MemoryTracker>>> = ForkCell::new(|| Mutex::new(Vec::new()));
+
+/// Starts monitoring with the default options. Nests: each [`stop`] ends the newest monitor.
+///
+/// Warns once on stderr when the program has no event source.
+pub fn start_monitor() {
+    let started = start_monitor_with(&Options::default());
+    debug_assert!(started.is_ok(), "without a file nothing can fail");
+}
+
+/// Starts monitoring. The options of the outermost monitor count.
+///
+/// # Errors
+/// When the file to stream to cannot be created; nothing is monitored then.
+pub fn start_monitor_with(options: &Options) -> io::Result<()> {
+    let mut tracker = MemoryTracker::new();
+    tracker.start_monitor_with(options)?;
+    let _inside = reentry::enter();
+    MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).push(tracker);
+    Ok(())
+}
+
+/// Ends the newest monitor and hands out what was recorded. The outermost one ends recording and writes the file that
+/// its options name; if that fails, stderr says so.
+///
+/// Without a monitor the recording is empty.
+pub fn stop() -> Recording {
+    let _inside = reentry::enter();
+    let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut tracker = newest.unwrap_or_default();
+    let (snapshot, written) = tracker.stop_session().unwrap_or((Snapshot::default(), Ok(())));
+    if let Err(error) = written {
+        eprintln!("memtrack: the recording could not be written: {error}");
+    }
+    Recording { tracker, snapshot, patterns: Patterns::default() }
+}
+
+/// What one monitor recorded: events, what is live, and the tracker's series.
+///
+/// Numbers that come from sampled blocks are estimates and marked with `~`. Printing it shows the top operators and the
+/// phases of each device.
+pub struct Recording {
+    tracker: MemoryTracker,
+    snapshot: Snapshot,
+    patterns: Patterns,
+}
+
+impl Recording {
+    /// The operators' series and markers.
+    pub fn tracker(&self) -> &MemoryTracker {
+        &self.tracker
+    }
+
+    /// Everything recorded, as column tables.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Names operators of your own by their functions where no scope was open: `my_crate::ops::*`. Asked before the
+    /// built-in patterns.
+    pub fn with_pattern(mut self, glob: &str) -> Self {
+        self.patterns = self.patterns.clone().with(glob);
+        self
+    }
+
+    /// The `rows` largest operators, modules, stacks or phases of the first device (an accelerator where one reported,
+    /// else the host heap). Looks symbols up, which takes a moment the first time.
+    pub fn top(&self, by: By, rows: usize) -> TopReport {
+        self.top_of(self.first_device(), by, rows)
+    }
+
+    /// As [`Self::top`] for one device.
+    pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
+        let _inside = reentry::enter();
+        let options = TopOptions { limit: rows, patterns: self.patterns.clone() };
+        top_with(&self.snapshot, &mut Symbolizer::new(&self.snapshot.modules), by, device, &options)
+    }
+
+    /// What each phase allocated, and where the peak was, for the first device.
+    pub fn phases(&self) -> PhaseReport {
+        phases(&self.snapshot, self.first_device())
+    }
+
+    /// Writes the recording as a `.memtrack` file, replacing what is there.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let _inside = reentry::enter();
+        self.snapshot.save(path)
+    }
+
+    /// Device ids are sorted, and the host's is the largest.
+    fn first_device(&self) -> DeviceId {
+        self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
+    }
+}
+
+impl fmt::Display for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for device in self.snapshot.device_ids() {
+            writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20))?;
+            writeln!(f, "{}", phases(&self.snapshot, device))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let events = self.snapshot.events.len();
+        f.debug_struct("Recording")
+            .field("events", &events)
+            .field("tracker", &self.tracker)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Recording {
+    /// Its tables were not recorded when they were made, so they are not recorded when they go.
+    fn drop(&mut self) {
+        let _inside = reentry::enter();
+        self.snapshot = Snapshot::default();
+    }
+}
+
+/// Says once which line is missing when the host heap is wanted and the allocator is not installed.
+pub(crate) fn warn_without_source(options: &Options) {
+    static WARNED: Once = Once::new();
+    if options.wants_host_heap() && !host::is_installed() {
+        WARNED.call_once(|| {
+            eprintln!(
+                "memtrack: no event source is installed: only what allocators report by memtrack_core::recorder is \
+                 seen. For the host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
+                 memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \
+                 wanted, start with Options::without_host_heap()."
+            );
+        });
+    }
+}

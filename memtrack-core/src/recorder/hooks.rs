@@ -1,0 +1,299 @@
+//! What happens for one event: stack, scope, live table with its stamp, sums, and one fixed-size row in the thread's
+//! chunk. This is the hot path: no symbol, no formatting, no lock but the address's shard and, once a chunk, the ring's.
+#![allow(unsafe_code)]
+
+use super::chunk::Chunk;
+use super::live::Live;
+use super::ring::CHUNK_EVENTS;
+use super::threads::{InHook, Slot, slot_of};
+use super::{RECORDER, Recorder, settings};
+use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
+use crate::stack::capture::learn_modules_of;
+use crate::stack::intern;
+use crate::{reentry, scope, switch};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
+const FIRST_CHUNK_EVENTS: u32 = 64;
+
+/// The calling thread on its way through a hook. While it lives, the thread's own allocations are not recorded.
+pub(crate) struct Hook {
+    // Dropped in this order: the thread is marked idle before it may be recorded again.
+    pub(crate) thread: InHook,
+    pub(crate) recorder: &'static Recorder,
+    _inside: reentry::ReentryGuard,
+}
+
+impl Hook {
+    /// Enters, unless recording is off or the thread is inside a hook already.
+    #[inline(always)]
+    pub(crate) fn enter() -> Option<Self> {
+        if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
+            return None;
+        }
+        let inside = reentry::enter();
+        let hook = Self { thread: InHook::enter(), recorder: RECORDER.get(), _inside: inside };
+        // Once more, now that a collector can see that this thread is active: after `stop` no event may begin.
+        switch::is_on(switch::EVENTS).then_some(hook)
+    }
+
+    /// The stack of the calling thread, interned; none where the mode keeps none.
+    #[inline(always)]
+    fn stack(&self, wanted: bool) -> StackId {
+        if !wanted {
+            return StackId::NONE;
+        }
+        let own = self.thread.own();
+        let addresses = own.capture.take();
+        let hash = intern::hash(addresses);
+        if let Some(stack) = own.stacks.get(hash) {
+            return stack;
+        }
+        let stack = match self.recorder.stacks.find(hash) {
+            Some(stack) => stack,
+            None => {
+                let addresses = addresses.to_vec();
+                if learn_modules_of(&addresses) {
+                    // Cut short by code that was unknown: take it once more.
+                    let again = own.capture.take();
+                    let hash = intern::hash(again);
+                    return self.recorder.stacks.insert(hash, again);
+                }
+                self.recorder.stacks.insert(hash, &addresses)
+            }
+        };
+        own.stacks.put(hash, stack);
+        stack
+    }
+
+    /// A block was handed out.
+    #[inline(always)]
+    pub(crate) fn alloc(
+        &self,
+        device: DeviceId,
+        stream: StreamId,
+        address: u64,
+        size_bytes: u64,
+        flags: EventFlags,
+    ) {
+        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+        let stack = self.stack(settings::blocks_keep_stacks());
+        let scope = scope::current_id();
+        let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
+        let totals = &self.thread.state.slots[slot].totals;
+        if let Some(old) = unseen {
+            // The old block is gone, or its address could not have been handed out again.
+            totals.count_free(old.size_bytes);
+            self.event(slot, free_event(device, address, ticks - 1, &old, StackId::NONE));
+        }
+        totals.count_alloc(size_bytes);
+        let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+        let action = Action::Alloc;
+        let thread = self.thread.thread();
+        self.event(
+            slot,
+            Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
+        );
+    }
+
+    /// A block is about to be given back. Returns what [`Self::freed`] or [`Self::not_freed`] needs.
+    #[inline(always)]
+    pub(crate) fn free(&self, device: DeviceId, address: u64) -> Freed {
+        let stack = self.stack(settings::frees_keep_own_stacks());
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, block) = self.recorder.live.remove(device, address, newest);
+        Freed { device, address, ticks, stack, block }
+    }
+
+    /// The block was given back. `size_bytes` and `stream` are what the caller knows of it.
+    #[inline(always)]
+    ///
+    /// `completes` says that it completes a free requested earlier, for a block that is not known here.
+    pub(crate) fn freed(&self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
+        let Some(slot) = slot_of(freed.device) else { return };
+        let known = freed.block.unwrap_or(Live {
+            ticks: 0,
+            size_bytes,
+            stream,
+            stack: StackId::NONE,
+            scope: scope::current_id(),
+            flags: EventFlags::UNKNOWN_BLOCK,
+            pending_free: completes,
+        });
+        let totals = &self.thread.state.slots[slot].totals;
+        if known.pending_free {
+            totals.count_completed(known.size_bytes);
+        } else {
+            totals.count_free(known.size_bytes);
+        }
+        let mut event = free_event(freed.device, freed.address, freed.ticks, &known, freed.stack);
+        if known.pending_free {
+            event.action = Action::FreeCompleted;
+        }
+        self.event(slot, event);
+    }
+
+    /// Giving the block back failed: it is still there.
+    #[cold]
+    pub(crate) fn not_freed(&self, freed: Freed) {
+        if let Some(block) = freed.block {
+            self.recorder.live.put_back(freed.device, freed.address, block);
+        }
+    }
+
+    /// The block was given back by its client, but other streams may still use it.
+    pub(crate) fn free_requested(&self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+        let stack = self.stack(settings::frees_keep_own_stacks());
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, block) =
+            self.recorder.live.update(device, address, newest, |block| block.pending_free = true);
+        if block.is_some_and(|block| block.pending_free) {
+            return;
+        }
+        let flags = EventFlags::UNKNOWN_BLOCK;
+        let scope = scope::current_id();
+        let unknown =
+            Live { ticks, size_bytes, stream, stack: StackId::NONE, scope, flags, pending_free: false };
+        let known = block.unwrap_or(unknown);
+        let totals = &self.thread.state.slots[slot].totals;
+        totals.count_free(known.size_bytes);
+        totals.count_pending(known.size_bytes);
+        let event = free_event(device, address, ticks, &known, stack);
+        self.event(slot, Event { action: Action::FreeRequested, ..event });
+    }
+
+    /// An event that touches no block: segments, out of memory.
+    pub(crate) fn other(
+        &self,
+        action: Action,
+        device: DeviceId,
+        stream: StreamId,
+        address: u64,
+        size_bytes: u64,
+    ) {
+        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+        let stack = self.stack(settings::events_keep_stacks());
+        let newest = &self.thread.own().newest_ticks;
+        // Segments lie in the same table's shards for their order alone: looking an address up stamps it.
+        let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
+        let totals = &self.thread.state.slots[slot].totals;
+        match action {
+            Action::SegmentAlloc | Action::SegmentMap => totals.count_segment(size_bytes),
+            Action::SegmentFree | Action::SegmentUnmap => totals.count_segment_free(size_bytes),
+            _ => {}
+        }
+        let (scope, thread) = (scope::current_id(), self.thread.thread());
+        let flags = EventFlags::default();
+        let event = Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
+        self.recorder.note_segment(&event);
+        self.event(slot, event);
+    }
+
+    /// Appends an event to the thread's chunk.
+    #[inline(always)]
+    fn event(&self, slot: usize, mut event: Event) {
+        if settings::skips(event.action) {
+            return;
+        }
+        event.thread = self.thread.thread();
+        let slot = &self.thread.state.slots[slot];
+        slot.totals.count_recorded();
+        let chunk = slot.chunk.load(Ordering::Relaxed);
+        // SAFETY: a chunk in the slot is alive, since only this thread takes it out (`hand_over`), and this thread is
+        // the only one that pushes to it.
+        let pushed = unsafe { chunk.as_ref().is_some_and(|chunk| chunk.push(event)) };
+        if !pushed {
+            self.next_chunk(event, slot);
+        }
+        // A chunk is handed over as soon as it is full, not one event later.
+        // SAFETY: as above, and `next_chunk` leaves a chunk in the slot.
+        else if unsafe { (*chunk).is_full() } {
+            self.hand_over(event.device, slot);
+        }
+    }
+
+    #[cold]
+    fn next_chunk(&self, event: Event, slot: &Slot) {
+        self.hand_over(event.device, slot);
+        let chunk = slot.chunk.load(Ordering::Relaxed);
+        // SAFETY: `hand_over` left a fresh chunk in the slot, and this thread is its only writer.
+        unsafe { (*chunk).push(event) };
+    }
+
+    /// Gives the full chunk to the ring (and the stream) and puts a fresh one in its place.
+    #[cold]
+    fn hand_over(&self, device: DeviceId, slot: &Slot) {
+        let old = slot.chunk.load(Ordering::Relaxed);
+        // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
+        let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
+        let capacity =
+            full.as_ref().map_or(FIRST_CHUNK_EVENTS, |full| (full.capacity() * 2).min(CHUNK_EVENTS));
+        let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
+        self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
+    }
+}
+
+/// A free on its way: its stamp is taken, its block out of the table, its event not written yet.
+pub(crate) struct Freed {
+    device: DeviceId,
+    address: u64,
+    ticks: u64,
+    stack: StackId,
+    block: Option<Live>,
+}
+
+impl Freed {
+    /// Whether the block was in the live table.
+    #[inline(always)]
+    pub(crate) fn is_known(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// The block's address.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether the block was in the live table as a sample.
+    #[inline(always)]
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.block.is_some_and(|block| block.flags.contains(EventFlags::SAMPLED))
+    }
+}
+
+/// The event of a block's free; by default with the stack of its allocation, as PyTorch's context `alloc` has it.
+#[inline(always)]
+fn free_event(device: DeviceId, address: u64, ticks: u64, block: &Live, own_stack: StackId) -> Event {
+    let stack = if settings::frees_keep_own_stacks() {
+        own_stack
+    } else if settings::events_keep_stacks() {
+        block.stack
+    } else {
+        StackId::NONE
+    };
+    Event {
+        ticks,
+        address,
+        size_bytes: block.size_bytes,
+        stream: block.stream,
+        stack,
+        scope: scope::current_id(),
+        thread: Default::default(),
+        device,
+        action: Action::Free,
+        flags: block.flags,
+    }
+}
+
+#[cold]
+fn too_many_devices(device: DeviceId) {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    WARNED.call_once(|| {
+        eprintln!("memtrack: {device} is not recorded: at most 31 devices (0 to 30) can be told apart");
+    });
+}

@@ -1,0 +1,193 @@
+//! The recorder: takes alloc and free events from any thread and keeps the newest of them, what is live, and exact sums.
+//! This page is the door for allocators that report to it; the host heap's allocator and the CUDA hooks use the same.
+//!
+//! ```
+//! use memtrack_core::event::{DeviceId, StreamId};
+//! use memtrack_core::recorder;
+//!
+//! let device = DeviceId(0);
+//! memtrack_core::start_monitor();
+//! recorder::record_segment_alloc(device, StreamId(0), 0x7000_0000, 2 << 20);
+//! recorder::record_alloc(device, StreamId(0), 0x7000_0000, 1 << 20);
+//! recorder::record_free(device, StreamId(0), 0x7000_0000, 1 << 20);
+//! let recording = memtrack_core::stop();
+//! assert_eq!(recording.snapshot().events_of(device).count(), 3);
+//! ```
+//!
+//! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is
+//! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
+
+mod chunk;
+mod clock;
+mod collect;
+mod fork;
+mod hooks;
+mod live;
+mod options;
+mod order;
+mod ring;
+pub(crate) mod session;
+mod settings;
+mod stream;
+mod sync;
+mod threads;
+mod totals;
+
+pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
+
+#[cfg(feature = "bench-internals")]
+pub(crate) use clock::ticks;
+pub(crate) use fork::ForkCell;
+pub(crate) use hooks::{Freed, Hook};
+pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
+pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
+pub(crate) use totals::Sums;
+
+use crate::event::{Action, DeviceId, Event, StreamId};
+use crate::snapshot::Segment;
+use crate::stack::intern::StackInterner;
+use chunk::Chunk;
+use live::LiveTable;
+use ring::Ring;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The process's one recorder; a forked child makes its own.
+pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
+
+/// What all threads share.
+pub(crate) struct Recorder {
+    pub(crate) live: LiveTable,
+    pub(crate) stacks: StackInterner,
+    segments: Mutex<HashMap<(DeviceId, u64), Segment>>,
+    store: Mutex<Store>,
+}
+
+/// Full chunks, and the file they are streamed to.
+struct Store {
+    rings: [Ring; DEVICE_SLOTS],
+    /// While a snapshot is being taken nothing is dropped.
+    held: bool,
+    stream: Option<stream::Stream>,
+}
+
+impl Recorder {
+    fn new() -> Self {
+        Self {
+            live: LiveTable::new(),
+            stacks: StackInterner::new(),
+            segments: Mutex::default(),
+            store: Mutex::new(Store {
+                rings: std::array::from_fn(|_| Ring::default()),
+                held: false,
+                stream: session::stream_after_fork(),
+            }),
+        }
+    }
+
+    fn store(&self) -> std::sync::MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
+    /// collector sees each event exactly once.
+    fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
+        let mut store = self.store();
+        replace();
+        let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
+        if let Some(stream) = &mut store.stream {
+            stream.full_chunk(self, &full);
+        }
+        let bound = if store.held { u64::MAX } else { settings::ring_entries() };
+        store.rings[slot].push(full, bound);
+    }
+
+    /// Keeps the table of segments in step.
+    fn note_segment(&self, event: &Event) {
+        let key = (event.device, event.address);
+        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        match event.action {
+            Action::SegmentAlloc | Action::SegmentMap => {
+                let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
+                segments.insert(key, Segment { device, address, size_bytes, stream, stack, ticks });
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                segments.remove(&key);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A block of `size_bytes` at `address` was handed out to a client. The stack and the scope are the caller's.
+#[inline]
+pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    if let Some(hook) = Hook::enter() {
+        hook.alloc(device, stream, address, size_bytes, Default::default());
+    }
+}
+
+/// A block is given back and free at once. `stream` and `size_bytes` (as requested at its allocation) count only when
+/// the allocation was not recorded. A block whose free was requested earlier is completed.
+#[inline]
+pub fn record_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    free(device, stream, address, size_bytes, false);
+}
+
+/// A block is given back, but other streams may still use it: it stays active until [`record_free_completed`].
+#[inline]
+pub fn record_free_requested(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    if let Some(hook) = Hook::enter() {
+        hook.free_requested(device, stream, address, size_bytes);
+    }
+}
+
+/// A free requested earlier is complete.
+#[inline]
+pub fn record_free_completed(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    free(device, stream, address, size_bytes, true);
+}
+
+#[inline(always)]
+fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, completes: bool) {
+    if let Some(hook) = Hook::enter() {
+        let freed = hook.free(device, address);
+        hook.freed(freed, size_bytes, stream, completes);
+    }
+}
+
+/// A segment of `size_bytes` was taken from the driver; blocks are handed out of it.
+#[inline]
+pub fn record_segment_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    other(Action::SegmentAlloc, device, stream, address, size_bytes);
+}
+
+/// A segment is given back to the driver.
+#[inline]
+pub fn record_segment_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    other(Action::SegmentFree, device, stream, address, size_bytes);
+}
+
+/// Pages were mapped into an expandable segment.
+#[inline]
+pub fn record_segment_map(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    other(Action::SegmentMap, device, stream, address, size_bytes);
+}
+
+/// Pages are unmapped from an expandable segment.
+#[inline]
+pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    other(Action::SegmentUnmap, device, stream, address, size_bytes);
+}
+
+/// An allocation of `size_bytes` failed for good while the device reported `device_free_bytes`.
+#[inline]
+pub fn record_oom(device: DeviceId, stream: StreamId, size_bytes: u64, device_free_bytes: u64) {
+    other(Action::Oom, device, stream, device_free_bytes, size_bytes);
+}
+
+fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    if let Some(hook) = Hook::enter() {
+        hook.other(action, device, stream, address, size_bytes);
+    }
+}

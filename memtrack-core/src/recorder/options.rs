@@ -1,0 +1,210 @@
+//! What to record: PyTorch's matrix of `_record_memory_history` (`enabled` × `context` × `max_entries` ×
+//! `skip_actions`; semantics as in PyTorch 2.15), and how the host heap is sampled and where the recording goes.
+
+use crate::event::Action;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How much history is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Enabled {
+    /// Nothing is recorded, and what was recorded is forgotten.
+    None,
+    /// Only what is live, with its stacks; of the events just the newest (PyTorch's ring of one entry).
+    State,
+    /// The events too, up to `max_entries` per device.
+    #[default]
+    All,
+}
+
+/// Which stacks are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Context {
+    /// None.
+    None,
+    /// Those of live blocks; events carry none.
+    State,
+    /// Those of live blocks and of events; a free carries the stack of its allocation. memtrack's default: a stack less
+    /// per free than PyTorch's.
+    #[default]
+    Alloc,
+    /// As `Alloc`, but a free carries the stack of the free. PyTorch's default.
+    All,
+}
+
+/// An option whose text means nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownOption(String);
+
+impl fmt::Display for UnknownOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnknownOption {}
+
+impl FromStr for Enabled {
+    type Err = UnknownOption;
+
+    /// Reads PyTorch's names: `none`, `state`, `all`.
+    fn from_str(text: &str) -> Result<Self, UnknownOption> {
+        match text {
+            "none" => Ok(Self::None),
+            "state" => Ok(Self::State),
+            "all" => Ok(Self::All),
+            _ => Err(UnknownOption(format!("expected enabled to be 'none', 'state' or 'all', not '{text}'"))),
+        }
+    }
+}
+
+impl Context {
+    /// PyTorch's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::State => "state",
+            Self::Alloc => "alloc",
+            Self::All => "all",
+        }
+    }
+}
+
+impl FromStr for Context {
+    type Err = UnknownOption;
+
+    /// Reads PyTorch's names: `none`, `state`, `alloc`, `all`.
+    fn from_str(text: &str) -> Result<Self, UnknownOption> {
+        [Self::None, Self::State, Self::Alloc, Self::All]
+            .into_iter()
+            .find(|context| context.name() == text)
+            .ok_or_else(|| {
+                UnknownOption(format!(
+                    "expected context to be 'none', 'state', 'alloc' or 'all', not '{text}'"
+                ))
+            })
+    }
+}
+
+/// What to record. The default suits a training run: events with allocation stacks, at most 1 Mi per device, host blocks
+/// of 64 KiB and more exactly and smaller ones sampled every 512 KiB on average, nothing written to disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub(crate) enabled: Enabled,
+    pub(crate) context: Context,
+    pub(crate) max_entries: u64,
+    pub(crate) skip_actions: u32,
+    pub(crate) sample_threshold_bytes: u64,
+    pub(crate) sample_mean_bytes: u64,
+    pub(crate) host_heap: bool,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) stream: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            enabled: Enabled::All,
+            context: Context::Alloc,
+            max_entries: 1 << 20,
+            skip_actions: 0,
+            sample_threshold_bytes: 64 << 10,
+            sample_mean_bytes: 512 << 10,
+            host_heap: true,
+            output: None,
+            stream: false,
+        }
+    }
+}
+
+impl Options {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much history is kept.
+    pub fn enabled(mut self, enabled: Enabled) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Which stacks are kept.
+    pub fn context(mut self, context: Context) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// How many events are kept per device, the newest; at least 1, as in PyTorch. An event takes 48 bytes.
+    pub fn max_entries(mut self, max_entries: u64) -> Self {
+        self.max_entries = max_entries.max(1);
+        self
+    }
+
+    /// Actions that are not kept as events; what is live is followed all the same. `alloc`, `free`,
+    /// `free_requested` … [`Action::Free`] stands for both of PyTorch's.
+    pub fn skip_actions(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
+        self.skip_actions = actions.into_iter().fold(0, |bits, action| bits | 1 << action as u8);
+        self
+    }
+
+    /// Records every host block exactly, however small.
+    pub fn exact(mut self) -> Self {
+        self.sample_threshold_bytes = 0;
+        self
+    }
+
+    /// Host blocks of `threshold_bytes` and more are recorded exactly; of smaller ones a sample with a mean gap of
+    /// `mean_bytes` (at least 1) is taken, which keeps totals unbiased.
+    pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
+        self.sample_threshold_bytes = threshold_bytes;
+        self.sample_mean_bytes = mean_bytes.max(1);
+        self
+    }
+
+    /// Leaves the host heap out: only what allocators report through [`recorder`](super) is recorded.
+    pub fn without_host_heap(mut self) -> Self {
+        self.host_heap = false;
+        self
+    }
+
+    /// Whether the host heap is to be recorded.
+    pub(crate) fn wants_host_heap(&self) -> bool {
+        self.host_heap
+    }
+
+    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. The file is
+    /// replaced as a whole. A forked child writes to `path.PID`.
+    pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
+        self.output = Some(path.into());
+        self.stream = false;
+        self
+    }
+
+    /// Appends the recording to `path` while the program runs, so that even a killed program loses at most the last
+    /// chunk (4,096 events) of each thread. `max_entries` bounds the memory, not the file. A forked child streams to
+    /// `path.PID`.
+    pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.output = Some(path.into());
+        self.stream = true;
+        self
+    }
+
+    /// The ring's bound: one entry in state mode.
+    pub(crate) fn ring_entries(&self) -> u64 {
+        if self.enabled == Enabled::State { 1 } else { self.max_entries }
+    }
+}
+
+/// Reads PyTorch's action names for [`Options::skip_actions`].
+///
+/// # Errors
+/// Names the action that does not exist, in PyTorch's words.
+pub fn parse_actions<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Action>, UnknownOption> {
+    let find = |name: &str| {
+        let found = Action::ALL.into_iter().find(|action| action.name() == name);
+        found.ok_or_else(|| UnknownOption(format!("Unknown TraceEntry action: {name}")))
+    };
+    names.into_iter().map(find).collect()
+}

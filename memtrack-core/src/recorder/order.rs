@@ -1,0 +1,10 @@
+//! The order of events. Each event gets a stamp: the clock's ticks, but more than the newest stamp of its address's
+//! shard of the live table and more than the newest stamp of its thread. The shard's part is read and written while the
+//! shard is locked, so two events of one address never swap, however the clocks of two processors disagree; and there is
+//! no counter that all threads share. The stamps are a Lamport clock that runs close to real time.
+
+/// The stamp of an event at `now` ticks.
+#[inline(always)]
+pub(crate) fn stamp(now: u64, newest_of_shard: u64, newest_of_thread: u64) -> u64 {
+    now.max(newest_of_shard + 1).max(newest_of_thread + 1)
+}

@@ -1,0 +1,133 @@
+//! The ring of full chunks, one per device. It keeps the newest `max_entries` events in merge order and at most one
+//! chunk's worth more: a chunk is dropped once as many events as the bound lie in chunks that begin after it ended.
+//! Exactness comes when a snapshot sorts what is left and takes the newest.
+
+use super::chunk::Chunk;
+use crate::event::Event;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The largest chunk a thread fills before it hands it over.
+pub(crate) const CHUNK_EVENTS: u32 = 4096;
+
+struct Full {
+    first_ticks: u64,
+    last_ticks: u64,
+    events: Arc<Chunk<Event>>,
+}
+
+/// One device's full chunks, ordered by their last stamp.
+#[derive(Default)]
+pub(crate) struct Ring {
+    chunks: VecDeque<Full>,
+    len: u64,
+}
+
+impl Ring {
+    /// Takes a full chunk and drops what the bound no longer allows.
+    pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, max_entries: u64) {
+        let mut stamps = chunk.iter().map(|event| event.ticks);
+        let Some(first_ticks) = stamps.next() else { return };
+        let last_ticks = stamps.last().unwrap_or(first_ticks);
+        self.len += u64::from(chunk.capacity());
+        let full = Full { first_ticks, last_ticks, events: chunk };
+        let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
+        self.chunks.insert(place, full);
+        self.evict(max_entries);
+    }
+
+    fn evict(&mut self, max_entries: u64) {
+        while let Some(oldest) = self.chunks.front() {
+            let oldest_len = u64::from(oldest.events.capacity());
+            if self.len - oldest_len < max_entries {
+                return;
+            }
+            let newer = self.chunks.iter().filter(|chunk| chunk.first_ticks > oldest.last_ticks);
+            if newer.map(|chunk| u64::from(chunk.events.capacity())).sum::<u64>() < max_entries {
+                return;
+            }
+            self.len -= oldest_len;
+            self.chunks.pop_front();
+        }
+    }
+
+    /// The chunks held, for a reader that copies them after the lock is released.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Arc<Chunk<Event>>> {
+        self.chunks.iter().map(|full| Arc::clone(&full.events))
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.chunks.clear();
+        self.len = 0;
+    }
+}
+
+/// The newest `max_entries` of `events` in merge order.
+pub(crate) fn newest(mut events: Vec<Event>, max_entries: u64) -> Vec<Event> {
+    // Stable: a thread's events keep their order, and its stamps only grow anyway.
+    events.sort_by_key(|event| (event.ticks, event.thread));
+    let surplus = (events.len() as u64).saturating_sub(max_entries) as usize;
+    events.drain(..surplus);
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Action, DeviceId, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+
+    fn chunk(ticks: &[u64]) -> Arc<Chunk<Event>> {
+        let chunk = Chunk::new(ticks.len() as u32);
+        for &ticks in ticks {
+            assert!(push(&chunk, ticks));
+        }
+        Arc::new(chunk)
+    }
+
+    #[allow(unsafe_code)]
+    fn push(chunk: &Chunk<Event>, ticks: u64) -> bool {
+        let event = Event {
+            ticks,
+            address: 0,
+            size_bytes: 1,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            thread: ThreadId(1),
+            device: DeviceId::HOST,
+            action: Action::Alloc,
+            flags: EventFlags::default(),
+        };
+        // SAFETY: the test's chunk has one writer, this thread.
+        unsafe { chunk.push(event) }
+    }
+
+    fn kept(ring: &Ring, max_entries: u64) -> Vec<u64> {
+        let events = ring.chunks().flat_map(|chunk| chunk.iter().collect::<Vec<_>>()).collect();
+        newest(events, max_entries).iter().map(|event| event.ticks).collect()
+    }
+
+    #[test]
+    fn the_newest_survive_whatever_the_order_of_hand_over() {
+        for max_entries in 1..12 {
+            let mut ring = Ring::default();
+            // A slow thread's chunk spans everything and comes in the middle.
+            for ticks in [&[1, 4][..], &[5, 6], &[2, 3, 11], &[7, 8], &[9, 10]] {
+                ring.push(chunk(ticks), max_entries);
+            }
+            let all: Vec<u64> = (1..=11).collect();
+            assert_eq!(kept(&ring, max_entries), all[all.len() - max_entries as usize..]);
+        }
+    }
+
+    #[test]
+    fn memory_stays_within_one_chunk_of_the_bound() {
+        let mut ring = Ring::default();
+        for start in 0..1000_u64 {
+            let ticks: Vec<u64> = (start * 10..start * 10 + 10).collect();
+            ring.push(chunk(&ticks), 25);
+            assert!(ring.len <= 35, "{} events held", ring.len);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The running session: from the first `start` to the matching `stop`, whoever calls them. Monitors that overlap share
+//! one session; the first one's options hold. Also what writes the recording when the program ends early.
+
+use super::collect::Baseline;
+use super::fork::ForkCell;
+use super::stream::Stream;
+use super::threads::{self, DEVICE_SLOTS};
+use super::totals::Sums;
+use super::{Enabled, Options, RECORDER, Recorder, clock, fork, ring, settings};
+use crate::snapshot::Snapshot;
+use crate::{reentry, stack, switch};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+
+struct Session {
+    monitors: u32,
+    options: Options,
+    baseline: Baseline,
+}
+
+static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
+
+/// The options of the running session where the child of a fork finds them without a lock; null when none runs.
+static RUNNING: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
+
+fn session() -> MutexGuard<'static, Option<Session>> {
+    SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts recording, or joins the session that runs.
+///
+/// # Errors
+/// When the file to stream to cannot be created; nothing is recorded then.
+pub(crate) fn start(options: &Options) -> io::Result<()> {
+    let _inside = reentry::enter();
+    let mut session = session();
+    if let Some(running) = session.as_mut() {
+        running.monitors += 1;
+        return Ok(());
+    }
+    if options.enabled == Enabled::None {
+        return Ok(());
+    }
+    stack::capture::prepare();
+    fork::watch();
+    let recorder = RECORDER.get();
+    recorder.clear();
+    if let Some(path) = &options.output {
+        write_when_the_program_ends();
+        if options.stream {
+            recorder.store().stream = Some(Stream::create(path, options)?);
+        }
+    }
+    clock::first_reading();
+    settings::apply(options, clock::ticks());
+    publish(Some(options));
+    *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now() });
+    let host = if options.wants_host_heap() { switch::HOST } else { 0 };
+    switch::set(switch::EVENTS | switch::SCOPES | host, true);
+    Ok(())
+}
+
+/// Ends one monitor. The last one ends the session and writes its recording.
+///
+/// Returns what was recorded so far; nothing when nothing ran.
+pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
+    let _inside = reentry::enter();
+    let mut session = session();
+    let Some(running) = session.as_mut() else { return (Snapshot::default(), Ok(())) };
+    running.monitors -= 1;
+    if running.monitors > 0 {
+        return (RECORDER.get().snapshot(&running.options, &running.baseline), Ok(()));
+    }
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    publish(None);
+    let Session { options, baseline, .. } = session.take().expect("checked above");
+    let recorder = RECORDER.get();
+    let snapshot = recorder.snapshot(&options, &baseline);
+    let written = write(recorder, &options, &snapshot, true);
+    recorder.clear();
+    (snapshot, written)
+}
+
+/// What was recorded so far; `None` when nothing runs.
+pub(crate) fn snapshot() -> Option<Snapshot> {
+    let _inside = reentry::enter();
+    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline))
+}
+
+/// The sums of each device slot when the session began; of now when none runs.
+pub(crate) fn sums_at_start() -> Vec<Sums> {
+    session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
+}
+
+/// Writes the recording to where the options say.
+fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot, last: bool) -> io::Result<()> {
+    let Some(path) = &options.output else { return Ok(()) };
+    if !options.stream {
+        // A forked child in which nothing happened leaves no file.
+        let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
+        return if nothing && fork::generation() > 0 { Ok(()) } else { snapshot.save(path) };
+    }
+    recorder.stream_parts();
+    if !last {
+        return Ok(());
+    }
+    match recorder.store().stream.take() {
+        Some(stream) => stream.finish(snapshot),
+        None => Ok(()),
+    }
+}
+
+impl Recorder {
+    /// Forgets events, blocks and segments. Stacks and scopes keep their ids.
+    fn clear(&self) {
+        self.live.clear();
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut store = self.store();
+        store.rings.iter_mut().for_each(ring::Ring::clear);
+        store.stream = None;
+        crate::host::forget_samples();
+    }
+
+    /// Appends to the stream what lies in chunks that are not full.
+    #[allow(unsafe_code)]
+    fn stream_parts(&self) {
+        let mut store = self.store();
+        let Some(mut stream) = store.stream.take() else { return };
+        for state in threads::states() {
+            for slot in &state.slots {
+                let chunk = slot.chunk.load(Ordering::Acquire);
+                // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
+                if let Some(events) = unsafe { chunk.as_ref() }.map(|chunk| chunk.iter().collect::<Vec<_>>())
+                {
+                    stream.part_of_chunk(self, chunk, events);
+                }
+            }
+        }
+        store.stream = Some(stream);
+    }
+}
+
+/// Makes the options findable for a child, or withdraws them. A published value is leaked (a child may read it), so an
+/// equal one is used again.
+#[allow(unsafe_code)]
+fn publish(options: Option<&Options>) {
+    static KNOWN: Mutex<Vec<&'static Options>> = Mutex::new(Vec::new());
+    let running = options.map_or(std::ptr::null_mut(), |options| {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|known| **known == options).copied();
+        let leaked = found.unwrap_or_else(|| {
+            let leaked: &'static Options = Box::leak(Box::new(options.clone()));
+            known.push(leaked);
+            leaked
+        });
+        std::ptr::from_ref(leaked).cast_mut()
+    });
+    RUNNING.store(running, Ordering::Release);
+}
+
+#[allow(unsafe_code)]
+fn running_options() -> Option<&'static Options> {
+    // SAFETY: null, or a leaked value that nothing changes.
+    unsafe { RUNNING.load(Ordering::Acquire).as_ref() }
+}
+
+/// The options a forked child goes on with: as its parent's, but into a file of its own.
+fn inherited_options() -> Option<Options> {
+    if fork::generation() == 0 {
+        return None;
+    }
+    running_options().map(|options| {
+        let own = |path: &PathBuf| {
+            let mut name = path.clone().into_os_string();
+            name.push(format!(".{}", std::process::id()));
+            PathBuf::from(name)
+        };
+        Options { output: options.output.as_ref().map(own), ..options.clone() }
+    })
+}
+
+fn inherited() -> Option<Session> {
+    let options = inherited_options()?;
+    let sums = [Sums::default(); DEVICE_SLOTS];
+    Some(Session { monitors: 1, options, baseline: Baseline { clock: clock::first_reading(), sums } })
+}
+
+/// The stream a forked child's fresh recorder writes to.
+pub(super) fn stream_after_fork() -> Option<Stream> {
+    let options = inherited_options().filter(|options| options.stream)?;
+    Stream::create(options.output.as_ref()?, &options).ok()
+}
+
+/// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
+pub(super) fn reset_after_fork() {
+    SESSION.forget();
+}
+
+/// Has the recording written at exit and on a panic, from now on.
+fn write_when_the_program_ends() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        #[cfg(unix)]
+        at_exit::install();
+        if !std::thread::panicking() {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                before(info);
+                write_so_far(false);
+            }));
+        }
+    });
+}
+
+/// Writes what there is. Skipped when the session is busy on another thread or on this one: an early end must not hang.
+fn write_so_far(last: bool) {
+    let _inside = reentry::enter();
+    let session = match SESSION.get().try_lock() {
+        Ok(session) => session,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
+    let recorder = RECORDER.get();
+    let snapshot = recorder.snapshot(&running.options, &running.baseline);
+    if let Err(error) = write(recorder, &running.options, &snapshot, last) {
+        let path = running.options.output.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+        eprintln!("memtrack: the recording could not be written to {}: {error}", path.display());
+    }
+}
+
+#[cfg(unix)]
+mod at_exit {
+    #![allow(unsafe_code)]
+
+    /// Registers the handler with the C library: it runs when `main` returns and on `std::process::exit`.
+    pub(super) fn install() {
+        // SAFETY: the handler is a plain function that stays loaded and does not unwind (see below).
+        unsafe { libc::atexit(handler) };
+    }
+
+    extern "C" fn handler() {
+        // A panic must not cross into C; its message has been printed by then.
+        let _ = std::panic::catch_unwind(|| super::write_so_far(true));
+    }
+}

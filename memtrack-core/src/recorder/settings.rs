@@ -1,0 +1,68 @@
+//! The running session's settings, where a hook can read them without a lock. They outlive a fork.
+
+use super::options::{Context, Options};
+use crate::event::Action;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+static CONTEXT: AtomicU8 = AtomicU8::new(0);
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+static RING_ENTRIES: AtomicU64 = AtomicU64::new(u64::MAX);
+static SAMPLE_THRESHOLD_BYTES: AtomicU64 = AtomicU64::new(0);
+static SAMPLE_MEAN_BYTES: AtomicU64 = AtomicU64::new(1);
+static START_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// Takes over the options of a session that starts now; `start_ticks` is the first stamp that belongs to it.
+pub(crate) fn apply(options: &Options, start_ticks: u64) {
+    CONTEXT.store(options.context as u8, Relaxed);
+    SKIPPED.store(options.skip_actions, Relaxed);
+    RING_ENTRIES.store(options.ring_entries(), Relaxed);
+    SAMPLE_THRESHOLD_BYTES.store(options.sample_threshold_bytes, Relaxed);
+    SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
+    START_TICKS.store(start_ticks, Relaxed);
+}
+
+/// Whether blocks keep stacks.
+#[inline(always)]
+pub(crate) fn blocks_keep_stacks() -> bool {
+    CONTEXT.load(Relaxed) >= Context::State as u8
+}
+
+/// Whether events keep stacks.
+#[inline(always)]
+pub(crate) fn events_keep_stacks() -> bool {
+    CONTEXT.load(Relaxed) >= Context::Alloc as u8
+}
+
+/// Whether a free keeps its own stack.
+#[inline(always)]
+pub(crate) fn frees_keep_own_stacks() -> bool {
+    CONTEXT.load(Relaxed) >= Context::All as u8
+}
+
+/// Whether events of `action` are left out.
+#[inline(always)]
+pub(crate) fn skips(action: Action) -> bool {
+    SKIPPED.load(Relaxed) & 1 << action as u8 != 0
+}
+
+/// The ring's bound in events per device.
+pub(crate) fn ring_entries() -> u64 {
+    RING_ENTRIES.load(Relaxed)
+}
+
+/// Host blocks below this are sampled.
+#[inline(always)]
+pub(crate) fn sample_threshold_bytes() -> u64 {
+    SAMPLE_THRESHOLD_BYTES.load(Relaxed)
+}
+
+/// Mean gap between samples in bytes.
+#[inline(always)]
+pub(crate) fn sample_mean_bytes() -> u64 {
+    SAMPLE_MEAN_BYTES.load(Relaxed)
+}
+
+/// The first stamp of the session.
+pub(crate) fn start_ticks() -> u64 {
+    START_TICKS.load(Relaxed)
+}

@@ -1,0 +1,128 @@
+//! A recording on its way to a file while the program runs: whenever a thread's chunk is full, its events are appended,
+//! after the stacks, scopes and threads they name. The thread that filled the chunk does the writing (some 100 µs per
+//! 4,096 events): handed to another thread, it could be lost when the program is killed.
+
+use super::chunk::Chunk;
+use super::{Options, Recorder, clock, collect, settings, threads};
+use crate::event::{Event, ScopeId, StackId, ThreadId};
+use crate::scope;
+use crate::snapshot::recording::RecordingWriter;
+use crate::snapshot::{Scope, Snapshot};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open recording.
+pub(crate) struct Stream {
+    path: PathBuf,
+    writer: RecordingWriter<File>,
+    next_stack: StackId,
+    /// By id, whether the scope was written.
+    scopes: Vec<bool>,
+    threads: usize,
+    /// Of chunks that were not full yet: how many of their events were written.
+    partly: HashMap<*const Chunk<Event>, usize>,
+    broken: bool,
+}
+
+// SAFETY: the pointers are compared, never followed.
+#[allow(unsafe_code)]
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// Creates the file, or replaces it, and writes the head.
+    ///
+    /// # Errors
+    /// When the file cannot be created or written.
+    pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
+        let head = collect::meta(options, false);
+        let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
+        writer.modules(&crate::stack::modules::loaded_modules())?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+            next_stack: StackId(1),
+            scopes: Vec::new(),
+            threads: 1,
+            partly: HashMap::new(),
+            broken: false,
+        })
+    }
+
+    /// Appends a full chunk. A failure is reported once, and ends the stream: a file with a hole would mislead.
+    pub(crate) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let written = self.partly.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
+        let since = settings::start_ticks();
+        let events: Vec<Event> = chunk.iter().skip(written).filter(|event| event.ticks >= since).collect();
+        self.write(recorder, &events);
+    }
+
+    /// Appends what a chunk that is still being filled holds.
+    pub(crate) fn part_of_chunk(
+        &mut self,
+        recorder: &Recorder,
+        chunk: *const Chunk<Event>,
+        events: Vec<Event>,
+    ) {
+        let since = settings::start_ticks();
+        let written = self.partly.insert(chunk, events.len()).unwrap_or(0);
+        let new: Vec<Event> = events.into_iter().skip(written).filter(|event| event.ticks >= since).collect();
+        self.write(recorder, &new);
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
+        if self.broken {
+            return Ok(());
+        }
+        let Self { mut writer, .. } = self;
+        writer.modules(&snapshot.modules)?;
+        writer.clock(snapshot.clock.last)?;
+        writer.finish(&snapshot.blocks, &snapshot.segments, &snapshot.devices).map(drop)
+    }
+
+    fn write(&mut self, recorder: &Recorder, events: &[Event]) {
+        if events.is_empty() || self.broken {
+            return;
+        }
+        if let Err(error) = self.try_write(recorder, events) {
+            self.broken = true;
+            eprintln!("memtrack: streaming to {} failed and ends here: {error}", self.path.display());
+        }
+    }
+
+    fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
+        let writer = &mut self.writer;
+        self.next_stack = recorder.stacks.since(self.next_stack, |first, table| {
+            writer.stacks(first, (first.index()..table.len()).map(|id| table.get(StackId(id as u32))))
+        })?;
+        let scopes = self.new_scopes();
+        self.writer.scopes(&scopes)?;
+        let threads = threads::threads();
+        if threads.len() > self.threads {
+            let new = threads.into_iter().enumerate().skip(self.threads);
+            let new: Vec<_> = new.map(|(id, thread)| (ThreadId(id as u32), thread)).collect();
+            self.writer.threads(&new)?;
+            self.threads += new.len();
+        }
+        self.writer.events(events)?;
+        self.writer.clock(clock::reading())
+    }
+
+    fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
+        let mut new = Vec::new();
+        for node in scope::all_nodes() {
+            if self.scopes.len() <= node.id.index() {
+                self.scopes.resize(node.id.index() + 1, false);
+            }
+            if !std::mem::replace(&mut self.scopes[node.id.index()], true) {
+                let parent = node.parent.map_or(ScopeId::NONE, |parent| parent.id);
+                new.push((node.id, Scope { parent, kind: node.kind, name: node.name.to_owned() }));
+            }
+        }
+        new.sort_by_key(|(id, _)| *id);
+        new
+    }
+}

@@ -1,0 +1,128 @@
+//! Exact sums per thread and device. Only the owning thread writes them (a plain load and store, no locked
+//! instruction); anyone may add them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One thread's sums for one device since the thread's state was made; they only grow.
+#[derive(Default)]
+pub(crate) struct Totals {
+    allocated_bytes: AtomicU64,
+    freed_bytes: AtomicU64,
+    allocations: AtomicU64,
+    frees: AtomicU64,
+    segment_bytes: AtomicU64,
+    freed_segment_bytes: AtomicU64,
+    pending_bytes: AtomicU64,
+    completed_bytes: AtomicU64,
+    recorded: AtomicU64,
+}
+
+/// Sums over threads, or differences of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) allocated_bytes: u64,
+    pub(crate) freed_bytes: u64,
+    pub(crate) allocations: u64,
+    pub(crate) frees: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) freed_segment_bytes: u64,
+    /// Bytes whose free was requested.
+    pub(crate) pending_bytes: u64,
+    /// Bytes whose requested free completed.
+    pub(crate) completed_bytes: u64,
+    pub(crate) recorded: u64,
+}
+
+/// Adds without a locked instruction: right because only the owner writes.
+#[inline(always)]
+fn add(sum: &AtomicU64, value: u64) {
+    sum.store(sum.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+}
+
+impl Totals {
+    /// A block was handed out.
+    #[inline(always)]
+    pub(crate) fn count_alloc(&self, size_bytes: u64) {
+        add(&self.allocated_bytes, size_bytes);
+        add(&self.allocations, 1);
+    }
+
+    /// A block was given back.
+    #[inline(always)]
+    pub(crate) fn count_free(&self, size_bytes: u64) {
+        add(&self.freed_bytes, size_bytes);
+        add(&self.frees, 1);
+    }
+
+    /// A segment was taken or pages were mapped.
+    pub(crate) fn count_segment(&self, size_bytes: u64) {
+        add(&self.segment_bytes, size_bytes);
+    }
+
+    /// A segment was given back or pages were unmapped.
+    pub(crate) fn count_segment_free(&self, size_bytes: u64) {
+        add(&self.freed_segment_bytes, size_bytes);
+    }
+
+    /// A free was requested that is not complete.
+    pub(crate) fn count_pending(&self, size_bytes: u64) {
+        add(&self.pending_bytes, size_bytes);
+    }
+
+    /// A requested free completed.
+    pub(crate) fn count_completed(&self, size_bytes: u64) {
+        add(&self.completed_bytes, size_bytes);
+    }
+
+    /// An event was written to the thread's chunk.
+    #[inline(always)]
+    pub(crate) fn count_recorded(&self) {
+        add(&self.recorded, 1);
+    }
+
+    /// Adds this thread's sums to `sums`.
+    pub(crate) fn add_to(&self, sums: &mut Sums) {
+        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
+        sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
+        sums.allocations += get(&self.allocations);
+        sums.frees += get(&self.frees);
+        sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
+        sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
+        sums.pending_bytes = sums.pending_bytes.wrapping_add(get(&self.pending_bytes));
+        sums.completed_bytes = sums.completed_bytes.wrapping_add(get(&self.completed_bytes));
+        sums.recorded += get(&self.recorded);
+    }
+}
+
+impl Sums {
+    /// What was added since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            allocated_bytes: self.allocated_bytes.wrapping_sub(before.allocated_bytes),
+            freed_bytes: self.freed_bytes.wrapping_sub(before.freed_bytes),
+            allocations: self.allocations.wrapping_sub(before.allocations),
+            frees: self.frees.wrapping_sub(before.frees),
+            segment_bytes: self.segment_bytes.wrapping_sub(before.segment_bytes),
+            freed_segment_bytes: self.freed_segment_bytes.wrapping_sub(before.freed_segment_bytes),
+            pending_bytes: self.pending_bytes.wrapping_sub(before.pending_bytes),
+            completed_bytes: self.completed_bytes.wrapping_sub(before.completed_bytes),
+            recorded: self.recorded.wrapping_sub(before.recorded),
+        }
+    }
+
+    /// Bytes out now: negative when more was given back than handed out since the start.
+    pub(crate) fn allocated(&self) -> i64 {
+        self.allocated_bytes.wrapping_sub(self.freed_bytes) as i64
+    }
+
+    /// Bytes out or waiting for their free to complete.
+    pub(crate) fn active(&self) -> i64 {
+        self.allocated() + self.pending_bytes.wrapping_sub(self.completed_bytes) as i64
+    }
+
+    /// Bytes of segments held.
+    pub(crate) fn reserved(&self) -> i64 {
+        self.segment_bytes.wrapping_sub(self.freed_segment_bytes) as i64
+    }
+}

@@ -1,0 +1,152 @@
+//! Walking along the frame pointers: two loads per frame. Only for programs built with them
+//! (`-C force-frame-pointers=yes`), which a self-check finds out. As in `unwind`, the thread's previous stack is reused:
+//! following the chain waits for each load, while checking a known chain loads all its words at once. Every word that a
+//! walk would read is read and compared, so reuse is exact.
+#![allow(unsafe_code)]
+
+use super::unwind::{Registers, ThreadUnwinder};
+use super::{Capture, CaptureMethod, MAX_FRAMES, StackBounds};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static PROVEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the self-check found frame pointers.
+#[inline(always)]
+pub(super) fn proven() -> bool {
+    PROVEN.load(Ordering::Relaxed)
+}
+
+/// glibc's entry code has no frame pointers; its frames, and `main`'s or the thread's first, may be missing.
+const OUTERMOST_FRAMES_FREE: usize = 4;
+
+/// What one thread remembers between walks.
+pub(super) struct ThreadChain {
+    /// The previous chain's frame pointers and return addresses, outermost first.
+    frames: [u64; MAX_FRAMES],
+    addresses: [u64; MAX_FRAMES],
+    len: usize,
+    /// What the outermost frame holds as its caller's frame pointer; it led nowhere.
+    end: u64,
+    /// New frames of the walk in progress, innermost first.
+    fresh: [(u64, u64); MAX_FRAMES],
+    /// From which address on a walk counts as complete: a chain that breaks below it has met code without frame
+    /// pointers. 0 until the first walk has been compared with the unwinder's.
+    complete_from: u64,
+}
+
+impl ThreadChain {
+    pub(super) fn new() -> Self {
+        Self {
+            frames: [0; MAX_FRAMES],
+            addresses: [0; MAX_FRAMES],
+            len: 0,
+            end: 0,
+            fresh: [(0, 0); MAX_FRAMES],
+            complete_from: 0,
+        }
+    }
+
+    /// Forgets the previous stack (another thread takes over).
+    pub(super) fn forget(&mut self) {
+        self.len = 0;
+        self.complete_from = 0;
+    }
+
+    /// The stack's return addresses, outermost first; `None` when the chain broke before the thread's bottom, so that
+    /// the stack must be taken another way.
+    #[inline(always)]
+    pub(super) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> Option<&[u64]> {
+        let mut frame = registers.bp;
+        let mut lowest = registers.sp;
+        let mut fresh_len = 0;
+        let mut candidate = self.len;
+        let mut kept = 0;
+        while fresh_len < MAX_FRAMES {
+            while candidate > 0 && self.frames[candidate - 1] < frame {
+                candidate -= 1;
+            }
+            if candidate > 0 && self.frames[candidate - 1] == frame && candidate + fresh_len <= MAX_FRAMES {
+                match self.first_changed(candidate) {
+                    None => {
+                        kept = candidate;
+                        break;
+                    }
+                    Some(changed) => candidate = changed,
+                }
+            }
+            // The saved frame pointer, then the return address above it.
+            let Some((caller, address)) = bounds.read_pair(lowest, frame) else { break };
+            if address < 0x1000 {
+                break;
+            }
+            self.fresh[fresh_len] = (frame, address);
+            fresh_len += 1;
+            lowest = frame + 8;
+            frame = caller;
+        }
+        if kept == 0 {
+            self.end = frame;
+        }
+        for (offset, (frame, address)) in self.fresh[..fresh_len].iter().rev().enumerate() {
+            self.frames[kept + offset] = *frame;
+            self.addresses[kept + offset] = *address;
+        }
+        self.len = kept + fresh_len;
+        if self.complete_from == 0 {
+            self.complete_from = bottom(registers, bounds);
+        }
+        let complete = self.len == MAX_FRAMES || (self.len > 0 && self.frames[0] >= self.complete_from);
+        complete.then(|| &self.addresses[..self.len])
+    }
+
+    /// The addresses of the newest walk.
+    #[inline(always)]
+    pub(super) fn newest(&self) -> &[u64] {
+        &self.addresses[..self.len]
+    }
+
+    /// Of the outermost `count` frames, the first (from the inside) whose words have changed.
+    #[inline(always)]
+    fn first_changed(&self, count: usize) -> Option<usize> {
+        (0..count).rev().find(|&index| {
+            let outer = if index == 0 { self.end } else { self.frames[index - 1] };
+            // SAFETY: the frame was within the stack's bounds when it was saved, on this thread, and it lies at or above
+            // the frame the walk has reached, so it is still in use.
+            let words = unsafe { StackBounds::read_known_pair(self.frames[index]) };
+            words != (outer, self.addresses[index])
+        })
+    }
+}
+
+/// Walks with the unwinder to learn where the outermost frames of this thread lie.
+#[cold]
+fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
+    let mut unwinder = ThreadUnwinder::new();
+    let frames = unwinder.walk(registers, bounds).len();
+    // No second opinion: accept any walk that is not empty.
+    let outermost = frames.saturating_sub(1).min(OUTERMOST_FRAMES_FREE);
+    // A frame's record lies two words below the stack pointer of its caller.
+    unwinder.stack_pointer(outermost).saturating_sub(16).max(1)
+}
+
+/// Takes one stack both ways and turns frame pointers on if they agree.
+pub(super) fn self_check() {
+    PROVEN.store(agrees(&mut Capture::for_this_thread(), 3), Ordering::Relaxed);
+}
+
+/// Adds frames of our own, so that even `main` has something to compare.
+#[inline(never)]
+fn agrees(capture: &mut Capture, deeper: u32) -> bool {
+    if deeper > 0 {
+        let result = agrees(capture, deeper - 1);
+        return std::hint::black_box(result);
+    }
+    let by_unwinder = match capture.take_by(CaptureMethod::Backtrace) {
+        Some(addresses) => addresses.to_vec(),
+        None => return false,
+    };
+    let Some(by_pointers) = capture.take_by(CaptureMethod::FramePointers) else { return false };
+    // The innermost frames are this function and the two `take_by` calls, which differ; the outermost are glibc's.
+    let common = by_pointers.iter().filter(|address| by_unwinder.contains(address)).count();
+    common >= 4 && common + OUTERMOST_FRAMES_FREE + 4 >= by_unwinder.len() && common + 4 >= by_pointers.len()
+}

@@ -1,0 +1,150 @@
+//! Takes the stack of the calling thread as raw return addresses. Called by the recorder for every event that keeps a
+//! stack; it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
+//!
+//! Three ways, the cheapest that works first: frame pointers (where a self-check at the start of monitoring found the
+//! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the thread's
+//! previous stack, and the `backtrace` crate where neither is possible (another architecture, a stack that is not the
+//! thread's own).
+
+mod bounds;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod frame_pointers;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod modules;
+mod slow;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod unwind;
+
+pub(crate) use bounds::StackBounds;
+
+/// Frames kept of one stack. Of a deeper one the innermost are kept.
+pub(crate) const MAX_FRAMES: usize = 256;
+
+/// How stacks are taken in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureMethod {
+    /// Along the frame pointers.
+    FramePointers,
+    /// framehop with the previous stack reused.
+    Unwinder,
+    /// `backtrace::trace_unsynchronized`.
+    Backtrace,
+}
+
+/// One thread's room for captures: the addresses of its newest stack, **outermost first** (so that what two stacks
+/// share lies in the same place), and what the unwinder remembers.
+pub(crate) struct Capture {
+    addresses: [u64; MAX_FRAMES],
+    bounds: StackBounds,
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    unwind: unwind::ThreadUnwinder,
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    chain: frame_pointers::ThreadChain,
+}
+
+impl Capture {
+    /// Room for the calling thread. Allocates, and asks the system for the bounds of the thread's stack.
+    pub(crate) fn for_this_thread() -> Box<Self> {
+        Box::new(Self {
+            addresses: [0; MAX_FRAMES],
+            bounds: StackBounds::of_this_thread(),
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            unwind: unwind::ThreadUnwinder::new(),
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            chain: frame_pointers::ThreadChain::new(),
+        })
+    }
+
+    /// The room serves another thread from now on.
+    pub(crate) fn adopt(&mut self) {
+        self.bounds = StackBounds::of_this_thread();
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        {
+            self.unwind.forget();
+            self.chain.forget();
+        }
+    }
+
+    /// Takes the stack of the calling thread by the method chosen for the process.
+    ///
+    /// Returns return addresses, outermost first.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> &[u64] {
+        let registers = unwind::Registers::here();
+        if !self.bounds.contain(registers.sp) {
+            return slow::take(&mut self.addresses);
+        }
+        if frame_pointers::proven() {
+            // Looked at twice because a borrow that is returned on one path only is held on all (Polonius).
+            if self.chain.walk(&registers, &self.bounds).is_some() {
+                return self.chain.newest();
+            }
+        }
+        let addresses = self.unwind.walk(&registers, &self.bounds);
+        if addresses.is_empty() { slow::take(&mut self.addresses) } else { addresses }
+    }
+
+    /// Takes the stack of the calling thread.
+    ///
+    /// Returns return addresses, outermost first.
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> &[u64] {
+        let _ = &self.bounds;
+        slow::take(&mut self.addresses)
+    }
+
+    /// Takes the stack by one method, for benchmarks and tests; `None` where it does not work.
+    #[doc(hidden)]
+    pub(crate) fn take_by(&mut self, method: CaptureMethod) -> Option<&[u64]> {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        {
+            let registers = unwind::Registers::here();
+            match method {
+                CaptureMethod::FramePointers => {
+                    return self.chain.walk(&registers, &self.bounds);
+                }
+                CaptureMethod::Unwinder => {
+                    return Some(self.unwind.walk(&registers, &self.bounds))
+                        .filter(|addresses| !addresses.is_empty());
+                }
+                CaptureMethod::Backtrace => {}
+            }
+        }
+        (method == CaptureMethod::Backtrace).then(|| slow::take(&mut self.addresses))
+    }
+}
+
+/// Learns the loaded modules and decides by a self-check whether frame pointers can be trusted. Called when monitoring
+/// starts, outside any hook: it takes the dynamic linker's lock and allocates.
+pub(crate) fn prepare() -> CaptureMethod {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    {
+        modules::load();
+        frame_pointers::self_check();
+        if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
+    }
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    CaptureMethod::Backtrace
+}
+
+/// A stack that was never seen before holds `addresses`: learns modules loaded since monitoring started. Returns
+/// whether there was one, in which case the stack may have been cut short and is worth taking again.
+pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::learn(addresses);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    {
+        let _ = addresses;
+        false
+    }
+}
+
+/// Changes when binaries were learned: a recording's module list is then incomplete.
+pub(crate) fn modules_generation() -> u32 {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::generation();
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    0
+}

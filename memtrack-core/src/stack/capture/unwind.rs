@@ -1,0 +1,154 @@
+//! Walking with framehop, made fast in two ways: sixteen rule caches chosen by address, so that a stack's frames do not
+//! push each other out of one, and reuse of the thread's previous stack. Reuse is exact: a frame is taken over only when
+//! its address, stack pointer and frame pointer are equal and every return address below it still stands in its place.
+#![allow(unsafe_code)]
+
+use super::{MAX_FRAMES, StackBounds, modules};
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
+use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
+
+/// The registers a walk starts from.
+#[derive(Clone, Copy)]
+pub(crate) struct Registers {
+    /// Instruction pointer.
+    pub(crate) ip: u64,
+    /// Stack pointer.
+    pub(crate) sp: u64,
+    /// Frame pointer, or whatever `rbp` holds.
+    pub(crate) bp: u64,
+}
+
+impl Registers {
+    /// Those of the calling function.
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let (ip, sp, bp);
+        // SAFETY: three registers are read and none is changed; memory and flags are untouched.
+        unsafe {
+            std::arch::asm!(
+                "lea {ip}, [rip]",
+                "mov {sp}, rsp",
+                "mov {bp}, rbp",
+                ip = out(reg) ip,
+                sp = out(reg) sp,
+                bp = out(reg) bp,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        Self { ip, sp, bp }
+    }
+}
+
+/// A frame of the previous stack: the state after unwinding to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SavedFrame {
+    sp: u64,
+    bp: u64,
+}
+
+type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
+const CACHES: usize = 16;
+
+/// What one thread remembers between captures.
+pub(crate) struct ThreadUnwinder {
+    caches: Box<[Cache]>,
+    /// The previous stack, outermost first, beside the addresses in `Capture`.
+    saved: [SavedFrame; MAX_FRAMES],
+    saved_addresses: [u64; MAX_FRAMES],
+    len: usize,
+    /// New frames of the walk in progress, innermost first. Here because clearing it on the stack would cost more than
+    /// the walk.
+    fresh: [(u64, SavedFrame); MAX_FRAMES],
+}
+
+impl ThreadUnwinder {
+    /// Allocates the rule caches, some 200 KB.
+    pub(crate) fn new() -> Self {
+        Self {
+            caches: (0..CACHES).map(|_| Cache::new_in()).collect(),
+            saved: [SavedFrame { sp: 0, bp: 0 }; MAX_FRAMES],
+            saved_addresses: [0; MAX_FRAMES],
+            len: 0,
+            fresh: [(0, SavedFrame { sp: 0, bp: 0 }); MAX_FRAMES],
+        }
+    }
+
+    /// Forgets the previous stack (another thread takes over).
+    pub(crate) fn forget(&mut self) {
+        self.len = 0;
+    }
+
+    /// The stack pointer of the newest stack's frame `from_outermost`, 0 when there is none.
+    pub(super) fn stack_pointer(&self, from_outermost: usize) -> u64 {
+        if from_outermost < self.len { self.saved[from_outermost].sp } else { 0 }
+    }
+
+    /// Walks from `registers` and returns the addresses, outermost first; none when the walk failed at once. Stacks
+    /// deeper than [`MAX_FRAMES`] keep their innermost frames.
+    pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
+        let Some(unwinder) = modules::unwinder() else { return &[] };
+        let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
+        let mut address = FrameAddress::from_instruction_pointer(registers.ip);
+        let mut read_stack = |at: u64| bounds.read(registers.sp, at).ok_or(());
+        // New frames are collected until one is found in the previous stack.
+        let mut fresh_len = 0;
+        // Saved frames before `candidate` (outermost first) may still match; those after it lie too deep.
+        let mut candidate = self.len;
+        let mut lowest = registers.sp;
+        let mut kept = 0;
+        while fresh_len < MAX_FRAMES {
+            let at = address.address_for_lookup();
+            let cache = &mut self.caches[cache_of(at)];
+            let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read_stack) else {
+                break;
+            };
+            let frame = SavedFrame { sp: regs.sp(), bp: regs.bp() };
+            if frame.sp <= lowest {
+                break;
+            }
+            lowest = frame.sp;
+            while candidate > 0 && self.saved[candidate - 1].sp < frame.sp {
+                candidate -= 1;
+            }
+            if candidate > 0
+                && self.saved[candidate - 1] == frame
+                && self.saved_addresses[candidate - 1] == ip
+                && candidate + fresh_len <= MAX_FRAMES
+            {
+                match self.first_changed(candidate - 1, registers.sp, bounds) {
+                    None => {
+                        kept = candidate;
+                        break;
+                    }
+                    // Nothing inside the changed frame can match as a whole.
+                    Some(changed) => candidate = changed,
+                }
+            }
+            self.fresh[fresh_len] = (ip, frame);
+            fresh_len += 1;
+            let Some(next) = FrameAddress::from_return_address(ip) else { break };
+            address = next;
+        }
+        for (offset, (ip, frame)) in self.fresh[..fresh_len].iter().rev().enumerate() {
+            self.saved_addresses[kept + offset] = *ip;
+            self.saved[kept + offset] = *frame;
+        }
+        self.len = kept + fresh_len;
+        &self.saved_addresses[..self.len]
+    }
+
+    /// Checks that the return addresses of all saved frames outside `innermost` still stand on the stack; the index of
+    /// the first (from the inside) that does not.
+    #[inline(always)]
+    fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
+        (0..innermost).rev().find(|&frame| {
+            bounds.read(sp, self.saved[frame].sp.wrapping_sub(8)) != Some(self.saved_addresses[frame])
+        })
+    }
+}
+
+/// Spreads neighbouring call sites over the caches.
+#[inline(always)]
+fn cache_of(address: u64) -> usize {
+    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize & (CACHES - 1)
+}

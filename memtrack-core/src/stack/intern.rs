@@ -1,0 +1,127 @@
+//! Gives each distinct stack a number. The table is shared by all threads; each thread keeps a small cache of its own in
+//! front of it, so that a stack seen before costs a hash and one compare.
+
+use crate::event::StackId;
+use crate::snapshot::StackTable;
+use dashmap::DashMap;
+use foldhash::fast::FixedState;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, PoisonError};
+
+/// At most this many addresses are kept (512 MiB); stacks beyond count as unknown.
+const MAX_ADDRESSES: usize = 1 << 26;
+
+/// All distinct stacks of the process.
+///
+/// A stack is known by its 64-bit hash: among a million distinct stacks the chance that any two share one is below
+/// one in 30 million.
+pub(crate) struct StackInterner {
+    by_hash: DashMap<u64, StackId, FixedState>,
+    table: Mutex<StackTable>,
+}
+
+impl StackInterner {
+    /// An empty table.
+    pub(crate) fn new() -> Self {
+        Self {
+            by_hash: DashMap::with_hasher_and_shard_amount(FixedState::default(), 64),
+            table: Mutex::default(),
+        }
+    }
+
+    /// The id of a stack (outermost first) seen before, by its hash.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
+        self.by_hash.get(&hash).map(|id| *id)
+    }
+
+    /// The id of a stack, which is stored innermost first, as reports read it.
+    #[cold]
+    pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
+        *self.by_hash.entry(hash).or_insert_with(|| {
+            let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+            if table.addresses.len() + outermost_first.len() > MAX_ADDRESSES {
+                return StackId::NONE;
+            }
+            let mut innermost_first = outermost_first.to_vec();
+            innermost_first.reverse();
+            table.push(&innermost_first)
+        })
+    }
+
+    /// All stacks so far.
+    pub(crate) fn table(&self) -> StackTable {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Hands the stacks from `first` on to `sink`, and returns the id after the last.
+    pub(crate) fn since<E>(
+        &self,
+        first: StackId,
+        sink: impl FnOnce(StackId, &StackTable) -> Result<(), E>,
+    ) -> Result<StackId, E> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.index() < table.len() {
+            sink(first, &table)?;
+        }
+        Ok(StackId(table.len() as u32))
+    }
+}
+
+/// The hash by which stacks are known.
+#[inline(always)]
+pub(crate) fn hash(addresses: &[u64]) -> u64 {
+    const STATE: FixedState = FixedState::with_seed(0x6d65_6d74_7261_636b);
+    STATE.hash_one(addresses)
+}
+
+const CACHE_SLOTS: usize = 2048;
+
+/// One thread's newest stacks, found by hash in one look.
+pub(crate) struct StackCache {
+    slots: Box<[(u64, StackId)]>,
+}
+
+impl StackCache {
+    /// Allocates 32 KB.
+    pub(crate) fn new() -> Self {
+        Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
+    }
+
+    /// The id kept for `hash`.
+    #[inline(always)]
+    pub(crate) fn get(&self, hash: u64) -> Option<StackId> {
+        let slot = self.slots[hash as usize % CACHE_SLOTS];
+        (slot.0 == hash).then_some(slot.1)
+    }
+
+    /// Keeps an id in place of whatever shared its slot.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, hash: u64, stack: StackId) {
+        self.slots[hash as usize % CACHE_SLOTS] = (hash, stack);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_keeps_its_number() {
+        let interner = StackInterner::new();
+        let stack = [1, 2, 3];
+        let id = interner.insert(hash(&stack), &stack);
+        assert_eq!(interner.insert(hash(&stack), &stack), id);
+        assert_eq!(interner.find(hash(&stack)), Some(id));
+        assert_eq!(interner.table().get(id), &[3, 2, 1]);
+    }
+
+    #[test]
+    fn a_cache_slot_holds_the_newest() {
+        let mut cache = StackCache::new();
+        cache.put(5, StackId(1));
+        assert_eq!(cache.get(5), Some(StackId(1)));
+        cache.put(5 + CACHE_SLOTS as u64, StackId(2));
+        assert_eq!(cache.get(5), None);
+    }
+}

@@ -1,0 +1,302 @@
+//! The tracker while a program runs: after every operator it reads the counters of one device, and at the root module's
+//! ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
+
+use super::{StatsError, Summary, TrackerStats};
+use crate::event::DeviceId;
+use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, session, slot_of, sums};
+use crate::scope::{self, ScopeNode, ScopeObserver};
+use crate::{host, reentry};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Bytes in the tracker's unit.
+const MIB: f64 = 1_048_576.0;
+
+/// PyTorch's `MemoryTracker` for Rust: the counters of one device after every operator, in order, with the markers
+/// `fw_start` and `fw_bw_boundary` of the root module.
+///
+/// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
+/// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
+/// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
+/// older memory was freed), and reserved is the resident set of the process.
+///
+/// ```
+/// use memtrack_core::{scope, tracker::MemoryTracker};
+///
+/// let mut tracker = MemoryTracker::new();
+/// tracker.start_monitor();
+/// {
+///     let _net = scope::root("Net");
+///     let _op = scope::operator("matmul");
+/// }
+/// tracker.stop();
+/// assert_eq!(&*tracker.stats().memories_allocated[0].operator, ".forward.matmul_0");
+/// println!("{}", tracker.summary(20)?);
+/// # Ok::<(), memtrack_core::tracker::StatsError>(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryTracker {
+    run: Arc<Run>,
+    running: bool,
+    /// Whether the data came from a file, which is printed as PyTorch prints it.
+    loaded: bool,
+}
+
+/// A marker of one iteration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// `fw_start` or `fw_bw_boundary`.
+    pub name: &'static str,
+    /// Counted by `fw_start`, from 0.
+    pub iteration: u64,
+    /// Index of the next operator.
+    pub op_index: u64,
+}
+
+#[derive(Debug)]
+struct Run {
+    asked: Option<DeviceId>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The device, once it is known.
+    device: Option<DeviceId>,
+    stats: TrackerStats,
+    /// Sums when the session began: values count from there.
+    zero: Vec<Sums>,
+    /// Allocated MiB when this tracker started.
+    first_mib: f64,
+    /// How often each operator ran.
+    counts: HashMap<&'static str, u64>,
+    marks: Vec<Mark>,
+    iterations: u64,
+}
+
+impl Default for MemoryTracker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryTracker {
+    /// A tracker of the first accelerator that reports memory, and of the host heap where none does.
+    pub fn new() -> Self {
+        Self::with_device(None)
+    }
+
+    /// A tracker of one device.
+    pub fn on(device: DeviceId) -> Self {
+        Self::with_device(Some(device))
+    }
+
+    fn with_device(asked: Option<DeviceId>) -> Self {
+        Self { run: Arc::new(Run { asked, state: Mutex::default() }), running: false, loaded: false }
+    }
+
+    /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
+    /// tracker that runs is said on stderr and changes nothing (PyTorch: an assertion error).
+    pub fn start_monitor(&mut self) {
+        let started = self.start_monitor_with(&Options::default());
+        debug_assert!(started.is_ok(), "without a file nothing can fail");
+    }
+
+    /// As [`Self::start_monitor`]. The options count when nothing else is monitoring: the first monitor decides.
+    ///
+    /// # Errors
+    /// When the file to stream to cannot be created; the tracker does not run then.
+    pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
+        if self.running {
+            eprintln!("memtrack: this tracker is running already; start_monitor changes nothing");
+            return Ok(());
+        }
+        scope::observe(&Observer);
+        session::start(options)?;
+        let inside = reentry::enter();
+        let zero = session::sums_at_start();
+        *self.run.state() = State { zero, ..State::default() };
+        self.run.set_first();
+        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
+        (self.running, self.loaded) = (true, false);
+        drop(inside);
+        crate::monitor::warn_without_source(options);
+        Ok(())
+    }
+
+    /// Ends recording; what was recorded stays. The recording of the session is written if this was the last monitor.
+    pub fn stop(&mut self) {
+        if let Some((_, Err(error))) = self.stop_session() {
+            eprintln!("memtrack: the recording could not be written: {error}");
+        }
+    }
+
+    /// Ends recording and hands out what the session recorded; `None` when the tracker does not run.
+    pub(crate) fn stop_session(&mut self) -> Option<(crate::snapshot::Snapshot, io::Result<()>)> {
+        if !std::mem::take(&mut self.running) {
+            return None;
+        }
+        let _inside = reentry::enter();
+        TRACKERS
+            .get()
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|run| !Arc::ptr_eq(run, &self.run));
+        Some(session::stop())
+    }
+
+    /// The operators with the largest growth. A tracker that recorded lists its first record too; one that was loaded
+    /// prints exactly as PyTorch, where the first record is only a baseline.
+    ///
+    /// # Errors
+    /// For a loaded tracker when there is no record.
+    pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
+        let state = self.run.state();
+        if self.loaded { state.stats.summary(top) } else { state.stats.summary_since(top, state.first_mib) }
+    }
+
+    /// Writes the four figures (allocated, active, reserved; together and one each, with markers): `F.html` as one page,
+    /// `F.svg` as `F-{all,allocated,active,reserved}.svg`. Files that exist are replaced. Returns the files.
+    ///
+    /// # Errors
+    /// When the suffix is another one, there is no record, or a file cannot be written.
+    #[cfg(feature = "plot")]
+    pub fn show_traces(
+        &self,
+        path: impl AsRef<Path>,
+    ) -> Result<Vec<std::path::PathBuf>, super::figures::FigureError> {
+        super::figures::write_figures(&self.stats(), path)
+    }
+
+    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. A file that exists is replaced.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
+        self.stats().save_stats(path)
+    }
+
+    /// Reads what PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is something else.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
+        let stats = TrackerStats::load(path)?;
+        let mut tracker = Self::new();
+        tracker.loaded = true;
+        tracker.run.state().stats = stats;
+        Ok(tracker)
+    }
+
+    /// The data so far.
+    pub fn stats(&self) -> TrackerStats {
+        self.run.state().stats.clone()
+    }
+
+    /// The markers of all iterations, in order.
+    pub fn marks(&self) -> Vec<Mark> {
+        self.run.state().marks.clone()
+    }
+}
+
+impl Drop for MemoryTracker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Run {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes where the values stand before the first operator.
+    fn set_first(&self) {
+        let mut state = self.state();
+        if let Some(device) = self.asked.or_else(|| state.first_accelerator()) {
+            state.device = Some(device);
+            state.first_mib = state.values(device).0;
+        }
+    }
+
+    fn operator_finished(&self, node: &'static ScopeNode) {
+        let mut state = self.state();
+        let device = match state.device {
+            Some(device) => device,
+            None => {
+                let device = state.first_accelerator().unwrap_or(DeviceId::HOST);
+                *state.device.insert(device)
+            }
+        };
+        let (allocated, active, reserved) = state.values(device);
+        let count = state.counts.entry(node.name).or_default();
+        let name = format!("{}_{count}", node.place().operator_name().unwrap_or_default());
+        *count += 1;
+        state.stats.push(&name, allocated, active, reserved);
+    }
+
+    fn mark(&self, name: &'static str, begins: bool) {
+        let mut state = self.state();
+        state.stats.mark(name);
+        let iteration = if begins { state.iterations } else { state.iterations.saturating_sub(1) };
+        state.iterations += u64::from(begins);
+        let op_index = state.stats.op_index;
+        state.marks.push(Mark { name, iteration, op_index });
+    }
+}
+
+impl State {
+    /// The first accelerator that has reported anything.
+    fn first_accelerator(&self) -> Option<DeviceId> {
+        (1..DEVICE_SLOTS).find(|&slot| sums(slot).since(&self.zero[slot]).recorded > 0).map(device_of)
+    }
+
+    /// Allocated, active and reserved MiB of a device since the session began.
+    fn values(&self, device: DeviceId) -> (f64, f64, f64) {
+        let Some(slot) = slot_of(device) else { return (0.0, 0.0, 0.0) };
+        let sums = sums(slot).since(&self.zero[slot]);
+        let reserved = if device.is_host() {
+            host::resident_bytes() as f64
+        } else {
+            // A pool that does not report its segments holds at least what is in use.
+            sums.reserved().max(sums.active()) as f64
+        };
+        (sums.allocated() as f64 / MIB, sums.active() as f64 / MIB, reserved / MIB)
+    }
+}
+
+/// The trackers that run.
+static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
+
+/// In the child of a fork: the trackers stay with the parent.
+pub(crate) fn reset_after_fork() {
+    TRACKERS.forget();
+}
+
+/// Hears from all scopes, for all trackers.
+struct Observer;
+
+impl Observer {
+    fn each(tell: impl Fn(&Run)) {
+        let _inside = reentry::enter();
+        for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {
+            tell(run);
+        }
+    }
+}
+
+impl ScopeObserver for Observer {
+    fn operator_finished(&self, node: &'static ScopeNode) {
+        Self::each(|run| run.operator_finished(node));
+    }
+
+    fn root_entered(&self, _node: &'static ScopeNode) {
+        Self::each(|run| run.mark("fw_start", true));
+    }
+
+    fn root_left(&self, _node: &'static ScopeNode) {
+        Self::each(|run| run.mark("fw_bw_boundary", false));
+    }
+}

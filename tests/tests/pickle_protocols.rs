@@ -1,0 +1,45 @@
+//! One snapshot by many writers (protocols 0 to 5, with and without memo, Python's and C++'s manner): the pickle
+//! machine reads the same data from all. Needs the reference data beside the project.
+
+use memtrack_core::pickle::{Document, Limits, Value, load};
+use memtrack_tests::shared;
+use std::fs;
+
+/// A value with its dictionaries in order of keys: Python 2 wrote them in any order.
+fn described(document: &Document, value: Value) -> String {
+    let list =
+        |items: &[Value]| items.iter().map(|item| described(document, *item)).collect::<Vec<_>>().join(", ");
+    match value {
+        Value::Str(span) => format!("{:?}", document.text(span)),
+        Value::Bytes(span) | Value::BigInt(span) => format!("{:?}", document.bytes(span)),
+        Value::Tuple(id) => format!("({})", list(document.tuple(id))),
+        Value::List(id) => format!("[{}]", list(document.list(id))),
+        Value::Dict(id) => {
+            let entry = |entry: &(Value, Value)| {
+                format!("{}: {}", described(document, entry.0), described(document, entry.1))
+            };
+            let mut entries: Vec<_> = document.dict(id).entries.iter().map(entry).collect();
+            // A large string that only some writers were given.
+            entries.retain(|entry| !entry.starts_with("\"note\""));
+            entries.sort();
+            format!("{{{}}}", entries.join(", "))
+        }
+        plain => format!("{plain:?}"),
+    }
+}
+
+#[test]
+fn all_writers_are_read_alike() {
+    let Some(shared) = shared() else { return };
+    let mut first: Option<String> = None;
+    for entry in fs::read_dir(shared.join("oracle/pickles")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|suffix| suffix != "pickle") {
+            continue;
+        }
+        let document = load(fs::File::open(&path).unwrap(), &[], Limits::default()).unwrap();
+        let text = described(&document, document.root);
+        assert!(first.get_or_insert_with(|| text.clone()) == &text, "{}", path.display());
+    }
+    assert!(first.is_some_and(|text| text.len() > 1000));
+}
