@@ -2,6 +2,7 @@
 //! report asks the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
+use super::units::shorten_middle;
 use crate::event::{ScopeId, StackId};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -66,7 +67,7 @@ impl<'a> Attributor<'a> {
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if let Some(name) = place.operator_name() {
-            return (without_leading_dots(&name), Source::Annotated);
+            return (row_name(&name), Source::Annotated);
         }
         let (snapshot, patterns) = (self.snapshot, self.patterns);
         let from_stack = self.by_stack.entry(stack).or_insert_with(|| {
@@ -77,11 +78,14 @@ impl<'a> Attributor<'a> {
             Some(name) => (name.as_str(), Source::NamedFromStack),
             None => ("(unattributed)", Source::Unattributed),
         };
-        (without_leading_dots(&format!("{}.{operator}", place.prefix())), source)
+        (row_name(&format!("{}.{operator}", place.prefix())), source)
     }
 }
 
-/// The root module has no name, so names in it would begin with a dot.
-fn without_leading_dots(name: &str) -> String {
-    name.trim_start_matches('.').to_owned()
+/// Full names longer than this many characters lose their middle: nobody reads them, and there may be many.
+const MAX_NAME: usize = 1000;
+
+/// The name of a row: the root module has none, so that names in it would begin with a dot.
+pub(super) fn row_name(name: &str) -> String {
+    shorten_middle(name.trim_start_matches('.'), MAX_NAME)
 }

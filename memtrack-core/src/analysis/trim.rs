@@ -1,4 +1,4 @@
-//! Which frames of a stack say nothing: memtrack's own, the allocator's and the standard library's, as long as they
+//! Which frames of a stack say nothing: memtrack's own, the unwinder's, the allocator's and the standard library's, as long as they
 //! are the innermost. `top` groups stacks by what is left.
 
 use crate::stack::names::plain_path;
@@ -8,7 +8,8 @@ use crate::stack::symbols::Frame;
 const CRATES: [&str; 7] =
     ["memtrack_core", "memtrack_preload", "__rustc", "alloc", "core", "std", "hashbrown"];
 /// Functions without a crate that do.
-const FUNCTIONS: [&str; 9] = [
+const FUNCTIONS: [&str; 10] = [
+    "_Unwind_Backtrace",
     "malloc",
     "calloc",
     "realloc",

@@ -141,8 +141,7 @@ fn lookup(loader: &Loader, address: u64) -> Vec<Frame> {
     if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
         && let Some(symbol) = loader.find_symbol(address)
     {
-        let name = addr2line::demangle_auto(Cow::Borrowed(symbol), None);
-        outermost.function = readable(&name).to_owned();
+        outermost.function = demangled(symbol);
     }
     for frame in &mut frames {
         if let Some(name) = frame.file.as_deref().and_then(|file| qualified(&frame.function, file)) {
@@ -151,6 +150,11 @@ fn lookup(loader: &Loader, address: u64) -> Vec<Frame> {
     }
     frames.retain(|frame| !frame.function.is_empty());
     frames
+}
+
+/// A symbol of Rust's old or new mangling, or of C++, as people read it; others as they are.
+fn demangled(symbol: &str) -> String {
+    readable(&addr2line::demangle_auto(Cow::Borrowed(symbol), None)).to_owned()
 }
 
 /// The name of an address in a binary that has no name for it (or was not found).
@@ -163,4 +167,21 @@ fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
         (true, id) => format!(" [build id {}]", short(id)),
     };
     Frame { function: format!("{file}+{offset:#x}{id}"), ..Frame::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_of_every_mangling_become_readable() {
+        assert_eq!(
+            demangled("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
+            "core::fmt::Write::write_fmt"
+        );
+        assert_eq!(demangled("_RNvNtCs1234_7mycrate3foo3bar"), "mycrate::foo::bar");
+        assert_eq!(demangled("_RINvCs1234_7mycrate3foohE"), "mycrate::foo::<u8>");
+        assert_eq!(demangled("_ZN3foo3barEv"), "foo::bar()");
+        assert_eq!(demangled("malloc"), "malloc");
+    }
 }

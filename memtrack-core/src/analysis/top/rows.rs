@@ -3,7 +3,7 @@
 
 use super::stacks::{Trimmer, lines};
 use super::{By, TopOptions, TopReport, TopRow, Totals};
-use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
+use crate::analysis::attribution::{AttributedBytes, Attributor, Source, row_name};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::peak::Peak;
 use crate::event::{DeviceId, ScopeId, StackId};
@@ -184,7 +184,7 @@ pub(super) fn rank(
 fn module_name(snapshot: &Snapshot, scope: ScopeId) -> String {
     let place = snapshot.scopes.place(scope);
     match (place.modules.is_empty(), place.phase) {
-        (false, _) => place.module_path(),
+        (false, _) => row_name(&place.module_path()),
         (true, Some(_)) => "(root)".into(),
         (true, None) => "(outside modules)".into(),
     }

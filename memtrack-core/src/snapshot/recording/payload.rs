@@ -5,8 +5,9 @@ use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use crate::snapshot::{EventTable, LiveBlock, Scope, ScopeKind, Segment, Thread};
 
-/// Longest name in bytes that is stored; longer ones are cut at a character.
-const MAX_NAME_BYTES: usize = 64 << 10;
+/// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
+/// scopes, so that a file of few but endless names would make reports without end.
+const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn short(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
@@ -138,7 +139,7 @@ pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
             4 => ScopeKind::Optimizer,
             _ => return Err(Malformed),
         };
-        rows.push((id, Scope { parent, kind, name: bytes.text()? }));
+        rows.push((id, Scope { parent, kind, name: short(&bytes.text()?).to_owned() }));
     }
     bytes.end()?;
     Ok(rows)
@@ -159,7 +160,7 @@ pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
     for _ in 0..count {
         let id = bytes.number_u32()?;
         let os_id = bytes.number()?;
-        rows.push((id, Thread { name: bytes.text()?, os_id }));
+        rows.push((id, Thread { name: short(&bytes.text()?).to_owned(), os_id }));
     }
     bytes.end()?;
     Ok(rows)

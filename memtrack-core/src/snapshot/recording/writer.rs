@@ -85,7 +85,7 @@ impl<W: Write> RecordingWriter<W> {
         self.push(chunk::STACKS);
     }
 
-    /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 64 KiB.
+    /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -93,7 +93,7 @@ impl<W: Write> RecordingWriter<W> {
         self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
     }
 
-    /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 64 KiB.
+    /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
     /// When the output cannot be written.
