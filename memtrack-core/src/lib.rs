@@ -14,9 +14,11 @@ pub mod pickle;
 pub mod recorder;
 #[cfg(feature = "record")]
 mod reentry;
+mod replacing_file;
 pub mod scope;
 pub mod snapshot;
 pub mod stack;
+#[cfg(feature = "record")]
 mod switch;
 pub mod tracker;
 
@@ -26,6 +28,7 @@ pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
-pub use monitor::{Recording, start_monitor, start_monitor_with, stop};
+pub use monitor::{Recording, snapshot, start_monitor, start_monitor_with, stop};
+pub use replacing_file::ReplacingFile;
 #[doc(hidden)]
 pub use scope::__private;

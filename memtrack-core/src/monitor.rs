@@ -4,7 +4,7 @@ use crate::analysis::patterns::Patterns;
 use crate::analysis::phases::{PhaseReport, phases};
 use crate::analysis::top::{By, TopOptions, TopReport, top_with};
 use crate::event::DeviceId;
-use crate::recorder::{ForkCell, Options};
+use crate::recorder::{ForkCell, Options, session};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use crate::tracker::MemoryTracker;
@@ -50,6 +50,12 @@ pub fn stop() -> Recording {
         eprintln!("memtrack: the recording could not be written: {error}");
     }
     Recording { tracker, snapshot, patterns: Patterns::default() }
+}
+
+/// Everything recorded so far, while recording goes on; `None` when nothing is monitored. Exact at one moment, and
+/// threads go on recording while it is taken.
+pub fn snapshot() -> Option<Snapshot> {
+    session::snapshot()
 }
 
 /// What one monitor recorded: events, what is live, and the tracker's series.

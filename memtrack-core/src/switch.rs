@@ -1,37 +1,24 @@
 //! The one word that every hook reads first. All its bits are clear while nothing is monitored, so that a hook that is
 //! off costs one relaxed load and a branch that is predicted.
 
-#[cfg(feature = "record")]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Scopes are followed (`scope::*`, `#[track_memory]`).
 pub(crate) const SCOPES: u32 = 1;
 /// Allocations and frees are recorded.
-#[cfg(feature = "record")]
 pub(crate) const EVENTS: u32 = 2;
 /// Those of the host heap among them.
-#[cfg(feature = "record")]
 pub(crate) const HOST: u32 = 4;
 
-#[cfg(feature = "record")]
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether any of `switches` is on.
-#[cfg(feature = "record")]
 #[inline(always)]
 pub(crate) fn is_on(switches: u32) -> bool {
     SWITCHES.load(Ordering::Relaxed) & switches != 0
 }
 
-/// Without the recorder nothing is ever on, and the compiler knows.
-#[cfg(not(feature = "record"))]
-#[inline(always)]
-pub(crate) const fn is_on(_switches: u32) -> bool {
-    false
-}
-
 /// Turns `switches` on or off for all threads.
-#[cfg(feature = "record")]
 pub(crate) fn set(switches: u32, on: bool) {
     if on {
         SWITCHES.fetch_or(switches, Ordering::SeqCst);

@@ -138,18 +138,21 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
     }
 }
 
+/// A single call: its name, and what runs one batch of it and returns ns per call.
+type Call = (&'static str, Box<dyn FnMut() -> f64>);
+
 /// What calls cost that are off, and the small ones that are on.
 fn small_calls() {
     const CALLS: usize = 200_000;
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");
-    let tracked = || per_call(CALLS, |_| frames::alloc_free(&ALLOCATOR, layout));
+    let tracked = move || per_call(CALLS, |_| frames::alloc_free(&ALLOCATOR, layout));
     let attribute = || {
         per_call(CALLS, |i| {
             frames::operator(i);
         })
     };
-    let rows: &mut [(&str, Box<dyn FnMut() -> f64>)] = &mut [
-        ("alloc+free 64 B, bare", Box::new(|| per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
+    let rows: &mut [Call] = &mut [
+        ("alloc+free 64 B, bare", Box::new(move || per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
         ("alloc+free 64 B, tracked, off", Box::new(tracked)),
         ("alloc+free 64 B, tracked, default sampling", Box::new(move || monitored(tracked))),
         (

@@ -3,8 +3,8 @@
 
 use super::collect::Baseline;
 use super::fork::ForkCell;
-use super::stream::Stream;
-use super::threads::{self, DEVICE_SLOTS};
+use super::stream::{self, Stream};
+use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{Enabled, Options, RECORDER, Recorder, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
@@ -51,6 +51,7 @@ pub(crate) fn start(options: &Options) -> io::Result<()> {
         write_when_the_program_ends();
         if options.stream {
             recorder.store().stream = Some(Stream::create(path, options)?);
+            stream::keep_up(recorder);
         }
     }
     clock::first_reading();
@@ -121,24 +122,6 @@ impl Recorder {
         store.rings.iter_mut().for_each(ring::Ring::clear);
         store.stream = None;
         crate::host::forget_samples();
-    }
-
-    /// Appends to the stream what lies in chunks that are not full.
-    #[allow(unsafe_code)]
-    fn stream_parts(&self) {
-        let mut store = self.store();
-        let Some(mut stream) = store.stream.take() else { return };
-        for state in threads::states() {
-            for slot in &state.slots {
-                let chunk = slot.chunk.load(Ordering::Acquire);
-                // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
-                if let Some(events) = unsafe { chunk.as_ref() }.map(|chunk| chunk.iter().collect::<Vec<_>>())
-                {
-                    stream.part_of_chunk(self, chunk, events);
-                }
-            }
-        }
-        store.stream = Some(stream);
     }
 }
 

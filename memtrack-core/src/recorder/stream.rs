@@ -5,14 +5,18 @@
 use super::chunk::Chunk;
 use super::{Options, Recorder, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
-use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
 use crate::snapshot::{Scope, Snapshot};
+use crate::stack::capture::modules_generation;
+use crate::stack::modules::loaded_modules;
+use crate::{reentry, scope};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// An open recording.
 pub(crate) struct Stream {
@@ -25,6 +29,8 @@ pub(crate) struct Stream {
     /// Of chunks that were not full yet: how many of their events were written.
     partly: HashMap<*const Chunk<Event>, usize>,
     broken: bool,
+    /// Tells this stream from an earlier one.
+    number: u32,
 }
 
 // SAFETY: the pointers are compared, never followed.
@@ -37,9 +43,10 @@ impl Stream {
     /// # Errors
     /// When the file cannot be created or written.
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let head = collect::meta(options, false);
         let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
-        writer.modules(&crate::stack::modules::loaded_modules())?;
+        writer.modules(&loaded_modules())?;
         Ok(Self {
             path: path.to_owned(),
             writer,
@@ -48,10 +55,11 @@ impl Stream {
             threads: 1,
             partly: HashMap::new(),
             broken: false,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
-    /// Appends a full chunk. A failure is reported once, and ends the stream: a file with a hole would mislead.
+    /// Appends a full chunk.
     pub(crate) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
         let written = self.partly.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
         let since = settings::start_ticks();
@@ -84,10 +92,18 @@ impl Stream {
     }
 
     fn write(&mut self, recorder: &Recorder, events: &[Event]) {
-        if events.is_empty() || self.broken {
+        if !events.is_empty() {
+            self.attempt(|stream| stream.try_write(recorder, events));
+        }
+    }
+
+    /// Writes unless writing has failed before. A failure is said once and ends the stream: a file with a hole would
+    /// mislead.
+    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if self.broken {
             return;
         }
-        if let Err(error) = self.try_write(recorder, events) {
+        if let Err(error) = write(self) {
             self.broken = true;
             eprintln!("memtrack: streaming to {} failed and ends here: {error}", self.path.display());
         }
@@ -124,5 +140,57 @@ impl Stream {
         }
         new.sort_by_key(|(id, _)| *id);
         new
+    }
+}
+
+impl Recorder {
+    /// Appends to the stream what lies in chunks that are not full.
+    #[allow(unsafe_code)]
+    pub(super) fn stream_parts(&self) {
+        let mut store = self.store();
+        let Some(mut stream) = store.stream.take() else { return };
+        for state in threads::states() {
+            for slot in &state.slots {
+                let chunk = slot.chunk.load(Ordering::Acquire);
+                // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
+                if let Some(events) = unsafe { chunk.as_ref() }.map(|chunk| chunk.iter().collect::<Vec<_>>())
+                {
+                    stream.part_of_chunk(self, chunk, events);
+                }
+            }
+        }
+        store.stream = Some(stream);
+    }
+}
+
+/// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
+const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
+
+/// Starts the thread that looks after the stream for as long as it is open: it appends what lies in chunks that are not
+/// full, and the list of binaries when one was loaded. That list is not made by the threads that record, because the
+/// dynamic linker's lock must not be waited for inside a hook.
+pub(super) fn keep_up(recorder: &'static Recorder) {
+    let Some(number) = recorder.store().stream.as_ref().map(|stream| stream.number) else { return };
+    let is_open = move || recorder.store().stream.as_ref().is_some_and(|stream| stream.number == number);
+    let keep = move || {
+        let _inside = reentry::enter();
+        let mut known = modules_generation();
+        loop {
+            std::thread::park_timeout(KEEP_UP_EVERY);
+            if !is_open() {
+                return;
+            }
+            let now = modules_generation();
+            let modules = (now != known).then(loaded_modules);
+            known = now;
+            if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
+                stream.attempt(|stream| stream.writer.modules(&modules));
+            }
+            recorder.stream_parts();
+        }
+    };
+    let spawned = std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(keep);
+    if let Err(error) = spawned {
+        eprintln!("memtrack: no thread for the stream, so chunks are written only when full: {error}");
     }
 }

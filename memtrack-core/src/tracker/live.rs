@@ -167,7 +167,7 @@ impl MemoryTracker {
         &self,
         path: impl AsRef<Path>,
     ) -> Result<Vec<std::path::PathBuf>, super::figures::FigureError> {
-        self.stats().write_figures(path)
+        super::figures::write_figures(&self.stats(), path)
     }
 
     /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. A file that exists is replaced.

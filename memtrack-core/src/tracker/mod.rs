@@ -22,7 +22,6 @@ pub mod figures;
 mod live;
 mod pickle_file;
 mod python_float;
-mod replacing_file;
 mod stats;
 mod stats_error;
 mod summary;
@@ -32,7 +31,6 @@ pub(crate) use live::reset_after_fork;
 #[cfg(feature = "record")]
 pub use live::{Mark, MemoryTracker};
 pub use python_float::python_float_repr;
-pub use replacing_file::ReplacingFile;
 pub use stats::{Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};

@@ -1,7 +1,8 @@
 //! The tracker's statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
 //! directions go through [`crate::pickle`], which executes nothing.
 
-use super::{ReplacingFile, Sample, StatsError, TrackerStats};
+use super::{Sample, StatsError, TrackerStats};
+use crate::ReplacingFile;
 use crate::pickle::{DictId, Document, Global, Limits, Span, Value, Writer, load};
 use std::collections::HashMap;
 use std::fs::File;

@@ -2,8 +2,9 @@
 
 use super::{ReadReport, RecordingError, RecordingWriter, load_from};
 use crate::event::{ScopeId, StackId, ThreadId};
+use crate::replacing_file::ReplacingFile;
 use crate::snapshot::Snapshot;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::Path;
 
@@ -16,19 +17,9 @@ impl Snapshot {
     /// # Errors
     /// When the folder or the file cannot be written; what was there before is then unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let path = path.as_ref();
-        let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
-        let mut temporary = name.to_os_string();
-        temporary.push(format!(".{}.memtrack.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
-        let written = File::create(&temporary)
-            .and_then(|file| self.save_to(file))
-            .and_then(|_| fs::rename(&temporary, path));
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        let mut file = ReplacingFile::create(path.as_ref())?;
+        self.save_to(&mut file)?;
+        file.commit()
     }
 
     /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end

@@ -5,7 +5,8 @@ use super::chunk::{self, Budget, Found};
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
-use crate::snapshot::{Clock, Scope, Snapshot, Thread};
+use crate::snapshot::{Clock, Module, Scope, Snapshot, Thread};
+use std::collections::HashSet;
 use std::io::{self, Read};
 
 /// Most empty rows that a file may leave in its stack table.
@@ -91,8 +92,11 @@ impl State {
         match kind {
             chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
             chunk::MODULES => {
-                let modules: Vec<_> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                snapshot.modules.extend(modules);
+                let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                // A later list repeats the earlier ones; what was unloaded in between is in the earlier only.
+                let place = |module: &Module| (module.start, module.path.clone());
+                let known: HashSet<_> = snapshot.modules.iter().map(place).collect();
+                snapshot.modules.extend(modules.into_iter().filter(|module| !known.contains(&place(module))));
             }
             chunk::CLOCK => {
                 let (ticks, epoch_ns) = raw.split_first_chunk::<8>().ok_or(Malformed)?;

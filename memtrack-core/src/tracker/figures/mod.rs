@@ -13,7 +13,8 @@ mod steps;
 pub use chart::{HEIGHT, WIDTH, draw};
 pub use html::render_html;
 
-use super::{ReplacingFile, TrackerStats};
+use super::TrackerStats;
+use crate::ReplacingFile;
 use plotters::prelude::{IntoDrawingArea, SVGBackend};
 use std::fmt;
 use std::io::{self, Write};
