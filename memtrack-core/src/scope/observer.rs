@@ -10,7 +10,7 @@ use std::thread;
 
 /// What the tracker wants to hear. The thread's scope is the one around `node` again when something has ended.
 pub(crate) trait ScopeObserver: Sync {
-    /// An operator ran to its end.
+    /// An operator, a backward pass or an optimizer step ran to its end.
     fn operator_finished(&self, node: &'static ScopeNode);
     /// The outermost module begins.
     fn root_entered(&self, node: &'static ScopeNode);
@@ -38,7 +38,7 @@ pub(super) fn entered(node: &'static ScopeNode) {
 /// `node` was left, and the scope before it is current again.
 #[inline]
 pub(super) fn left(node: &'static ScopeNode) {
-    if !matches!(node.kind, ScopeKind::Operator | ScopeKind::Root) {
+    if node.kind == ScopeKind::Module {
         return;
     }
     if let Some(observer) = observer()

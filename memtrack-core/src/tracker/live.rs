@@ -4,7 +4,7 @@
 use super::{StatsError, Summary, TrackerStats};
 use crate::event::DeviceId;
 use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, session, slot_of, sums};
-use crate::scope::{self, ScopeNode, ScopeObserver};
+use crate::scope::{self, ScopeKind, ScopeNode, ScopeObserver};
 use crate::{host, reentry};
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,8 @@ const MIB: f64 = 1_048_576.0;
 /// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
 /// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
-/// older memory was freed), and reserved is the resident set of the process.
+/// older memory was freed), and reserved is the resident set of the process. A `backward` or `optimizer` scope is
+/// recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -232,7 +233,12 @@ impl Run {
         };
         let (allocated, active, reserved) = state.values(device);
         let count = state.counts.entry(node.name).or_default();
-        let name = format!("{}_{count}", node.place().operator_name().unwrap_or_default());
+        let place = node.place();
+        let name = match node.kind {
+            ScopeKind::Operator => format!("{}_{count}", place.operator_name().unwrap_or_default()),
+            // A backward pass or optimizer step as a whole: where nothing inside is annotated, the only record of it.
+            _ => format!("{}.{}_{count}", place.prefix(), node.name),
+        };
         *count += 1;
         state.stats.push(&name, allocated, active, reserved);
     }
