@@ -1,4 +1,109 @@
-//! memtrack-core: record device and host memory with stacks and operator scopes.
+//! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
+//! whose allocator reports to it, with the stack and the operator that made each, and says who holds the memory.
+//!
+//! # For a program that wants to know
+//!
+//! Three lines: the allocator, start, stop.
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+//!
+//! fn main() {
+//!     memtrack_core::start_monitor();
+//!     let squares: Vec<u64> = (0..1_000_000).map(|i| i * i).collect();
+//!     let recording = memtrack_core::stop();
+//!     println!("{recording}"); // the top operators (here: stacks) and the phases
+//! #   assert!(recording.snapshot().blocks.iter().any(|block| block.size_bytes == 8_000_000));
+//! #   drop(squares);
+//! }
+//! ```
+//!
+//! [`Recording::top`] ranks operators, modules, stacks or phases; [`Recording::save`] writes a `.memtrack` file for the
+//! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and saves it as the
+//! pickle PyTorch reads. What is recorded, and where it goes, is set by [`recorder::Options`]:
+//!
+//! ```
+//! use memtrack_core::recorder::Options;
+//!
+//! # let folder = std::env::temp_dir();
+//! // Every block, however small; and a file that is there even if the program panics or exits early.
+//! let options = Options::new().exact().output(folder.join("run.memtrack"));
+//! memtrack_core::start_monitor_with(&options)?;
+//! memtrack_core::stop();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # For a library or a model
+//!
+//! [`#[track_memory]`](track_memory) on a function makes it an operator; `(module)`, `(root)`, `(backward)` and
+//! `(optimizer)` make it a part of the path. Where no attribute can go, the guards of [`scope`] do. While nothing is
+//! monitored both cost a load and a branch; without the feature `record` they are nothing at all.
+//!
+//! ```
+//! use memtrack_core::{scope, track_memory};
+//!
+//! struct Attention;
+//!
+//! impl Attention {
+//!     #[track_memory(module, name = "attention")]
+//!     fn forward(&self, x: &[f32]) -> Vec<f32> {
+//!         softmax(x) // recorded as `block.0.attention.forward.softmax`
+//!     }
+//! }
+//!
+//! #[track_memory]
+//! fn softmax(x: &[f32]) -> Vec<f32> {
+//!     x.to_vec()
+//! }
+//!
+//! #[track_memory(root)]
+//! fn model(layers: &[Attention], x: &[f32]) -> Vec<f32> {
+//!     let mut x = x.to_vec();
+//!     for (index, layer) in layers.iter().enumerate() {
+//!         let _block = scope::module(&format!("block.{index}"));
+//!         x = layer.forward(&x);
+//!     }
+//!     x
+//! }
+//! # model(&[Attention], &[1.0]);
+//! ```
+//!
+//! What no scope covers is named from its stack: candle, burn, tch, cudarc and others are known, and
+//! [`Recording::with_pattern`] adds your own.
+//!
+//! # For an allocator
+//!
+//! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and their
+//! siblings, for any device and stream.
+//!
+//! # What is exact and what is estimated
+//!
+//! Host blocks of 64 KiB and more, and everything that is reported through [`recorder`], are recorded one by one. Of
+//! smaller host blocks a sample is taken, on average one every 512 KiB; each stands for as many as make the totals
+//! unbiased, and reports mark such numbers with `~`. The sums in [`snapshot::DeviceStatistics`] are exact all the same.
+//! [`Options::exact`](recorder::Options::exact) records every block.
+//!
+//! # What it costs
+//!
+//! | situation | cost |
+//! |---|---|
+//! | feature `record` off | nothing: the same machine code |
+//! | nothing monitored | under 1 ns per allocation, free or scope |
+//! | monitored, default | about 4 ns per small block, 0.15 to 0.25 µs per event; 1.01× a candle training run |
+//! | monitored, every block with its stack | 0.15 µs per event with frame pointers, 0.25 µs without |
+//!
+//! An event takes 48 bytes, and the newest 1,048,576 per device are kept. How this was measured, and on what: the
+//! README.
+//!
+//! # What it does not see
+//!
+//! Memory that C libraries take from `malloc` themselves; memory from before [`start_monitor`], but for its frees.
+//!
+//! # Features
+//!
+//! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
+//! - `plot`: the tracker's figures as SVG and HTML.
 
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
