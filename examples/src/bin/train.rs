@@ -23,6 +23,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let recording = stop();
 
     outcome.check_learnt()?;
+
+    fs::create_dir_all("memtrack-out")?;
+    recording.tracker().save_stats("memtrack-out/stats.pickle")?;
+    recording.save("memtrack-out/train.memtrack")?;
+    recording.tracker().show_traces("memtrack-out/figures.html")?;
+
     let (first, last) = outcome.first_and_last_loss();
     println!(
         "{} parameters, {} steps in {seconds:.1} s, mean loss {first:.3} → {last:.3}\n",
@@ -31,10 +37,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", recording.top(By::Operator, 20));
     println!("{}", recording.phases());
 
-    fs::create_dir_all("memtrack-out")?;
-    recording.tracker().save_stats("memtrack-out/stats.pickle")?;
-    recording.save("memtrack-out/train.memtrack")?;
-    recording.tracker().show_traces("memtrack-out/figures.html")?;
     println!("written: memtrack-out/{{stats.pickle,train.memtrack,figures.html}}");
     Ok(())
 }

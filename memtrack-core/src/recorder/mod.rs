@@ -11,7 +11,7 @@
 //! recorder::record_alloc(device, StreamId(0), 0x7000_0000, 1 << 20);
 //! recorder::record_free(device, StreamId(0), 0x7000_0000, 1 << 20);
 //! let recording = memtrack_core::stop();
-//! assert_eq!(recording.snapshot().events_of(device).count(), 3);
+//! assert_eq!(recording.snapshot().events.rows_of(device).count(), 3);
 //! ```
 //!
 //! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is

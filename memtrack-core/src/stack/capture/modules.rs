@@ -57,6 +57,10 @@ pub(super) fn load() {
     let mut found: Vec<(Binary, Vec<u8>)> = Vec::new();
     // SAFETY: the callback gets `found` back as its data pointer and dl_iterate_phdr calls it only before returning.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    let same = |known: &Known| known.code.iter().eq(found.iter().map(|(binary, _)| &binary.code));
+    if known().is_some_and(same) {
+        return;
+    }
     for (_, path) in &found {
         if path.len() > 1 {
             // SAFETY: `path` is NUL-terminated; RTLD_NOLOAD only raises the count of a binary that is loaded already.
