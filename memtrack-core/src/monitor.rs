@@ -8,7 +8,7 @@ use crate::recorder::{ForkCell, Options};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use crate::tracker::MemoryTracker;
-use crate::{host, reentry};
+use crate::{host, reentry, switch};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -142,9 +142,10 @@ impl Drop for Recording {
 }
 
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.
-pub(crate) fn warn_without_source(options: &Options) {
+pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
-    if options.wants_host_heap() && !host::is_installed() {
+    // The session's first options decide, not those of a monitor that joined.
+    if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             eprintln!(
                 "memtrack: no event source is installed: only what allocators report by memtrack_core::recorder is \

@@ -99,7 +99,7 @@ impl Recorder {
             stream.full_chunk(self, &full);
         }
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
-        store.rings[slot].push(full, bound);
+        store.rings[slot].push(full, settings::start_ticks(), bound);
     }
 
     /// Keeps the table of segments in step.

@@ -271,8 +271,8 @@ pub(crate) fn sums(slot: usize) -> Sums {
     sums
 }
 
-/// Waits until every hook that was running when it was called has ended. Hooks last microseconds; one that is stopped
-/// (a debugger, a signal) is waited for at most 100 ms.
+/// Waits until every hook that was running when it was called has ended. Hooks last microseconds, on a machine with more
+/// threads than processors some time slices; one that is stopped (a debugger) is waited for at most a second.
 pub(crate) fn wait_for_hooks() {
     heavy_barrier();
     let start = std::time::Instant::now();
@@ -282,7 +282,7 @@ pub(crate) fn wait_for_hooks() {
         }
         let seen = state.activity.load(Ordering::Acquire);
         while seen % 2 == 1 && state.activity.load(Ordering::Acquire) == seen {
-            if start.elapsed() > std::time::Duration::from_millis(100) {
+            if start.elapsed() > std::time::Duration::from_secs(1) {
                 return;
             }
             std::thread::yield_now();

@@ -122,7 +122,7 @@ impl MemoryTracker {
         TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
         (self.running, self.loaded) = (true, false);
         drop(inside);
-        crate::monitor::warn_without_source(options);
+        crate::monitor::warn_without_source();
         Ok(())
     }
 
