@@ -56,7 +56,11 @@ impl Replay {
         match event.action {
             Action::Alloc => {
                 let other = self.live.insert(event.address, *event);
-                assert!(other.is_none(), "row {row}: two live blocks at {:#x}: {other:?}, {event:?}", event.address);
+                assert!(
+                    other.is_none(),
+                    "row {row}: two live blocks at {:#x}: {other:?}, {event:?}",
+                    event.address
+                );
                 self.allocated_bytes += event.size_bytes;
                 self.allocations += 1;
             }
@@ -65,7 +69,10 @@ impl Replay {
                 self.frees += 1;
                 match self.live.remove(&event.address) {
                     Some(alloc) => {
-                        assert_eq!(alloc.size_bytes, event.size_bytes, "row {row}: a free has its block's size");
+                        assert_eq!(
+                            alloc.size_bytes, event.size_bytes,
+                            "row {row}: a free has its block's size"
+                        );
                         assert!(!event.flags.contains(EventFlags::UNKNOWN_BLOCK), "row {row}");
                     }
                     None => {
@@ -94,7 +101,12 @@ impl Replay {
             self.live.values().map(|e| (e.address, e.size_bytes, e.ticks, e.stack, e.scope)).collect();
         let extra: Vec<_> = told.iter().filter(|row| !played.contains(row)).take(3).collect();
         let missing: Vec<_> = played.iter().filter(|row| !told.contains(row)).take(3).collect();
-        assert!(told == played, "{} blocks, {} live by events; extra {extra:x?}, missing {missing:x?}", told.len(), played.len());
+        assert!(
+            told == played,
+            "{} blocks, {} live by events; extra {extra:x?}, missing {missing:x?}",
+            told.len(),
+            played.len()
+        );
     }
 }
 

@@ -7,9 +7,9 @@ use memtrack_core::recorder::{Context, Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::replay::{replay, statistics, turn};
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::Mutex;
 use std::thread;
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -110,7 +110,8 @@ fn hand_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap
             meanwhile();
         }
         // Each receiver lives until all have ended: its sender may still use it.
-        let ended: Vec<_> = handles.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect();
+        let ended: Vec<_> =
+            handles.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect();
         ended.into_iter().map(|(name, (log, _previous))| (name, log)).collect()
     })
 }
@@ -144,7 +145,10 @@ fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
     let counts = statistics(snapshot, DEVICE);
     assert_eq!((counts.allocations, counts.allocated_bytes), (allocs.len() as u64, bytes(&allocs)));
     assert_eq!((counts.frees, counts.freed_bytes), (frees.len() as u64, bytes(&frees)));
-    assert_eq!((replayed.allocations, replayed.allocated_bytes), (counts.allocations, counts.allocated_bytes));
+    assert_eq!(
+        (replayed.allocations, replayed.allocated_bytes),
+        (counts.allocations, counts.allocated_bytes)
+    );
     assert_eq!((replayed.frees, replayed.freed_bytes), (counts.frees, counts.freed_bytes));
     assert_eq!((counts.recorded, counts.dropped, replayed.unknown_frees), (events as u64, 0, 0));
     replayed.assert_blocks_of(snapshot, DEVICE);
