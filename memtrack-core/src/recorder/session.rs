@@ -29,19 +29,20 @@ fn session() -> MutexGuard<'static, Option<Session>> {
     SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts recording, or joins the session that runs.
+/// Starts recording, or joins the session that runs. Returns whether the caller is a monitor of it, to be ended by
+/// [`stop`]; it is none when it asked for nothing and nothing runs.
 ///
 /// # Errors
 /// When the file to stream to cannot be created; nothing is recorded then.
-pub(crate) fn start(options: &Options) -> io::Result<()> {
+pub(crate) fn start(options: &Options) -> io::Result<bool> {
     let _inside = reentry::enter();
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        return Ok(());
+        return Ok(true);
     }
     if options.enabled == Enabled::None {
-        return Ok(());
+        return Ok(false);
     }
     stack::capture::prepare();
     fork::watch();
@@ -59,7 +60,7 @@ pub(crate) fn start(options: &Options) -> io::Result<()> {
     *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now() });
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host, true);
-    Ok(())
+    Ok(true)
 }
 
 /// Ends one monitor. The last one ends the session and writes its recording.

@@ -114,13 +114,17 @@ impl MemoryTracker {
             return Ok(());
         }
         scope::observe(&Observer);
-        session::start(options)?;
+        let joined = session::start(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
         *self.run.state() = State { zero, ..State::default() };
         self.run.set_first();
+        self.loaded = false;
+        if !joined {
+            return Ok(());
+        }
         TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
-        (self.running, self.loaded) = (true, false);
+        self.running = true;
         drop(inside);
         crate::monitor::warn_without_source();
         Ok(())
