@@ -44,7 +44,7 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let mut tracker = newest.unwrap_or_default();
+    let mut tracker = newest.unwrap_or_else(MemoryTracker::inherited);
     let (snapshot, written) = tracker.stop_session().unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         eprintln!("memtrack: the recording could not be written: {error}");
@@ -139,6 +139,11 @@ impl Drop for Recording {
         let _inside = reentry::enter();
         self.snapshot = Snapshot::default();
     }
+}
+
+/// In the child of a fork: the monitors stay with the parent.
+pub(crate) fn reset_after_fork() {
+    MONITORS.forget();
 }
 
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.

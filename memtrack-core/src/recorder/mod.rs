@@ -37,7 +37,7 @@ pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
 #[cfg(feature = "bench-internals")]
 pub(crate) use clock::ticks;
-pub(crate) use fork::ForkCell;
+pub(crate) use fork::{ForkCell, generation};
 pub(crate) use hooks::{Freed, Hook};
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};

@@ -143,13 +143,15 @@ impl Recorder {
     }
 }
 
+/// The options published so far.
+static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::default);
+
 /// Makes the options findable for a child, or withdraws them. A published value is leaked (a child may read it), so an
 /// equal one is used again.
 #[allow(unsafe_code)]
 fn publish(options: Option<&Options>) {
-    static KNOWN: Mutex<Vec<&'static Options>> = Mutex::new(Vec::new());
     let running = options.map_or(std::ptr::null_mut(), |options| {
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|known| **known == options).copied();
         let leaked = found.unwrap_or_else(|| {
             let leaked: &'static Options = Box::leak(Box::new(options.clone()));
@@ -197,6 +199,7 @@ pub(super) fn stream_after_fork() -> Option<Stream> {
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
 pub(super) fn reset_after_fork() {
     SESSION.forget();
+    KNOWN.forget();
 }
 
 /// Has the recording written at exit and on a panic, from now on.

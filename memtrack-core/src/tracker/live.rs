@@ -3,7 +3,7 @@
 
 use super::{StatsError, Summary, TrackerStats};
 use crate::event::DeviceId;
-use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, session, slot_of, sums};
+use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, generation, session, slot_of, sums};
 use crate::scope::{self, ScopeNode, ScopeObserver};
 use crate::{host, reentry};
 use std::collections::HashMap;
@@ -95,6 +95,13 @@ impl MemoryTracker {
 
     fn with_device(asked: Option<DeviceId>) -> Self {
         Self { run: Arc::new(Run { asked, state: Mutex::default() }), running: false, loaded: false }
+    }
+
+    /// What stops the session that the child of a fork goes on with; anywhere else a tracker that does not run.
+    pub(crate) fn inherited() -> Self {
+        let mut tracker = Self::new();
+        tracker.running = generation() > 0;
+        tracker
     }
 
     /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
