@@ -3,7 +3,8 @@
 //! and what was freed between `T` and the reading is put back from its free event. Only the sums of bytes and blocks are,
 //! while threads go on, a moment younger.
 
-use super::threads::{self, DEVICE_SLOTS, device_of, wait_for_hooks};
+use super::barrier::wait_for_hooks;
+use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, clock, ring, settings};
 use crate::event::{Action, Event, EventFlags};

@@ -17,6 +17,7 @@
 //! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is
 //! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
 
+mod barrier;
 mod chunk;
 mod clock;
 mod collect;

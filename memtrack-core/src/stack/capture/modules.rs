@@ -8,8 +8,8 @@ use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 type Table = UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>;
 
