@@ -3,7 +3,7 @@
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The tests of one process that monitor take turns: monitoring is for all threads.
@@ -94,15 +94,14 @@ impl Replay {
     /// When they are not.
     pub fn assert_blocks_of(&self, snapshot: &Snapshot, device: DeviceId) {
         let blocks: Vec<_> = snapshot.blocks.iter().filter(|block| block.device == device).collect();
-        let mut told: Vec<_> =
+        let told: BTreeSet<_> =
             blocks.iter().map(|b| (b.address, b.size_bytes, b.ticks, b.stack, b.scope)).collect();
-        told.sort_unstable();
-        let played: Vec<_> =
+        let played: BTreeSet<_> =
             self.live.values().map(|e| (e.address, e.size_bytes, e.ticks, e.stack, e.scope)).collect();
-        let extra: Vec<_> = told.iter().filter(|row| !played.contains(row)).take(3).collect();
-        let missing: Vec<_> = played.iter().filter(|row| !told.contains(row)).take(3).collect();
+        let extra: Vec<_> = told.difference(&played).take(3).collect();
+        let missing: Vec<_> = played.difference(&told).take(3).collect();
         assert!(
-            told == played,
+            told == played && told.len() == blocks.len(),
             "{} blocks, {} live by events; extra {extra:x?}, missing {missing:x?}",
             told.len(),
             played.len()

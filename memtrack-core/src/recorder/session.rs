@@ -10,9 +10,10 @@ use super::{Enabled, Options, RECORDER, Recorder, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
 use crate::{reentry, stack, switch};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 struct Session {
     monitors: u32,
@@ -95,9 +96,20 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
-/// Writes the recording to where the options say.
+/// Writes the recording to where the options say. An error names the file.
 fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot, last: bool) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
+    let written = write_to(path, recorder, options, snapshot, last);
+    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn write_to(
+    path: &Path,
+    recorder: &Recorder,
+    options: &Options,
+    snapshot: &Snapshot,
+    last: bool,
+) -> io::Result<()> {
     if !options.stream {
         // A forked child in which nothing happened leaves no file.
         let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
@@ -218,20 +230,34 @@ fn write_when_the_program_ends() {
     });
 }
 
-/// Writes what there is. Skipped when the session is busy on another thread or on this one: an early end must not hang.
+/// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
+/// not hang.
 fn write_so_far(last: bool) {
+    let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
-    let session = match SESSION.get().try_lock() {
-        Ok(session) => session,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return,
-    };
+    let Some(session) = session_within(patience) else { return };
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
+    if last {
+        // Other threads may still run: what is written must be of one moment.
+        switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    }
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&running.options, &running.baseline);
     if let Err(error) = write(recorder, &running.options, &snapshot, last) {
-        let path = running.options.output.as_deref().unwrap_or_else(|| std::path::Path::new(""));
-        eprintln!("memtrack: the recording could not be written to {}: {error}", path.display());
+        eprintln!("memtrack: the recording could not be written: {error}");
+    }
+}
+
+fn session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
+    let start = Instant::now();
+    loop {
+        match SESSION.get().try_lock() {
+            Ok(session) => return Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+            // Another thread is writing the recording: exiting now would cut it.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
     }
 }
 
