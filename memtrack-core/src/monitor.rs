@@ -8,7 +8,7 @@ use crate::recorder::{ForkCell, Options, session};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use crate::tracker::MemoryTracker;
-use crate::{host, reentry};
+use crate::{host, reentry, switch};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let mut tracker = newest.unwrap_or_default();
+    let mut tracker = newest.unwrap_or_else(MemoryTracker::inherited);
     let (snapshot, written) = tracker.stop_session().unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         eprintln!("memtrack: the recording could not be written: {error}");
@@ -147,10 +147,16 @@ impl Drop for Recording {
     }
 }
 
+/// In the child of a fork: the monitors stay with the parent.
+pub(crate) fn reset_after_fork() {
+    MONITORS.forget();
+}
+
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.
-pub(crate) fn warn_without_source(options: &Options) {
+pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
-    if options.wants_host_heap() && !host::is_installed() {
+    // The session's first options decide, not those of a monitor that joined.
+    if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             eprintln!(
                 "memtrack: no event source is installed: only what allocators report by memtrack_core::recorder is \

@@ -1,5 +1,8 @@
 //! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
 
+pub mod child;
+pub mod nested;
+pub mod replay;
 pub mod snapshots;
 
 use std::path::{Path, PathBuf};

@@ -2,11 +2,10 @@
 //! annotated, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
 //! while that program compiles.
 
+use memtrack_tests::nested;
 use object::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 #[test]
 fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
@@ -22,27 +21,9 @@ fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
 
 /// Builds the program in a target folder of its own and returns its one object file.
 fn object_file() -> PathBuf {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/off");
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("off");
-    fs::create_dir_all(&target).unwrap();
-    let object = target.join("off.o");
-    let build = |network: &[&str]| {
-        Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["rustc", "--release", "--locked", "--quiet"])
-            .args(network)
-            .arg("--target-dir")
-            .arg(&target)
-            .arg("--")
-            .arg(format!("--emit=obj={}", object.display()))
-            .current_dir(&program)
-            .output()
-            .unwrap()
-    };
-    let mut output = build(&["--offline"]);
-    if !output.status.success() {
-        output = build(&[]);
-    }
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object = nested::target_folder("off").join("off.o");
+    let emit = format!("--emit=obj={}", object.display());
+    nested::cargo("off", &["rustc", "--release", "--", &emit], &[]);
     object
 }
 

@@ -159,7 +159,7 @@ fn after_alloc(block: *mut u8, size: usize) {
         match picked {
             Some(false) => return,
             Some(true) => flags = EventFlags::SAMPLED,
-            None => return first_small(size_bytes),
+            None => return first_small(block, size_bytes),
         }
     }
     if let Some(hook) = Hook::enter() {
@@ -167,10 +167,20 @@ fn after_alloc(block: *mut u8, size: usize) {
     }
 }
 
-/// The thread's first block, which is small: the thread gets its state. It is counted, and not picked.
+/// A small block of a thread without a state of its own: its first, or one of a thread that is ending.
 #[cold]
-fn first_small(size_bytes: u64) {
+fn first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
+        small(&hook, block, size_bytes);
+    }
+}
+
+/// A block below the threshold: picked as a sample, or only counted.
+#[inline(always)]
+fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
+    if hook.thread.own().sampler.picks(size_bytes, sample_mean_bytes()) {
+        allocated(hook, block, size_bytes, EventFlags::SAMPLED);
+    } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
     }
 }
@@ -222,10 +232,8 @@ fn around_realloc(
     let exact = new.is_null() || size_bytes >= sample_threshold_bytes();
     if exact {
         allocated(&hook, new, size_bytes, EventFlags::default());
-    } else if hook.thread.own().sampler.picks(size_bytes, sample_mean_bytes()) {
-        allocated(&hook, new, size_bytes, EventFlags::SAMPLED);
     } else {
-        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+        small(&hook, new, size_bytes);
     }
     new
 }

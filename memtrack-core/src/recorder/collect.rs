@@ -1,14 +1,16 @@
 //! Makes a [`Snapshot`] of what the recorder holds, also while threads go on recording. The snapshot is exact at one
 //! moment `T`: hooks stamped up to `T` are waited for before the live table is read and again before the events are,
-//! and what was freed between `T` and the reading is put back from its free event.
+//! and what was freed between `T` and the reading is put back from its free event. Only the sums of bytes and blocks are,
+//! while threads go on, a moment younger.
 
-use super::threads::{self, DEVICE_SLOTS, device_of, wait_for_hooks};
+use super::barrier::wait_for_hooks;
+use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, clock, ring, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::PoisonError;
 
 /// What a session remembers of its beginning.
@@ -54,14 +56,13 @@ impl Recorder {
         let mut devices = Vec::new();
         let mut events = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
-            let recorded = self.events_of(slot, since);
-            let missing = sums.recorded.saturating_sub(recorded.len() as u64);
+            let (recorded, evicted) = self.events_of(slot, since);
             let (before, after): (Vec<_>, Vec<_>) =
                 recorded.into_iter().partition(|event| event.ticks <= moment);
             put_back_freed_after(&mut blocks, &before, after);
             let held = before.len();
             let newest = ring::newest(before, options.ring_entries());
-            let dropped = missing + (held - newest.len()) as u64;
+            let dropped = evicted + (held - newest.len()) as u64;
             devices.extend(statistics(slot, sums, newest.len() as u64, dropped));
             events.extend(newest);
         }
@@ -97,10 +98,11 @@ impl Recorder {
         segments
     }
 
-    /// All events of a device the ring and the threads' chunks hold.
+    /// All events of a device the ring and the threads' chunks hold, and how many the ring has dropped.
     #[allow(unsafe_code)]
-    fn events_of(&self, slot: usize, since: u64) -> Vec<Event> {
+    fn events_of(&self, slot: usize, since: u64) -> (Vec<Event>, u64) {
         let store = self.store();
+        let evicted = store.rings[slot].evicted();
         let full: Vec<_> = store.rings[slot].chunks().collect();
         let mut events: Vec<Event> = Vec::new();
         for state in threads::states() {
@@ -114,45 +116,51 @@ impl Recorder {
         for chunk in full {
             events.extend(chunk.iter().filter(|event| event.ticks >= since));
         }
-        events
+        (events, evicted)
     }
 }
 
 /// Puts the blocks back that were live at the snapshot's moment and freed before the live table was read: those whose
-/// first event `after` the moment is a free.
+/// first event `after` the moment is a free. Both lists are of one device and in no order.
 fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after: Vec<Event>) {
     after.sort_by_key(|event| event.ticks);
-    let mut seen = HashSet::new();
+    let mut first: HashMap<u64, Event> = HashMap::new();
     for event in after {
-        let first = matches!(
+        if matches!(
             event.action,
             Action::Alloc | Action::Free | Action::FreeCompleted | Action::FreeRequested
-        ) && seen.insert(event.address);
-        let known = !event.flags.contains(EventFlags::UNKNOWN_BLOCK);
-        if !first || event.action == Action::Alloc || !known {
-            continue;
+        ) {
+            first.entry(event.address).or_insert(event);
         }
-        let is_its_alloc = |alloc: &&Event| alloc.address == event.address && alloc.action == Action::Alloc;
-        // Its allocation may have left the ring; then the free tells what it knows.
-        let alloc = before.iter().rev().find(is_its_alloc);
-        let place =
-            blocks.iter().position(|block| block.address == event.address && block.device == event.device);
-        let block = LiveBlock {
-            device: event.device,
+    }
+    first
+        .retain(|_, event| event.action != Action::Alloc && !event.flags.contains(EventFlags::UNKNOWN_BLOCK));
+    let Some(device) = first.values().next().map(|event| event.device) else { return };
+    // The newest allocation at each address; it may have left the ring, then the free tells what it knows.
+    let mut allocs: HashMap<u64, &Event> = HashMap::new();
+    let is_freed = |event: &&Event| event.action == Action::Alloc && first.contains_key(&event.address);
+    for alloc in before.iter().filter(is_freed) {
+        let newest = allocs.entry(alloc.address).or_insert(alloc);
+        if newest.ticks < alloc.ticks {
+            *newest = alloc;
+        }
+    }
+    // What the table holds at these addresses was allocated after the moment.
+    blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
+    blocks.extend(first.values().map(|event| {
+        let alloc = allocs.get(&event.address).copied();
+        LiveBlock {
+            device,
             address: event.address,
             size_bytes: event.size_bytes,
             stream: event.stream,
-            stack: alloc.unwrap_or(&event).stack,
-            scope: alloc.unwrap_or(&event).scope,
+            stack: alloc.unwrap_or(event).stack,
+            scope: alloc.unwrap_or(event).scope,
             ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
             flags: event.flags,
             pending_free: event.action == Action::FreeCompleted,
-        };
-        match place {
-            Some(place) => blocks[place] = block,
-            None => blocks.push(block),
         }
-    }
+    }));
 }
 
 /// The counts of a device; none for one that was never heard of.

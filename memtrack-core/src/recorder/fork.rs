@@ -79,4 +79,6 @@ extern "C" fn in_child() {
     super::session::reset_after_fork();
     crate::host::reset_after_fork();
     crate::tracker::reset_after_fork();
+    crate::monitor::reset_after_fork();
+    crate::stack::capture::reset_after_fork();
 }

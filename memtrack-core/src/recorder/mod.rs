@@ -17,6 +17,7 @@
 //! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is
 //! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
 
+mod barrier;
 mod chunk;
 mod clock;
 mod collect;
@@ -37,7 +38,7 @@ pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
 #[cfg(feature = "bench-internals")]
 pub(crate) use clock::ticks;
-pub(crate) use fork::ForkCell;
+pub(crate) use fork::{ForkCell, generation};
 pub(crate) use hooks::{Freed, Hook};
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
@@ -99,7 +100,7 @@ impl Recorder {
             stream.full_chunk(self, &full);
         }
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
-        store.rings[slot].push(full, bound);
+        store.rings[slot].push(full, settings::start_ticks(), bound);
     }
 
     /// Keeps the table of segments in step.

@@ -13,6 +13,8 @@ pub(crate) const CHUNK_EVENTS: u32 = 4096;
 struct Full {
     first_ticks: u64,
     last_ticks: u64,
+    /// Events of the running session: the first ones may be older.
+    counted: u64,
     events: Arc<Chunk<Event>>,
 }
 
@@ -21,16 +23,17 @@ struct Full {
 pub(crate) struct Ring {
     chunks: VecDeque<Full>,
     len: u64,
+    evicted: u64,
 }
 
 impl Ring {
-    /// Takes a full chunk and drops what the bound no longer allows.
-    pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, max_entries: u64) {
-        let mut stamps = chunk.iter().map(|event| event.ticks);
-        let Some(first_ticks) = stamps.next() else { return };
-        let last_ticks = stamps.last().unwrap_or(first_ticks);
+    /// Takes a full chunk, whose events count from the tick `since` on, and drops what the bound no longer allows.
+    pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, since: u64, max_entries: u64) {
+        let stamps = || chunk.iter().map(|event| event.ticks);
+        let (Some(first_ticks), Some(last_ticks)) = (stamps().next(), stamps().last()) else { return };
+        let counted = stamps().filter(|&ticks| ticks >= since).count() as u64;
         self.len += u64::from(chunk.capacity());
-        let full = Full { first_ticks, last_ticks, events: chunk };
+        let full = Full { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
         self.chunks.insert(place, full);
         self.evict(max_entries);
@@ -47,6 +50,7 @@ impl Ring {
                 return;
             }
             self.len -= oldest_len;
+            self.evicted += oldest.counted;
             self.chunks.pop_front();
         }
     }
@@ -56,10 +60,14 @@ impl Ring {
         self.chunks.iter().map(|full| Arc::clone(&full.events))
     }
 
+    /// How many events were dropped for the bound.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.chunks.clear();
-        self.len = 0;
+        *self = Self::default();
     }
 }
 
@@ -114,7 +122,7 @@ mod tests {
             let mut ring = Ring::default();
             // A slow thread's chunk spans everything and comes in the middle.
             for ticks in [&[1, 4][..], &[5, 6], &[2, 3, 11], &[7, 8], &[9, 10]] {
-                ring.push(chunk(ticks), max_entries);
+                ring.push(chunk(ticks), 0, max_entries);
             }
             let all: Vec<u64> = (1..=11).collect();
             assert_eq!(kept(&ring, max_entries), all[all.len() - max_entries as usize..]);
@@ -126,8 +134,10 @@ mod tests {
         let mut ring = Ring::default();
         for start in 0..1000_u64 {
             let ticks: Vec<u64> = (start * 10..start * 10 + 10).collect();
-            ring.push(chunk(&ticks), 25);
+            ring.push(chunk(&ticks), 5, 25);
             assert!(ring.len <= 35, "{} events held", ring.len);
         }
+        // The first five are older than the session.
+        assert_eq!(ring.evicted() + ring.len, 10_000 - 5);
     }
 }

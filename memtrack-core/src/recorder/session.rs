@@ -10,9 +10,10 @@ use super::{Enabled, Options, RECORDER, Recorder, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
 use crate::{reentry, stack, switch};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 struct Session {
     monitors: u32,
@@ -29,19 +30,20 @@ fn session() -> MutexGuard<'static, Option<Session>> {
     SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts recording, or joins the session that runs.
+/// Starts recording, or joins the session that runs. Returns whether the caller is a monitor of it, to be ended by
+/// [`stop`]; it is none when it asked for nothing and nothing runs.
 ///
 /// # Errors
 /// When the file to stream to cannot be created; nothing is recorded then.
-pub(crate) fn start(options: &Options) -> io::Result<()> {
+pub(crate) fn start(options: &Options) -> io::Result<bool> {
     let _inside = reentry::enter();
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        return Ok(());
+        return Ok(true);
     }
     if options.enabled == Enabled::None {
-        return Ok(());
+        return Ok(false);
     }
     stack::capture::prepare();
     fork::watch();
@@ -60,7 +62,7 @@ pub(crate) fn start(options: &Options) -> io::Result<()> {
     *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now() });
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host, true);
-    Ok(())
+    Ok(true)
 }
 
 /// Ends one monitor. The last one ends the session and writes its recording.
@@ -95,9 +97,20 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
-/// Writes the recording to where the options say.
+/// Writes the recording to where the options say. An error names the file.
 fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot, last: bool) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
+    let written = write_to(path, recorder, options, snapshot, last);
+    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn write_to(
+    path: &Path,
+    recorder: &Recorder,
+    options: &Options,
+    snapshot: &Snapshot,
+    last: bool,
+) -> io::Result<()> {
     if !options.stream {
         // A forked child in which nothing happened leaves no file.
         let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
@@ -125,13 +138,15 @@ impl Recorder {
     }
 }
 
+/// The options published so far.
+static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::default);
+
 /// Makes the options findable for a child, or withdraws them. A published value is leaked (a child may read it), so an
 /// equal one is used again.
 #[allow(unsafe_code)]
 fn publish(options: Option<&Options>) {
-    static KNOWN: Mutex<Vec<&'static Options>> = Mutex::new(Vec::new());
     let running = options.map_or(std::ptr::null_mut(), |options| {
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|known| **known == options).copied();
         let leaked = found.unwrap_or_else(|| {
             let leaked: &'static Options = Box::leak(Box::new(options.clone()));
@@ -179,6 +194,7 @@ pub(super) fn stream_after_fork() -> Option<Stream> {
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
 pub(super) fn reset_after_fork() {
     SESSION.forget();
+    KNOWN.forget();
 }
 
 /// Has the recording written at exit and on a panic, from now on.
@@ -197,20 +213,34 @@ fn write_when_the_program_ends() {
     });
 }
 
-/// Writes what there is. Skipped when the session is busy on another thread or on this one: an early end must not hang.
+/// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
+/// not hang.
 fn write_so_far(last: bool) {
+    let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
-    let session = match SESSION.get().try_lock() {
-        Ok(session) => session,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return,
-    };
+    let Some(session) = session_within(patience) else { return };
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
+    if last {
+        // Other threads may still run: what is written must be of one moment.
+        switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    }
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&running.options, &running.baseline);
     if let Err(error) = write(recorder, &running.options, &snapshot, last) {
-        let path = running.options.output.as_deref().unwrap_or_else(|| std::path::Path::new(""));
-        eprintln!("memtrack: the recording could not be written to {}: {error}", path.display());
+        eprintln!("memtrack: the recording could not be written: {error}");
+    }
+}
+
+fn session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
+    let start = Instant::now();
+    loop {
+        match SESSION.get().try_lock() {
+            Ok(session) => return Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+            // Another thread is writing the recording: exiting now would cut it.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::snapshot::Thread;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Devices a recorder tells apart: the host heap and ordinals 0 to 30.
@@ -57,12 +57,17 @@ pub(crate) struct ThreadState {
     owned: AtomicBool,
     id: AtomicU32,
     /// Odd while the thread is inside a hook: a collector waits for it to change.
-    activity: AtomicU64,
+    pub(super) activity: AtomicU64,
     pub(crate) slots: [Slot; DEVICE_SLOTS],
     own: UnsafeCell<Option<Own>>,
 }
 
 impl ThreadState {
+    /// Whether it is the calling thread's.
+    pub(super) fn is_mine(&self) -> bool {
+        MINE.get() == std::ptr::from_ref(self)
+    }
+
     /// # Safety
     /// The calling thread must own the state, and must not hold another result of this.
     #[inline(always)]
@@ -144,10 +149,13 @@ impl InHook {
     fn first() -> Self {
         if GONE.get() || LEAVE.try_with(|_| ()).is_err() {
             let mut orphans = ORPHANS.get().lock().unwrap_or_else(PoisonError::into_inner);
-            let state = *orphans.get_or_insert_with(adopt);
+            let state = *orphans.get_or_insert_with(|| adopt(ThreadId::NONE));
+            // Perhaps another thread than last time, on another stack.
+            // SAFETY: whoever holds the lock owns the state.
+            unsafe { state.own() }.capture.adopt();
             return Self { state, _orphans: Some(orphans) };
         }
-        let state = adopt();
+        let state = adopt(name_this_thread());
         MINE.set(state);
         Self { state, _orphans: None }
     }
@@ -176,14 +184,14 @@ impl Drop for InHook {
     }
 }
 
-/// Takes over a state nobody owns, or makes one.
-fn adopt() -> &'static ThreadState {
+/// Takes over a state nobody owns, or makes one, for the thread with that id.
+fn adopt(thread: ThreadId) -> &'static ThreadState {
     let free = states().find(|state| {
         !state.owned.load(Ordering::Relaxed)
             && state.owned.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     });
     let state = free.unwrap_or_else(make);
-    state.id.store(name_this_thread().0, Ordering::Relaxed);
+    state.id.store(thread.0, Ordering::Relaxed);
     // SAFETY: `owned` was just won, so nobody else touches `own`.
     match unsafe { &mut *state.own.get() } {
         Some(own) => own.capture.adopt(),
@@ -269,45 +277,6 @@ pub(crate) fn sums(slot: usize) -> Sums {
         state.slots[slot].totals.add_to(&mut sums);
     }
     sums
-}
-
-/// Waits until every hook that was running when it was called has ended. Hooks last microseconds; one that is stopped
-/// (a debugger, a signal) is waited for at most 100 ms.
-pub(crate) fn wait_for_hooks() {
-    heavy_barrier();
-    let start = std::time::Instant::now();
-    for state in states() {
-        if MINE.get() == std::ptr::from_ref(state) {
-            continue;
-        }
-        let seen = state.activity.load(Ordering::Acquire);
-        while seen % 2 == 1 && state.activity.load(Ordering::Acquire) == seen {
-            if start.elapsed() > std::time::Duration::from_millis(100) {
-                return;
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-/// Makes all threads' earlier writes visible here and ours there, so that their hooks need no fence of their own.
-fn heavy_barrier() {
-    #[cfg(target_os = "linux")]
-    {
-        const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
-        const PRIVATE_EXPEDITED: i32 = 8;
-        // SAFETY: membarrier takes two integers and touches no memory of ours.
-        let done = unsafe {
-            libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
-                && libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0
-        };
-        if done {
-            return;
-        }
-    }
-    fence(Ordering::SeqCst);
-    // Store buffers drain within microseconds.
-    std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
 /// In the child of a fork: the states belong to the parent's threads, and a lock may be held by one that is gone.

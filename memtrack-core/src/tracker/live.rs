@@ -3,7 +3,7 @@
 
 use super::{StatsError, Summary, TrackerStats};
 use crate::event::DeviceId;
-use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, session, slot_of, sums};
+use crate::recorder::{DEVICE_SLOTS, ForkCell, Options, Sums, device_of, generation, session, slot_of, sums};
 use crate::scope::{self, ScopeKind, ScopeNode, ScopeObserver};
 use crate::{host, reentry};
 use std::collections::HashMap;
@@ -98,6 +98,13 @@ impl MemoryTracker {
         Self { run: Arc::new(Run { asked, state: Mutex::default() }), running: false, loaded: false }
     }
 
+    /// What stops the session that the child of a fork goes on with; anywhere else a tracker that does not run.
+    pub(crate) fn inherited() -> Self {
+        let mut tracker = Self::new();
+        tracker.running = generation() > 0;
+        tracker
+    }
+
     /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
     /// tracker that runs is said on stderr and changes nothing (PyTorch: an assertion error).
     pub fn start_monitor(&mut self) {
@@ -115,15 +122,19 @@ impl MemoryTracker {
             return Ok(());
         }
         scope::observe(&Observer);
-        session::start(options)?;
+        let joined = session::start(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
         *self.run.state() = State { zero, ..State::default() };
         self.run.set_first();
+        self.loaded = false;
+        if !joined {
+            return Ok(());
+        }
         TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
-        (self.running, self.loaded) = (true, false);
+        self.running = true;
         drop(inside);
-        crate::monitor::warn_without_source(options);
+        crate::monitor::warn_without_source();
         Ok(())
     }
 

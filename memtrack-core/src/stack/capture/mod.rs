@@ -141,6 +141,12 @@ pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
     }
 }
 
+/// In the child of a fork.
+pub(crate) fn reset_after_fork() {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    modules::reset_after_fork();
+}
+
 /// Changes when binaries were learned: a recording's module list is then incomplete.
 pub(crate) fn modules_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -3,12 +3,13 @@
 //! a hook never waits for the dynamic linker's lock.
 #![allow(unsafe_code)]
 
+use crate::recorder::ForkCell;
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 type Table = UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>;
 
@@ -68,12 +69,18 @@ pub(super) fn load() {
             unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
         }
     }
-    let _changing = CHANGING.lock();
+    find_object();
+    let _changing = CHANGING.get().lock();
     publish(found.into_iter().map(|(binary, _)| binary).collect());
 }
 
 /// Held while the known binaries are replaced.
-static CHANGING: Mutex<()> = Mutex::new(());
+static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+
+/// In the child of a fork: a thread that is gone may have held the lock.
+pub(super) fn reset_after_fork() {
+    CHANGING.forget();
+}
 
 /// Learns the binaries that hold those `addresses` no known one covers; whether there were any.
 pub(super) fn learn(addresses: &[u64]) -> bool {
@@ -89,7 +96,7 @@ pub(super) fn learn(addresses: &[u64]) -> bool {
         return false;
     }
     // A thread that loses the race takes its stack again and learns then.
-    let Ok(_changing) = CHANGING.try_lock() else { return false };
+    let Ok(_changing) = CHANGING.get().try_lock() else { return false };
     publish(known.binaries.iter().cloned().chain(new).collect());
     true
 }
@@ -186,17 +193,23 @@ struct LinkMap {
     bias: u64,
 }
 
-/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
-fn find(address: u64) -> Option<Binary> {
-    type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
-    static FIND: std::sync::OnceLock<Option<FindObject>> = std::sync::OnceLock::new();
-    let find = (*FIND.get_or_init(|| {
+type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
+
+/// glibc's look-up, where it has one. Asked first by `load`, outside any hook and before any fork.
+fn find_object() -> Option<FindObject> {
+    static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
+    *FIND.get_or_init(|| {
         // SAFETY: a look-up by name; the function, where glibc has it, is documented with this signature.
         unsafe {
             let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
             (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, FindObject>(symbol))
         }
-    }))?;
+    })
+}
+
+/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
+fn find(address: u64) -> Option<Binary> {
+    let find = find_object()?;
     let mut object = DlFindObject {
         flags: 0,
         map_start: std::ptr::null(),

@@ -1,0 +1,52 @@
+//! A counting allocator, the oracle for memtrack's totals.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Counts around another allocator.
+pub struct Counting<A>(A);
+
+impl<A> Counting<A> {
+    /// Around `inner`.
+    pub const fn new(inner: A) -> Self {
+        Self(inner)
+    }
+}
+
+/// Bytes the program holds.
+pub fn live_bytes() -> i64 {
+    LIVE_BYTES.load(Ordering::SeqCst)
+}
+
+fn count(block: *mut u8, bytes: i64) -> *mut u8 {
+    if !block.is_null() {
+        LIVE_BYTES.fetch_add(bytes, Ordering::SeqCst);
+    }
+    block
+}
+
+// SAFETY: every call goes to the inner allocator unchanged.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        count(unsafe { self.0.alloc(layout) }, layout.size() as i64)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        count(unsafe { self.0.alloc_zeroed(layout) }, layout.size() as i64)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(block, -(layout.size() as i64));
+        // SAFETY: the caller's promise.
+        unsafe { self.0.dealloc(block, layout) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        count(unsafe { self.0.realloc(block, layout, new_size) }, new_size as i64 - layout.size() as i64)
+    }
+}

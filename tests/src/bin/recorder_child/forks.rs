@@ -1,0 +1,175 @@
+//! Children of `fork`: each records into its own file with fresh tables and never waits for a thread that is gone.
+
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::replay::{replay, statistics};
+use std::hint::black_box;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Sizes by which the test tells whose event it was.
+const OF_PARENT: usize = 111_111;
+const OF_CHILD: usize = 222_222;
+
+fn allocate(size: usize) {
+    drop(black_box(vec![1_u8; size]));
+}
+
+fn allocations(snapshot: &Snapshot, size: usize) -> usize {
+    let events = snapshot.events.iter();
+    events.filter(|event| event.action == Action::Alloc && event.size_bytes == size as u64).count()
+}
+
+/// Forks; the child runs `child` and ends with the code it returns, without a destructor or handler if asked.
+fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child goes on with this thread alone; what it uses is safe there, which is what is tested.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = child();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code) }
+        }
+        child => child,
+    }
+}
+
+/// Waits for a child and asserts that it ended well.
+fn wait(child: libc::pid_t) {
+    let start = Instant::now();
+    let mut status = 0;
+    // SAFETY: the child is ours and the out-pointer too.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        if start.elapsed() > Duration::from_secs(20) {
+            // SAFETY: still our child: it was not waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("a forked child hangs");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(status, 0, "the child's status");
+}
+
+/// Parent and child write a file each. The child's ends with `exit`, its child does nothing and leaves no file.
+pub fn files(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().output(path)).unwrap();
+    let held = black_box(vec![1_u8; OF_PARENT]);
+    let child = fork(|| {
+        allocate(OF_CHILD);
+        std::process::exit(0)
+    });
+    wait(child);
+    drop(held);
+    allocate(OF_PARENT);
+    let recording = memtrack_core::stop();
+    assert_eq!(allocations(recording.snapshot(), OF_PARENT), 2);
+    assert_eq!(allocations(recording.snapshot(), OF_CHILD), 0);
+    println!("{child}");
+}
+
+/// Forks while other threads are anywhere in hooks, and records and stops in the child.
+pub fn storm() {
+    memtrack_core::start_monitor_with(&Options::new().exact().max_entries(20_000)).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                let mut round = number;
+                while !done.load(Ordering::Relaxed) {
+                    round += 1;
+                    drop(black_box(vec![1_u8; 64 + round % 1000]));
+                    if round % 100 == 0 {
+                        // New threads, stacks and nested monitors take the rare locks.
+                        memtrack_core::start_monitor();
+                        thread::yield_now();
+                        if round % 1000 == 0 {
+                            drop(memtrack_core::stop());
+                        }
+                    }
+                    if round % 5000 == 0 {
+                        thread::spawn(|| allocate(10)).join().unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for round in 0..200 {
+        let child = fork(|| {
+            for size in 0..200 {
+                allocate(OF_CHILD + size);
+            }
+            if round % 4 != 0 {
+                return 0;
+            }
+            let recording = memtrack_core::stop();
+            let replayed = replay(recording.snapshot(), DeviceId::HOST);
+            let whole = (0..200).all(|size| allocations(recording.snapshot(), OF_CHILD + size) == 1);
+            i32::from(!whole || replayed.allocations < 200)
+        });
+        wait(child);
+    }
+    done.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// `stop` in the child ends the session it inherited, and it can begin another.
+pub fn stop_in_the_child() {
+    memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
+    memtrack_core::start_monitor();
+    allocate(OF_PARENT);
+    let child = fork(|| {
+        allocate(OF_CHILD);
+        let first = memtrack_core::stop();
+        let own =
+            allocations(first.snapshot(), OF_CHILD) == 1 && allocations(first.snapshot(), OF_PARENT) == 0;
+        let pid = first.snapshot().meta.pid == std::process::id();
+        allocate(OF_CHILD);
+        memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
+        allocate(OF_PARENT);
+        thread::spawn(|| allocate(OF_PARENT)).join().unwrap();
+        let second = memtrack_core::stop();
+        let fresh =
+            allocations(second.snapshot(), OF_CHILD) == 0 && allocations(second.snapshot(), OF_PARENT) == 2;
+        // And nothing is left that could be stopped.
+        let none = memtrack_core::stop().snapshot().devices.is_empty();
+        i32::from(!(own && pid && fresh && none))
+    });
+    wait(child);
+    drop(memtrack_core::stop());
+    let recording = memtrack_core::stop();
+    assert_eq!(allocations(recording.snapshot(), OF_PARENT), 1);
+    assert_eq!(statistics(recording.snapshot(), DeviceId::HOST).dropped, 0);
+}
+
+/// Other programs are started while a stream runs: by `posix_spawn` and by `fork` and `exec`.
+pub fn exec(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
+    for _ in 0..20 {
+        allocate(OF_PARENT);
+        assert!(Command::new("true").status().unwrap().success());
+        let mut forked = Command::new("true");
+        // SAFETY: nothing is done between fork and exec.
+        unsafe { forked.pre_exec(|| Ok(())) };
+        assert!(forked.status().unwrap().success());
+    }
+    drop(memtrack_core::stop());
+}
+
+/// Parent and child stream to a file each; the child's own is cut by `_exit` and still readable.
+pub fn stream(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
+    (0..3000).for_each(|_| allocate(OF_PARENT));
+    let child = fork(|| {
+        (0..20_000).for_each(|_| allocate(OF_CHILD));
+        0
+    });
+    wait(child);
+    (0..3000).for_each(|_| allocate(OF_PARENT));
+    drop(memtrack_core::stop());
+    println!("{child}");
+}

@@ -1,0 +1,44 @@
+//! The programs that the tests `host_*` and `recorder_*` run as processes of their own: `recorder_child SCENARIO …`.
+//! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
+#![allow(unsafe_code)]
+
+mod counting;
+mod endings;
+mod forks;
+mod safety;
+mod totals;
+
+use memtrack_core::TrackingAllocator;
+use std::alloc::System;
+
+/// An independent count around memtrack's allocator: what the program really asked for.
+#[global_allocator]
+static ALLOCATOR: counting::Counting<TrackingAllocator<System>> =
+    counting::Counting::new(TrackingAllocator::system());
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["totals_exact"] => totals::exact(),
+        ["totals_sampled"] => totals::sampled(),
+        ["totals_short_threads"] => totals::short_threads(),
+        ["hand_over"] => safety::hand_over(),
+        ["thread_local_destructors"] => safety::thread_local_destructors(),
+        ["thread_churn"] => safety::thread_churn(),
+        ["panics"] => safety::panics(),
+        ["reallocations"] => safety::reallocations(),
+        ["signals"] => safety::signals(),
+        ["fork_files", path] => forks::files(path),
+        ["fork_storm"] => forks::storm(),
+        ["fork_stop"] => forks::stop_in_the_child(),
+        ["fork_exec", path] => forks::exec(path),
+        ["fork_stream", path] => forks::stream(path),
+        ["end", how, path] => endings::end(how, path),
+        ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
+        ["stream_after_panics", path] => endings::stream_after_panics(path),
+        ["restart"] => endings::restart(),
+        ["no_warning"] => endings::no_warning(),
+        _ => panic!("no such scenario: {arguments:?}"),
+    }
+}

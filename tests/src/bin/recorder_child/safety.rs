@@ -1,0 +1,263 @@
+//! What an allocator must survive: threads that end, panics, failures, signals.
+
+use crate::counting::live_bytes;
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::host::own_bytes;
+use memtrack_core::recorder::{Context, Options};
+use memtrack_core::scope;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::replay::{replay, statistics};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, realloc};
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+const HOST: DeviceId = DeviceId::HOST;
+
+fn exact() -> Options {
+    Options::new().exact().max_entries(1 << 24)
+}
+
+/// Events of blocks of that size: (allocations, frees).
+fn events_of_size(snapshot: &Snapshot, size_bytes: u64) -> (usize, usize) {
+    let of = |action| {
+        let events = snapshot.events.iter();
+        events.filter(|event| event.action == action && event.size_bytes == size_bytes).count()
+    };
+    (of(Action::Alloc), of(Action::Free))
+}
+
+/// Boxes go round among threads; the system's allocator hands their addresses out again at once.
+pub fn hand_over() {
+    const THREADS: usize = 4;
+    memtrack_core::start_monitor_with(&exact().context(Context::None)).unwrap();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| sync_channel::<Vec<u8>>(64)).unzip();
+    let threads: Vec<_> = receivers
+        .into_iter()
+        .enumerate()
+        .map(|(number, receiver)| {
+            let next = senders[(number + 1) % THREADS].clone();
+            thread::spawn(move || {
+                for round in 0..40_000_usize {
+                    let block = vec![1_u8; 16 + (round * 7 + number) % 300];
+                    if let Err(back) = next.try_send(block) {
+                        drop(back);
+                    }
+                    receiver.try_iter().take(3).for_each(drop);
+                }
+            })
+        })
+        .collect();
+    drop(senders);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let recording = memtrack_core::stop();
+    let replayed = replay(recording.snapshot(), HOST);
+    replayed.assert_blocks_of(recording.snapshot(), HOST);
+    let counts = statistics(recording.snapshot(), HOST);
+    assert_eq!(
+        (replayed.allocated_bytes, replayed.freed_bytes),
+        (counts.allocated_bytes, counts.freed_bytes)
+    );
+    assert!(replayed.allocations >= 160_000, "{}", replayed.allocations);
+}
+
+const IN_DESTRUCTOR: usize = 123_457;
+
+struct AllocatesWhenDropped;
+
+impl Drop for AllocatesWhenDropped {
+    fn drop(&mut self) {
+        drop(black_box(vec![1_u8; IN_DESTRUCTOR]));
+    }
+}
+
+thread_local! {
+    static EARLY: RefCell<Option<AllocatesWhenDropped>> = const { RefCell::new(None) };
+    static LATE: RefCell<Option<AllocatesWhenDropped>> = const { RefCell::new(None) };
+}
+
+extern "C" fn destructor_of_key(_value: *mut libc::c_void) {
+    drop(black_box(vec![1_u8; IN_DESTRUCTOR]));
+}
+
+/// Allocations in destructors of thread-locals: before and after memtrack's own state of the thread is given up, and in
+/// those of `pthread_key_create`, which run last of all.
+pub fn thread_local_destructors() {
+    const THREADS: usize = 40;
+    let mut key = 0;
+    // SAFETY: the out-pointer is ours and the destructor is a plain function.
+    assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(destructor_of_key)) }, 0);
+    let barrier = Arc::new(Barrier::new(THREADS + 1));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let barrier = Arc::clone(&barrier);
+            thread::spawn(move || {
+                // Before monitoring: this destructor is registered before memtrack's and runs after it.
+                EARLY.set(Some(AllocatesWhenDropped));
+                // SAFETY: the key was made above; any value that is not null has its destructor called.
+                unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<u8>().cast()) };
+                barrier.wait();
+                barrier.wait();
+                drop(black_box(vec![1_u8; 100]));
+                LATE.set(Some(AllocatesWhenDropped));
+            })
+        })
+        .collect();
+    barrier.wait();
+    memtrack_core::start_monitor_with(&exact()).unwrap();
+    barrier.wait();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let recording = memtrack_core::stop();
+    let size = IN_DESTRUCTOR as u64;
+    assert_eq!(events_of_size(recording.snapshot(), size), (3 * THREADS, 3 * THREADS));
+    replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
+    let events = recording.snapshot().events.iter();
+    assert!(events.filter(|event| event.size_bytes == size).all(|event| !event.stack.is_none()));
+}
+
+/// Thousands of short threads: their number does not grow what memtrack holds, but for names.
+pub fn thread_churn() {
+    memtrack_core::start_monitor_with(&exact().max_entries(4096)).unwrap();
+    let run = |threads: usize| {
+        for _ in 0..threads / 8 {
+            let threads: Vec<_> =
+                (0..8).map(|_| thread::spawn(|| drop(black_box(vec![1_u8; 200])))).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+    };
+    run(800);
+    let own = own_bytes();
+    run(9200);
+    let grown = own_bytes() - own;
+    let recording = memtrack_core::stop();
+    // A name, its buffer and its place in a vector that may just have doubled.
+    assert!(grown < 9200 * 150, "{grown} bytes");
+    assert!(recording.snapshot().threads.len() > 10_000);
+    let counts = statistics(recording.snapshot(), HOST);
+    assert_eq!(counts.recorded, counts.allocations + counts.frees);
+    assert_eq!(recording.snapshot().events.len(), 4096);
+}
+
+/// Panics unwind through scopes and out of threads; the books stay right.
+pub fn panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+    memtrack_core::start_monitor_with(&exact()).unwrap();
+    let (counted, own) = (live_bytes(), own_bytes());
+    for round in 0..200 {
+        let caught = catch_unwind(|| {
+            let _module = scope::module("layer");
+            let kept = vec![1_u8; 1000 + round];
+            let _operator = scope::operator("fails");
+            let more = vec![2_u8; 77_777];
+            assert!(black_box(more.len() + kept.len()) < 10, "always");
+        });
+        assert!(caught.is_err());
+        assert_eq!(scope::current().place().prefix(), "");
+    }
+    let thread = thread::spawn(|| {
+        let _operator = scope::operator("fails in a thread");
+        let held = vec![3_u8; 88_888];
+        assert!(black_box(held.len()) < 10, "always");
+    });
+    assert!(thread.join().is_err());
+    let (counted, own) = (live_bytes() - counted, own_bytes() - own);
+    let recording = memtrack_core::stop();
+    let counts = statistics(recording.snapshot(), HOST);
+    assert_eq!(counts.allocated_bytes as i64 - counts.freed_bytes as i64 + own, counted);
+    assert_eq!(events_of_size(recording.snapshot(), 77_777), (200, 200));
+    assert_eq!(events_of_size(recording.snapshot(), 88_888), (1, 1));
+    replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
+}
+
+/// Growing, shrinking, failing, zeroed, over-aligned; exactly and sampled.
+pub fn reallocations() {
+    const HUGE: usize = isize::MAX as usize / 2;
+    // Volatile: a block nobody looks at need not be allocated at all.
+    let run = || {
+        let layout = Layout::from_size_align(1000, 8).unwrap();
+        // SAFETY: sizes are not 0, and each block is given back with the layout it has then.
+        unsafe {
+            let block = black_box(alloc(layout));
+            assert!(black_box(realloc(block, layout, HUGE)).is_null());
+            let block = black_box(realloc(block, layout, 500_000));
+            let layout = Layout::from_size_align(500_000, 8).unwrap();
+            let block = black_box(realloc(block, layout, 3000));
+            dealloc(block, Layout::from_size_align(3000, 8).unwrap());
+            let zeroed = Layout::from_size_align(70_001, 1).unwrap();
+            let block = black_box(alloc_zeroed(zeroed));
+            assert!((0..70_001).all(|at| *block.add(at) == 0));
+            dealloc(block, zeroed);
+            let aligned = Layout::from_size_align(90_001, 4096).unwrap();
+            let block = black_box(alloc(aligned));
+            assert_eq!(block as usize % 4096, 0);
+            let block = black_box(realloc(block, aligned, 190_001));
+            assert_eq!(block as usize % 4096, 0);
+            dealloc(block, Layout::from_size_align(190_001, 4096).unwrap());
+        }
+        let mut bytes: Vec<u8> = Vec::new();
+        assert!(black_box(bytes.try_reserve(HUGE)).is_err());
+    };
+    memtrack_core::start_monitor_with(&exact()).unwrap();
+    run();
+    let exact = memtrack_core::stop();
+    let snapshot = exact.snapshot();
+    for size in [1000, 500_000, 3000, 70_001, 90_001, 190_001] {
+        let (allocs, frees) = events_of_size(snapshot, size);
+        assert!(allocs >= 1 && allocs == frees, "{size}: {allocs}, {frees}");
+    }
+    let failed: Vec<u64> =
+        snapshot.events.iter().filter(|e| e.action == Action::Oom).map(|e| e.size_bytes).collect();
+    assert_eq!(failed, [HUGE as u64; 2]);
+    replay(snapshot, HOST).assert_blocks_of(snapshot, HOST);
+
+    memtrack_core::start_monitor_with(&Options::new().sample(64 << 10, 1)).unwrap();
+    run();
+    let sampled = memtrack_core::stop();
+    // With a mean of one byte every block is picked.
+    replay(sampled.snapshot(), HOST).assert_blocks_of(sampled.snapshot(), HOST);
+    assert!(sampled.snapshot().blocks.is_empty(), "{:?}", sampled.snapshot().blocks);
+    assert_eq!(events_of_size(sampled.snapshot(), 3000), (1, 1));
+}
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals interrupt threads anywhere inside hooks; a handler that does not allocate harms nothing, and a snapshot does
+/// not wait for long.
+pub fn signals() {
+    let handler: extern "C" fn(libc::c_int) = on_signal;
+    // SAFETY: the handler touches one atomic.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    memtrack_core::start_monitor_with(&exact().context(Context::All)).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let worker = thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                drop(black_box(vec![1_u8; 64]));
+            }
+        }
+    });
+    let thread = std::os::unix::thread::JoinHandleExt::as_pthread_t(&worker);
+    for _ in 0..5000 {
+        // SAFETY: the thread runs until `done`.
+        unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        thread::yield_now();
+    }
+    memtrack_core::start_monitor();
+    let running = memtrack_core::stop();
+    done.store(true, Ordering::Relaxed);
+    worker.join().unwrap();
+    let ended = memtrack_core::stop();
+    assert!(SIGNALS.load(Ordering::Relaxed) > 0);
+    for recording in [&running, &ended] {
+        replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
+    }
+}

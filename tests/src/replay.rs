@@ -1,0 +1,116 @@
+//! Plays a snapshot's events of one device in merge order, as a strict allocator would: what the recorder promises about
+//! order is what makes this succeed.
+
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags};
+use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The tests of one process that monitor take turns: monitoring is for all threads.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the events add up to.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// By address, the allocation of each block that is live at the end.
+    pub live: BTreeMap<u64, Event>,
+    /// Bytes and blocks handed out.
+    pub allocated_bytes: u64,
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Bytes given back, of blocks from before the start too.
+    pub freed_bytes: u64,
+    /// Blocks given back.
+    pub frees: u64,
+    /// Frees of blocks from before the start.
+    pub unknown_frees: u64,
+}
+
+/// Plays all events of `device`.
+///
+/// # Panics
+/// When a free comes before its allocation, two live blocks share an address, a free's size is not its block's, ticks
+/// fall, or two events of one thread or one address share a tick.
+pub fn replay(snapshot: &Snapshot, device: DeviceId) -> Replay {
+    let mut replay = Replay::default();
+    let mut newest = 0;
+    let mut newest_of: HashMap<(bool, u64), u64> = HashMap::new();
+    for row in snapshot.events.rows_of(device) {
+        let event = snapshot.events.get(row);
+        assert!(event.ticks >= newest, "row {row}: ticks fall in merge order");
+        newest = event.ticks;
+        for key in [(false, u64::from(event.thread.0)), (true, event.address)] {
+            let before = newest_of.insert(key, event.ticks);
+            assert!(before.is_none_or(|before| before < event.ticks), "row {row}: a tick is used twice");
+        }
+        replay.play(row, &event);
+    }
+    replay
+}
+
+impl Replay {
+    fn play(&mut self, row: usize, event: &Event) {
+        match event.action {
+            Action::Alloc => {
+                let other = self.live.insert(event.address, *event);
+                assert!(
+                    other.is_none(),
+                    "row {row}: two live blocks at {:#x}: {other:?}, {event:?}",
+                    event.address
+                );
+                self.allocated_bytes += event.size_bytes;
+                self.allocations += 1;
+            }
+            Action::Free => {
+                self.freed_bytes += event.size_bytes;
+                self.frees += 1;
+                match self.live.remove(&event.address) {
+                    Some(alloc) => {
+                        assert_eq!(
+                            alloc.size_bytes, event.size_bytes,
+                            "row {row}: a free has its block's size"
+                        );
+                        assert!(!event.flags.contains(EventFlags::UNKNOWN_BLOCK), "row {row}");
+                    }
+                    None => {
+                        assert!(
+                            event.flags.contains(EventFlags::UNKNOWN_BLOCK),
+                            "row {row}: a free before its allocation: {event:?}"
+                        );
+                        self.unknown_frees += 1;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Asserts that the snapshot's blocks are those left live by its events.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn assert_blocks_of(&self, snapshot: &Snapshot, device: DeviceId) {
+        let blocks: Vec<_> = snapshot.blocks.iter().filter(|block| block.device == device).collect();
+        let told: BTreeSet<_> =
+            blocks.iter().map(|b| (b.address, b.size_bytes, b.ticks, b.stack, b.scope)).collect();
+        let played: BTreeSet<_> =
+            self.live.values().map(|e| (e.address, e.size_bytes, e.ticks, e.stack, e.scope)).collect();
+        let extra: Vec<_> = told.difference(&played).take(3).collect();
+        let missing: Vec<_> = played.difference(&told).take(3).collect();
+        assert!(
+            told == played && told.len() == blocks.len(),
+            "{} blocks, {} live by events; extra {extra:x?}, missing {missing:x?}",
+            told.len(),
+            played.len()
+        );
+    }
+}
+
+/// The counts of `device`, all 0 when it was never heard of.
+pub fn statistics(snapshot: &Snapshot, device: DeviceId) -> DeviceStatistics {
+    let found = snapshot.devices.iter().find(|counts| counts.device == device);
+    found.copied().unwrap_or(DeviceStatistics::of(device))
+}

@@ -1,0 +1,21 @@
+//! The host heap's numbers: exact ones equal a counting allocator's to the byte, sampled ones are unbiased.
+
+use memtrack_tests::child::run_well;
+use std::path::Path;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+
+#[test]
+fn live_bytes_in_exact_mode_equal_a_counting_allocators_to_the_byte() {
+    run_well(CHILD, &["totals_exact"], Path::new("."));
+}
+
+#[test]
+fn sampled_totals_are_near_the_truth_for_each_stack_and_sums_are_exact() {
+    run_well(CHILD, &["totals_sampled"], Path::new("."));
+}
+
+#[test]
+fn short_threads_are_sampled_without_bias() {
+    run_well(CHILD, &["totals_short_threads"], Path::new("."));
+}
