@@ -2,14 +2,16 @@
 //! moment `T`: hooks stamped up to `T` are waited for before the live table is read and again before the events are,
 //! and what was freed between `T` and the reading is put back from its free event.
 
+use super::chunk::Chunk;
+use super::merge::Run;
 use super::threads::{self, DEVICE_SLOTS, device_of, wait_for_hooks};
 use super::totals::Sums;
-use super::{Options, Recorder, clock, ring, settings};
+use super::{Options, Recorder, clock, merge, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
 use std::collections::HashSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// What a session remembers of its beginning.
 #[derive(Clone, Copy)]
@@ -40,8 +42,9 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
 }
 
 impl Recorder {
-    /// Everything recorded since `baseline`, as of now.
-    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline) -> Snapshot {
+    /// Everything recorded since `baseline`, as of now. The `last` one of a session takes the ring's events with it: then
+    /// only one of a chunk and its copy has to be kept.
+    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
         let _inside = reentry::enter();
         self.store().held = true;
         let moment = clock::ticks();
@@ -52,26 +55,24 @@ impl Recorder {
         let mut blocks = self.live.blocks();
         wait_for_hooks();
         let mut devices = Vec::new();
-        let mut events = Vec::new();
+        let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
-            let recorded = self.events_of(slot, since);
-            let missing = sums.recorded.saturating_sub(recorded.len() as u64);
+            let chunks = self.chunks_of(slot, last);
             let (before, after): (Vec<_>, Vec<_>) =
-                recorded.into_iter().partition(|event| event.ticks <= moment);
-            put_back_freed_after(&mut blocks, &before, after);
-            let held = before.len();
-            let newest = ring::newest(before, options.ring_entries());
-            let dropped = missing + (held - newest.len()) as u64;
-            devices.extend(statistics(slot, sums, newest.len() as u64, dropped));
-            events.extend(newest);
+                chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
+            let before: Vec<Run> = before.into_iter().flatten().collect();
+            let after: Vec<Run> = after.into_iter().flatten().collect();
+            put_back_freed_after(&mut blocks, &before, &after);
+            let held: u64 = before.iter().map(Run::len).sum();
+            let missing = sums.recorded.saturating_sub(held + after.iter().map(Run::len).sum::<u64>());
+            let kept = held.min(options.ring_entries());
+            devices.extend(statistics(slot, sums, kept, missing + (held - kept)));
+            if kept > 0 {
+                runs.push((before, kept));
+            }
         }
         self.store().held = false;
-        // Of different devices: merged as they happened.
-        events.sort_by_key(|event| (event.ticks, event.thread));
-        let mut table = EventTable::default();
-        for event in &events {
-            table.push(event);
-        }
+        let events = table(runs, options.ring_entries());
         blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
         blocks.sort_by_key(|block| block.ticks);
         Snapshot {
@@ -82,7 +83,7 @@ impl Recorder {
             stacks: self.stacks.table(),
             scopes: scope::table(),
             threads: threads::threads(),
-            events: table,
+            events,
             blocks,
             segments: self.segments_since(since),
             devices,
@@ -97,30 +98,50 @@ impl Recorder {
         segments
     }
 
-    /// All events of a device the ring and the threads' chunks hold.
+    /// The chunks of a device that the ring (which is emptied if it `gives_up`) and the threads hold.
     #[allow(unsafe_code)]
-    fn events_of(&self, slot: usize, since: u64) -> Vec<Event> {
-        let store = self.store();
-        let full: Vec<_> = store.rings[slot].chunks().collect();
-        let mut events: Vec<Event> = Vec::new();
+    fn chunks_of(&self, slot: usize, gives_up: bool) -> Vec<Arc<Chunk<Event>>> {
+        let mut store = self.store();
+        let ring = &mut store.rings[slot];
+        let mut chunks = if gives_up { ring.take() } else { ring.chunks().collect() };
         for state in threads::states() {
             let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
-            // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
-            if let Some(chunk) = unsafe { chunk.as_ref() } {
-                events.extend(chunk.iter().filter(|event| event.ticks >= since));
+            if !chunk.is_null() {
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only under
+                // the store's lock, which is held here: the count that the slot owns is still there.
+                chunks.push(unsafe {
+                    Arc::increment_strong_count(chunk.cast_const());
+                    Arc::from_raw(chunk.cast_const())
+                });
             }
         }
-        drop(store);
-        for chunk in full {
-            events.extend(chunk.iter().filter(|event| event.ticks >= since));
-        }
-        events
+        chunks
     }
+}
+
+/// The newest events of each device, merged as they happened. `runs`: of each device its events, and how many are kept.
+fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
+    let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
+    let mut table = EventTable::with_capacity(kept);
+    if runs.len() <= 1 {
+        if let Some((runs, _)) = runs.pop() {
+            merge::newest(runs, max_entries, |events| table.extend(events));
+        }
+        return table;
+    }
+    let mut all = Vec::with_capacity(kept);
+    for (runs, _) in runs {
+        merge::newest(runs, max_entries, |events| all.extend_from_slice(events));
+    }
+    all.sort_by_key(|event| (event.ticks, event.thread));
+    table.extend(&all);
+    table
 }
 
 /// Puts the blocks back that were live at the snapshot's moment and freed before the live table was read: those whose
 /// first event `after` the moment is a free.
-fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after: Vec<Event>) {
+fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
     let mut seen = HashSet::new();
     for event in after {
@@ -132,9 +153,10 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after
         if !first || event.action == Action::Alloc || !known {
             continue;
         }
-        let is_its_alloc = |alloc: &&Event| alloc.address == event.address && alloc.action == Action::Alloc;
+        let is_its_alloc = |alloc: &Event| alloc.address == event.address && alloc.action == Action::Alloc;
         // Its allocation may have left the ring; then the free tells what it knows.
-        let alloc = before.iter().rev().find(is_its_alloc);
+        let newest_of = |run: &Run| run.events().rev().find(is_its_alloc);
+        let alloc = before.iter().filter_map(newest_of).max_by_key(|alloc| alloc.ticks);
         let place =
             blocks.iter().position(|block| block.address == event.address && block.device == event.device);
         let block = LiveBlock {
@@ -142,8 +164,8 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after
             address: event.address,
             size_bytes: event.size_bytes,
             stream: event.stream,
-            stack: alloc.unwrap_or(&event).stack,
-            scope: alloc.unwrap_or(&event).scope,
+            stack: alloc.unwrap_or(event).stack,
+            scope: alloc.unwrap_or(event).scope,
             ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
             flags: event.flags,
             pending_free: event.action == Action::FreeCompleted,

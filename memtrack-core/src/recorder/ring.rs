@@ -26,9 +26,13 @@ pub(crate) struct Ring {
 impl Ring {
     /// Takes a full chunk and drops what the bound no longer allows.
     pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, max_entries: u64) {
-        let mut stamps = chunk.iter().map(|event| event.ticks);
-        let Some(first_ticks) = stamps.next() else { return };
-        let last_ticks = stamps.last().unwrap_or(first_ticks);
+        // A thread's stamps only grow.
+        let len = chunk.len();
+        let stamp = |row: usize| chunk.iter_rows(row..row + 1).next().map(|event| event.ticks);
+        let Some((first_ticks, last_ticks)) = len.checked_sub(1).and_then(|last| stamp(0).zip(stamp(last)))
+        else {
+            return;
+        };
         self.len += u64::from(chunk.capacity());
         let full = Full { first_ticks, last_ticks, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
@@ -56,6 +60,12 @@ impl Ring {
         self.chunks.iter().map(|full| Arc::clone(&full.events))
     }
 
+    /// Gives the chunks up.
+    pub(crate) fn take(&mut self) -> Vec<Arc<Chunk<Event>>> {
+        self.len = 0;
+        std::mem::take(&mut self.chunks).into_iter().map(|full| full.events).collect()
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.chunks.clear();
@@ -63,17 +73,9 @@ impl Ring {
     }
 }
 
-/// The newest `max_entries` of `events` in merge order.
-pub(crate) fn newest(mut events: Vec<Event>, max_entries: u64) -> Vec<Event> {
-    // Stable: a thread's events keep their order, and its stamps only grow anyway.
-    events.sort_by_key(|event| (event.ticks, event.thread));
-    let surplus = (events.len() as u64).saturating_sub(max_entries) as usize;
-    events.drain(..surplus);
-    events
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::merge::{Run, newest};
     use super::*;
     use crate::event::{Action, DeviceId, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
@@ -104,8 +106,10 @@ mod tests {
     }
 
     fn kept(ring: &Ring, max_entries: u64) -> Vec<u64> {
-        let events = ring.chunks().flat_map(|chunk| chunk.iter().collect::<Vec<_>>()).collect();
-        newest(events, max_entries).iter().map(|event| event.ticks).collect()
+        let runs = ring.chunks().filter_map(|chunk| Run::split(chunk, 0, u64::MAX).0).collect();
+        let mut kept = Vec::new();
+        newest(runs, max_entries, |events| kept.extend(events.iter().map(|event| event.ticks)));
+        kept
     }
 
     #[test]

@@ -71,13 +71,13 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let Some(running) = session.as_mut() else { return (Snapshot::default(), Ok(())) };
     running.monitors -= 1;
     if running.monitors > 0 {
-        return (RECORDER.get().snapshot(&running.options, &running.baseline), Ok(()));
+        return (RECORDER.get().snapshot(&running.options, &running.baseline, false), Ok(()));
     }
     switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&options, &baseline);
+    let snapshot = recorder.snapshot(&options, &baseline, true);
     let written = write(recorder, &options, &snapshot, true);
     recorder.clear();
     (snapshot, written)
@@ -86,7 +86,7 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
 /// What was recorded so far; `None` when nothing runs.
 pub(crate) fn snapshot() -> Option<Snapshot> {
     let _inside = reentry::enter();
-    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline))
+    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
 /// The sums of each device slot when the session began; of now when none runs.
@@ -224,7 +224,7 @@ fn write_so_far(last: bool) {
     };
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&running.options, &running.baseline);
+    let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
     if let Err(error) = write(recorder, &running.options, &snapshot, last) {
         let path = running.options.output.as_deref().unwrap_or_else(|| std::path::Path::new(""));
         eprintln!("memtrack: the recording could not be written to {}: {error}", path.display());
