@@ -7,7 +7,7 @@ mod resident;
 mod sampler;
 mod samples;
 
-pub(crate) use resident::resident_bytes;
+pub(crate) use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::Sampler;
 
 use crate::event::{Action, DeviceId, EventFlags, StreamId};

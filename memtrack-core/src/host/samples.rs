@@ -1,15 +1,15 @@
-//! Tells cheaply that a small block is no sample: counts of samples by a hash of their address, small enough for the
-//! first-level cache. A block whose count is 0 was not sampled, and most frees end there.
+//! Tells cheaply that a small block is no sample: counts of samples by a hash of their address, 8 KB that leave the
+//! first-level cache to the program. A block whose count is 0 was not sampled, and most frees end there.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-const SLOTS: usize = 1 << 14;
+const SLOTS: usize = 1 << 13;
 
-static COUNTS: [AtomicU16; SLOTS] = [const { AtomicU16::new(0) }; SLOTS];
+static COUNTS: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
 
 #[inline(always)]
-fn count_of(address: u64) -> &'static AtomicU16 {
-    &COUNTS[(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize & (SLOTS - 1)]
+fn count_of(address: u64) -> &'static AtomicU8 {
+    &COUNTS[(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 51) as usize & (SLOTS - 1)]
 }
 
 /// Whether the block at `address` may be a sample.
@@ -28,7 +28,7 @@ pub(super) fn add(address: u64) {
 /// The sample at `address` is given back.
 pub(super) fn remove(address: u64) {
     let _ = count_of(address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| match count {
-        0 | u16::MAX => None,
+        0 | u8::MAX => None,
         count => Some(count - 1),
     });
 }

@@ -3,13 +3,15 @@
 #![allow(unsafe_code)]
 
 use super::sync::{AtomicU32, Ordering, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// Room for a fixed number of `T`, filled from the front by one thread.
 ///
 /// Invariant: the slots below `len` were written before `len` said so and are never written again.
 pub(crate) struct Chunk<T> {
     len: AtomicU32,
-    slots: Box<[UnsafeCell<Option<T>>]>,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
 // SAFETY: slots below `len` are only read, by any thread, after an acquiring load of `len`; the slot at `len` is touched
@@ -19,9 +21,12 @@ unsafe impl<T: Copy + Send + Sync> Sync for Chunk<T> {}
 unsafe impl<T: Copy + Send> Send for Chunk<T> {}
 
 impl<T: Copy> Chunk<T> {
-    /// An empty chunk of `capacity` slots.
+    /// An empty chunk of `capacity` slots. They are not written: their pages cost something only when events come.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { len: AtomicU32::new(0), slots: (0..capacity).map(|_| UnsafeCell::new(None)).collect() }
+        Self {
+            len: AtomicU32::new(0),
+            slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        }
     }
 
     /// How many it holds when full.
@@ -38,7 +43,9 @@ impl<T: Copy> Chunk<T> {
         let len = self.len.load(Ordering::Relaxed);
         let Some(slot) = self.slots.get(len as usize) else { return false };
         // SAFETY: readers stay below `len`, and the caller is the only writer.
-        slot.with_mut(|slot| unsafe { *slot = Some(event) });
+        slot.with_mut(|slot| unsafe {
+            (*slot).write(event);
+        });
         self.len.store(len + 1, Ordering::Release);
         true
     }
@@ -49,10 +56,37 @@ impl<T: Copy> Chunk<T> {
         self.len.load(Ordering::Relaxed) as usize == self.slots.len()
     }
 
+    /// How many events it holds so far.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire) as usize
+    }
+
     /// The events so far, in the order they were pushed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = T> {
-        let len = self.len.load(Ordering::Acquire) as usize;
+        self.iter_rows(0..self.len())
+    }
+
+    /// Some of the events so far.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub(crate) fn iter_rows(&self, rows: Range<usize>) -> impl DoubleEndedIterator<Item = T> {
+        let written = &self.slots[..self.len()];
         // SAFETY: these slots were written before the length that was just acquired, and nobody writes them again.
-        self.slots[..len].iter().filter_map(|slot| slot.with(|slot| unsafe { *slot }))
+        written[rows].iter().map(|slot| slot.with(|slot| unsafe { (*slot).assume_init() }))
+    }
+
+    /// The number of events among the first `len` for which `is_before` holds; it must hold for all before one it holds
+    /// for.
+    pub(crate) fn partition_point(&self, len: usize, is_before: impl Fn(&T) -> bool) -> usize {
+        let (mut low, mut high) = (0, len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.iter_rows(middle..middle + 1).next() {
+                Some(event) if is_before(&event) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
     }
 }

@@ -4,14 +4,16 @@
 //! while threads go on, a moment younger.
 
 use super::barrier::wait_for_hooks;
+use super::chunk::Chunk;
+use super::merge::Run;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, clock, ring, settings};
+use super::{Options, Recorder, clock, merge, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// What a session remembers of its beginning.
 #[derive(Clone, Copy)]
@@ -42,8 +44,9 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
 }
 
 impl Recorder {
-    /// Everything recorded since `baseline`, as of now.
-    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline) -> Snapshot {
+    /// Everything recorded since `baseline`, as of now. The `last` one of a session takes the ring's events with it: then
+    /// only one of a chunk and its copy has to be kept.
+    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
         let _inside = reentry::enter();
         self.store().held = true;
         let moment = clock::ticks();
@@ -54,25 +57,23 @@ impl Recorder {
         let mut blocks = self.live.blocks();
         wait_for_hooks();
         let mut devices = Vec::new();
-        let mut events = Vec::new();
+        let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
-            let (recorded, evicted) = self.events_of(slot, since);
+            let (chunks, evicted) = self.chunks_of(slot, last);
             let (before, after): (Vec<_>, Vec<_>) =
-                recorded.into_iter().partition(|event| event.ticks <= moment);
-            put_back_freed_after(&mut blocks, &before, after);
-            let held = before.len();
-            let newest = ring::newest(before, options.ring_entries());
-            let dropped = evicted + (held - newest.len()) as u64;
-            devices.extend(statistics(slot, sums, newest.len() as u64, dropped));
-            events.extend(newest);
+                chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
+            let before: Vec<Run> = before.into_iter().flatten().collect();
+            let after: Vec<Run> = after.into_iter().flatten().collect();
+            put_back_freed_after(&mut blocks, &before, &after);
+            let held: u64 = before.iter().map(Run::len).sum();
+            let kept = held.min(options.ring_entries());
+            devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
+            if kept > 0 {
+                runs.push((before, kept));
+            }
         }
         self.store().held = false;
-        // Of different devices: merged as they happened.
-        events.sort_by_key(|event| (event.ticks, event.thread));
-        let mut table = EventTable::default();
-        for event in &events {
-            table.push(event);
-        }
+        let events = table(runs, options.ring_entries());
         blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
         blocks.sort_by_key(|block| block.ticks);
         Snapshot {
@@ -83,7 +84,7 @@ impl Recorder {
             stacks: self.stacks.table(),
             scopes: scope::table(),
             threads: threads::threads(),
-            events: table,
+            events,
             blocks,
             segments: self.segments_since(since),
             devices,
@@ -98,31 +99,52 @@ impl Recorder {
         segments
     }
 
-    /// All events of a device the ring and the threads' chunks hold, and how many the ring has dropped.
+    /// The chunks of a device that the ring (which is emptied if it `gives_up`) and the threads hold, and how many
+    /// events the ring has dropped.
     #[allow(unsafe_code)]
-    fn events_of(&self, slot: usize, since: u64) -> (Vec<Event>, u64) {
-        let store = self.store();
-        let evicted = store.rings[slot].evicted();
-        let full: Vec<_> = store.rings[slot].chunks().collect();
-        let mut events: Vec<Event> = Vec::new();
+    fn chunks_of(&self, slot: usize, gives_up: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
+        let mut store = self.store();
+        let ring = &mut store.rings[slot];
+        let evicted = ring.evicted();
+        let mut chunks = if gives_up { ring.take() } else { ring.chunks().collect() };
         for state in threads::states() {
             let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
-            // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
-            if let Some(chunk) = unsafe { chunk.as_ref() } {
-                events.extend(chunk.iter().filter(|event| event.ticks >= since));
+            if !chunk.is_null() {
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only under
+                // the store's lock, which is held here: the count that the slot owns is still there.
+                chunks.push(unsafe {
+                    Arc::increment_strong_count(chunk.cast_const());
+                    Arc::from_raw(chunk.cast_const())
+                });
             }
         }
-        drop(store);
-        for chunk in full {
-            events.extend(chunk.iter().filter(|event| event.ticks >= since));
-        }
-        (events, evicted)
+        (chunks, evicted)
     }
+}
+
+/// The newest events of each device, merged as they happened. `runs`: of each device its events, and how many are kept.
+fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
+    let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
+    let mut table = EventTable::with_capacity(kept);
+    if runs.len() <= 1 {
+        if let Some((runs, _)) = runs.pop() {
+            merge::newest(runs, max_entries, |events| table.extend(events));
+        }
+        return table;
+    }
+    let mut all = Vec::with_capacity(kept);
+    for (runs, _) in runs {
+        merge::newest(runs, max_entries, |events| all.extend_from_slice(events));
+    }
+    all.sort_by_key(|event| (event.ticks, event.thread));
+    table.extend(&all);
+    table
 }
 
 /// Puts the blocks back that were live at the snapshot's moment and freed before the live table was read: those whose
 /// first event `after` the moment is a free. Both lists are of one device and in no order.
-fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after: Vec<Event>) {
+fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
     let mut first: HashMap<u64, Event> = HashMap::new();
     for event in after {
@@ -137,9 +159,9 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after
         .retain(|_, event| event.action != Action::Alloc && !event.flags.contains(EventFlags::UNKNOWN_BLOCK));
     let Some(device) = first.values().next().map(|event| event.device) else { return };
     // The newest allocation at each address; it may have left the ring, then the free tells what it knows.
-    let mut allocs: HashMap<u64, &Event> = HashMap::new();
-    let is_freed = |event: &&Event| event.action == Action::Alloc && first.contains_key(&event.address);
-    for alloc in before.iter().filter(is_freed) {
+    let mut allocs: HashMap<u64, Event> = HashMap::new();
+    let is_freed = |event: &Event| event.action == Action::Alloc && first.contains_key(&event.address);
+    for alloc in before.iter().flat_map(Run::events).filter(is_freed) {
         let newest = allocs.entry(alloc.address).or_insert(alloc);
         if newest.ticks < alloc.ticks {
             *newest = alloc;
@@ -148,7 +170,7 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Event], mut after
     // What the table holds at these addresses was allocated after the moment.
     blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
     blocks.extend(first.values().map(|event| {
-        let alloc = allocs.get(&event.address).copied();
+        let alloc = allocs.get(&event.address);
         LiveBlock {
             device,
             address: event.address,

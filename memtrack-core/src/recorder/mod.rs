@@ -24,6 +24,7 @@ mod collect;
 mod fork;
 mod hooks;
 mod live;
+mod merge;
 mod options;
 mod order;
 mod ring;

@@ -29,9 +29,14 @@ pub(crate) struct Ring {
 impl Ring {
     /// Takes a full chunk, whose events count from the tick `since` on, and drops what the bound no longer allows.
     pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, since: u64, max_entries: u64) {
-        let stamps = || chunk.iter().map(|event| event.ticks);
-        let (Some(first_ticks), Some(last_ticks)) = (stamps().next(), stamps().last()) else { return };
-        let counted = stamps().filter(|&ticks| ticks >= since).count() as u64;
+        // A thread's stamps only grow.
+        let len = chunk.len();
+        let stamp = |row: usize| chunk.iter_rows(row..row + 1).next().map(|event| event.ticks);
+        let Some((first_ticks, last_ticks)) = len.checked_sub(1).and_then(|last| stamp(0).zip(stamp(last)))
+        else {
+            return;
+        };
+        let counted = (len - chunk.partition_point(len, |event| event.ticks < since)) as u64;
         self.len += u64::from(chunk.capacity());
         let full = Full { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
@@ -65,23 +70,21 @@ impl Ring {
         self.evicted
     }
 
+    /// Gives the chunks up.
+    pub(crate) fn take(&mut self) -> Vec<Arc<Chunk<Event>>> {
+        self.len = 0;
+        std::mem::take(&mut self.chunks).into_iter().map(|full| full.events).collect()
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The newest `max_entries` of `events` in merge order.
-pub(crate) fn newest(mut events: Vec<Event>, max_entries: u64) -> Vec<Event> {
-    // Stable: a thread's events keep their order, and its stamps only grow anyway.
-    events.sort_by_key(|event| (event.ticks, event.thread));
-    let surplus = (events.len() as u64).saturating_sub(max_entries) as usize;
-    events.drain(..surplus);
-    events
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::merge::{Run, newest};
     use super::*;
     use crate::event::{Action, DeviceId, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
@@ -112,8 +115,10 @@ mod tests {
     }
 
     fn kept(ring: &Ring, max_entries: u64) -> Vec<u64> {
-        let events = ring.chunks().flat_map(|chunk| chunk.iter().collect::<Vec<_>>()).collect();
-        newest(events, max_entries).iter().map(|event| event.ticks).collect()
+        let runs = ring.chunks().filter_map(|chunk| Run::split(chunk, 0, u64::MAX).0).collect();
+        let mut kept = Vec::new();
+        newest(runs, max_entries, |events| kept.extend(events.iter().map(|event| event.ticks)));
+        kept
     }
 
     #[test]

@@ -74,13 +74,13 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let Some(running) = session.as_mut() else { return (Snapshot::default(), Ok(())) };
     running.monitors -= 1;
     if running.monitors > 0 {
-        return (RECORDER.get().snapshot(&running.options, &running.baseline), Ok(()));
+        return (RECORDER.get().snapshot(&running.options, &running.baseline, false), Ok(()));
     }
     switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&options, &baseline);
+    let snapshot = recorder.snapshot(&options, &baseline, true);
     let written = write(recorder, &options, &snapshot, true);
     recorder.clear();
     (snapshot, written)
@@ -89,7 +89,7 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
 /// What was recorded so far; `None` when nothing runs.
 pub(crate) fn snapshot() -> Option<Snapshot> {
     let _inside = reentry::enter();
-    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline))
+    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
 /// The sums of each device slot when the session began; of now when none runs.
@@ -225,7 +225,7 @@ fn write_so_far(last: bool) {
         switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
     }
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&running.options, &running.baseline);
+    let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
     if let Err(error) = write(recorder, &running.options, &snapshot, last) {
         eprintln!("memtrack: the recording could not be written: {error}");
     }

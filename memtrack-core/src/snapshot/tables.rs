@@ -212,6 +212,36 @@ impl EventTable {
         self.ticks.is_empty()
     }
 
+    /// An empty table with room for `events`.
+    pub fn with_capacity(events: usize) -> Self {
+        Self {
+            ticks: Vec::with_capacity(events),
+            address: Vec::with_capacity(events),
+            size_bytes: Vec::with_capacity(events),
+            stream: Vec::with_capacity(events),
+            stack: Vec::with_capacity(events),
+            scope: Vec::with_capacity(events),
+            thread: Vec::with_capacity(events),
+            device: Vec::with_capacity(events),
+            action: Vec::with_capacity(events),
+            flags: Vec::with_capacity(events),
+        }
+    }
+
+    /// Appends events, a column at a time.
+    pub fn extend(&mut self, events: &[Event]) {
+        self.ticks.extend(events.iter().map(|event| event.ticks));
+        self.address.extend(events.iter().map(|event| event.address));
+        self.size_bytes.extend(events.iter().map(|event| event.size_bytes));
+        self.stream.extend(events.iter().map(|event| event.stream));
+        self.stack.extend(events.iter().map(|event| event.stack));
+        self.scope.extend(events.iter().map(|event| event.scope));
+        self.thread.extend(events.iter().map(|event| event.thread));
+        self.device.extend(events.iter().map(|event| event.device));
+        self.action.extend(events.iter().map(|event| event.action));
+        self.flags.extend(events.iter().map(|event| event.flags));
+    }
+
     /// Appends an event.
     pub fn push(&mut self, event: &Event) {
         self.ticks.push(event.ticks);

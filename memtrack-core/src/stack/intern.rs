@@ -75,7 +75,7 @@ pub(crate) fn hash(addresses: &[u64]) -> u64 {
     STATE.hash_one(addresses)
 }
 
-const CACHE_SLOTS: usize = 2048;
+const CACHE_SLOTS: usize = 4096;
 
 /// One thread's newest stacks, found by hash in one look.
 pub(crate) struct StackCache {
@@ -83,7 +83,7 @@ pub(crate) struct StackCache {
 }
 
 impl StackCache {
-    /// Allocates 32 KB.
+    /// Allocates 64 KB.
     pub(crate) fn new() -> Self {
         Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
     }

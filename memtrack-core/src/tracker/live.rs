@@ -20,8 +20,8 @@ const MIB: f64 = 1_048_576.0;
 /// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
 /// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
-/// older memory was freed), and reserved is the resident set of the process. A `backward` or `optimizer` scope is
-/// recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
+/// older memory was freed), and reserved is the resident set of the process, at most 100 µs old. A `backward` or
+/// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -275,7 +275,7 @@ impl State {
         let Some(slot) = slot_of(device) else { return (0.0, 0.0, 0.0) };
         let sums = sums(slot).since(&self.zero[slot]);
         let reserved = if device.is_host() {
-            host::resident_bytes() as f64
+            host::resident_bytes_lately() as f64
         } else {
             // A pool that does not report its segments holds at least what is in use.
             sums.reserved().max(sums.active()) as f64

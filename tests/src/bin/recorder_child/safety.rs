@@ -134,8 +134,9 @@ pub fn thread_churn() {
     run(9200);
     let grown = own_bytes() - own;
     let recording = memtrack_core::stop();
-    // A name, its buffer and its place in a vector that may just have doubled.
-    assert!(grown < 9200 * 150, "{grown} bytes");
+    // A name, its buffer and its place in a vector that may just have doubled, for each; and the states of as many threads
+    // as happened to end later than usual, some 400 KB each. A state for each thread would be gigabytes.
+    assert!(grown < 9200 * 150 + (8 << 20), "{grown} bytes");
     assert!(recording.snapshot().threads.len() > 10_000);
     let counts = statistics(recording.snapshot(), HOST);
     assert_eq!(counts.recorded, counts.allocations + counts.frees);
