@@ -6,7 +6,7 @@ use super::fork::ForkCell;
 use super::stream::{self, Stream};
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
-use super::{Enabled, Options, RECORDER, Recorder, clock, fork, ring, settings};
+use super::{Enabled, Options, RECORDER, Recorder, barrier, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
 use crate::{reentry, stack, switch};
 use std::io;
@@ -76,7 +76,7 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     if running.monitors > 0 {
         return (RECORDER.get().snapshot(&running.options, &running.baseline, false), Ok(()));
     }
-    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    end_recording();
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
@@ -84,6 +84,13 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let written = write(recorder, &options, &snapshot, true);
     recorder.clear();
     (snapshot, written)
+}
+
+/// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
+/// stream must not hold an event that is younger than its list of live blocks.
+fn end_recording() {
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    barrier::wait_for_hooks();
 }
 
 /// What was recorded so far; `None` when nothing runs.
@@ -222,7 +229,7 @@ fn write_so_far(last: bool) {
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
     if last {
         // Other threads may still run: what is written must be of one moment.
-        switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+        end_recording();
     }
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
