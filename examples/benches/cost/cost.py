@@ -101,7 +101,9 @@ class Runner:
             command = [binary, "--mode", "off", "--config", config, "--steps", str(steps)]
             process = self.start(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             with open(output, "wb") as file:
-                interpret = self.start([str(interpreter)], False, stdin=reading, stdout=subprocess.PIPE)
+                interpret = self.start(
+                    [str(interpreter)], False, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
                 compress = self.start(["zstd", "-q", "-c"], False, stdin=interpret.stdout, stdout=file)
             os.close(reading)
             interpret.stdout.close()
