@@ -101,7 +101,9 @@ class Runner:
             command = [binary, "--mode", "off", "--config", config, "--steps", str(steps)]
             process = self.start(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             with open(output, "wb") as file:
-                interpret = self.start([str(interpreter)], False, stdin=reading, stdout=subprocess.PIPE)
+                interpret = self.start(
+                    [str(interpreter)], False, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
                 compress = self.start(["zstd", "-q", "-c"], False, stdin=interpret.stdout, stdout=file)
             os.close(reading)
             interpret.stdout.close()
@@ -158,8 +160,20 @@ def rows(rounds, workload, name):
                f"| {ratio(both, 'both'):.3f} | {1000 * added(both, 'both'):+.0f} | | {memory} | {memory} |")
 
 
+def spread(rounds, mode):
+    """The interquartile range of what a variant adds: what the machine's noise does to a single round."""
+    differences = [round_[mode]["cpu"] - round_["off"]["cpu"] for round_ in rounds]
+    if len(differences) < 4:
+        return float("inf")
+    low, _, high = statistics.quantiles(differences, n=4)
+    return high - low
+
+
 def verdicts(rounds, workload, name):
     """Each bound of the issue with what was measured: (holds, text)."""
+    if any(spread(rounds, mode) > abs(added(rounds, "heaptrack")) for mode in ("exact", "heaptrack") if mode in rounds[0]
+           and "heaptrack" in rounds[0]):
+        yield False, f"{workload}, {name}: UNCLEAR, the noise is larger than what is measured; more rounds, a quieter machine"
     where = f"{workload}, {name}"
     default = ratio(rounds, "default")
     yield default <= DEFAULT_BOUND, f"{where}: default mode takes {default:.3f}× off (bound {DEFAULT_BOUND}×)"
