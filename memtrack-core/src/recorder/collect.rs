@@ -6,7 +6,7 @@
 use super::barrier::wait_for_hooks;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, clock, ring, settings};
+use super::{Options, Recorder, binaries, clock, ring, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
@@ -78,7 +78,7 @@ impl Recorder {
         Snapshot {
             meta: meta(options, true),
             clock: Clock { first: baseline.clock, last: clock::reading() },
-            modules: crate::stack::modules::loaded_modules(),
+            modules: binaries::loaded(),
             // These are read last, so that they hold every id the events name.
             stacks: self.stacks.table(),
             scopes: scope::table(),

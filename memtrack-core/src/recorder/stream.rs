@@ -3,7 +3,7 @@
 //! 4,096 events): handed to another thread, it could be lost when the program is killed.
 
 use super::chunk::Chunk;
-use super::{Options, Recorder, clock, collect, settings, threads};
+use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
@@ -39,7 +39,7 @@ impl Stream {
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
         let head = collect::meta(options, false);
         let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
-        writer.modules(&crate::stack::modules::loaded_modules())?;
+        writer.modules(&binaries::loaded())?;
         Ok(Self {
             path: path.to_owned(),
             writer,
