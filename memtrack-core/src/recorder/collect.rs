@@ -8,7 +8,7 @@ use super::chunk::Chunk;
 use super::merge::Run;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, clock, merge, settings};
+use super::{Options, Recorder, binaries, clock, merge, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
@@ -79,7 +79,7 @@ impl Recorder {
         Snapshot {
             meta: meta(options, true),
             clock: Clock { first: baseline.clock, last: clock::reading() },
-            modules: crate::stack::modules::loaded_modules(),
+            modules: binaries::loaded(),
             // These are read last, so that they hold every id the events name.
             stacks: self.stacks.table(),
             scopes: scope::table(),

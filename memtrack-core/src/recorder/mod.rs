@@ -18,6 +18,7 @@
 //! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
 
 mod barrier;
+mod binaries;
 mod chunk;
 mod clock;
 mod collect;

@@ -6,7 +6,7 @@ use super::fork::ForkCell;
 use super::stream::{self, Stream};
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
-use super::{Enabled, Options, RECORDER, Recorder, barrier, clock, fork, ring, settings};
+use super::{Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
 use crate::{reentry, stack, switch};
 use std::io;
@@ -46,6 +46,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         return Ok(false);
     }
     stack::capture::prepare();
+    binaries::loaded();
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();

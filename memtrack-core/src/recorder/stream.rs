@@ -3,12 +3,11 @@
 //! 4,096 events): handed to another thread, it could be lost when the program is killed.
 
 use super::chunk::Chunk;
-use super::{Options, Recorder, clock, collect, settings, threads};
+use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::snapshot::recording::RecordingWriter;
 use crate::snapshot::{Scope, Snapshot};
 use crate::stack::capture::modules_generation;
-use crate::stack::modules::loaded_modules;
 use crate::{reentry, scope};
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,7 +45,7 @@ impl Stream {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let head = collect::meta(options, false);
         let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
-        writer.modules(&loaded_modules())?;
+        writer.modules(&binaries::loaded())?;
         Ok(Self {
             path: path.to_owned(),
             writer,
@@ -181,7 +180,7 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
                 return;
             }
             let now = modules_generation();
-            let modules = (now != known).then(loaded_modules);
+            let modules = (now != known).then(binaries::loaded);
             known = now;
             if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
                 stream.attempt(|stream| stream.writer.modules(&modules));

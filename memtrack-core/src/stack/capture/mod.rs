@@ -12,6 +12,8 @@ mod frame_pointers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod modules;
 mod slow;
+#[cfg(test)]
+mod tests;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod unwind;
 

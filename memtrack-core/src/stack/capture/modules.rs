@@ -3,7 +3,7 @@
 //! a hook never waits for the dynamic linker's lock.
 #![allow(unsafe_code)]
 
-use crate::recorder::ForkCell;
+use crate::recorder::{ForkCell, generation as generation_of_process};
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
 use std::ffi::{CStr, c_int, c_void};
@@ -55,6 +55,10 @@ pub(super) fn unwinder() -> Option<&'static Table> {
 
 /// Reads all binaries loaded now and keeps them loaded, so that their tables stay readable.
 pub(super) fn load() {
+    // In the child of a fork a thread that is gone may hold the list's lock for ever (`recorder::binaries`).
+    if known().is_some() && generation_of_process() > 0 {
+        return;
+    }
     let mut found: Vec<(Binary, Vec<u8>)> = Vec::new();
     // SAFETY: the callback gets `found` back as its data pointer and dl_iterate_phdr calls it only before returning.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };

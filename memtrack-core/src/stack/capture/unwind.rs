@@ -1,6 +1,8 @@
 //! Walking with framehop, made fast in two ways: sixteen rule caches chosen by address, so that a stack's frames do not
 //! push each other out of one, and reuse of the thread's previous stack. Reuse is exact: a frame is taken over only when
-//! its address, stack pointer and frame pointer are equal and every return address below it still stands in its place.
+//! its address, stack pointer and frame pointer are equal and every word that a walk from there would read, return
+//! addresses and saved frame pointers, still stands in its place. (Return addresses alone do not do: where functions
+//! align their stack pointer, those of an older stack may survive in the gaps.)
 #![allow(unsafe_code)]
 
 use super::{MAX_FRAMES, StackBounds, modules};
@@ -40,10 +42,46 @@ impl Registers {
 }
 
 /// A frame of the previous stack: the state after unwinding to it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct SavedFrame {
     sp: u64,
     bp: u64,
+    /// Where `bp` was read from; 0 when it is the inner frame's, [`UNKNOWN`] when something else was read besides.
+    bp_at: u64,
+}
+
+/// An address that never can be read, so that a frame with it is never taken over.
+const UNKNOWN: u64 = u64::MAX;
+
+const NO_FRAME: SavedFrame = SavedFrame { sp: 0, bp: 0, bp_at: 0 };
+
+/// The words that unwinding one frame has read: two, rarely more.
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    len: usize,
+    at: [u64; 2],
+}
+
+impl Reads {
+    #[inline(always)]
+    fn note(&mut self, at: u64) {
+        if let Some(place) = self.at.get_mut(self.len) {
+            *place = at;
+        }
+        self.len += 1;
+    }
+
+    /// What [`SavedFrame::bp_at`] becomes for a frame at `sp` when the return address was read from below it.
+    #[inline(always)]
+    fn bp_at(&self, sp: u64) -> u64 {
+        let return_address_at = sp.wrapping_sub(8);
+        match (self.len, self.at) {
+            (1, [only, _]) if only == return_address_at => 0,
+            (2, [first, second]) if first == return_address_at => second,
+            (2, [first, second]) if second == return_address_at => first,
+            _ => UNKNOWN,
+        }
+    }
 }
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
@@ -66,10 +104,10 @@ impl ThreadUnwinder {
     pub(crate) fn new() -> Self {
         Self {
             caches: (0..CACHES).map(|_| Cache::new_in()).collect(),
-            saved: [SavedFrame { sp: 0, bp: 0 }; MAX_FRAMES],
+            saved: [NO_FRAME; MAX_FRAMES],
             saved_addresses: [0; MAX_FRAMES],
             len: 0,
-            fresh: [(0, SavedFrame { sp: 0, bp: 0 }); MAX_FRAMES],
+            fresh: [(0, NO_FRAME); MAX_FRAMES],
         }
     }
 
@@ -89,7 +127,6 @@ impl ThreadUnwinder {
         let Some(unwinder) = modules::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
-        let mut read_stack = |at: u64| bounds.read(registers.sp, at).ok_or(());
         // New frames are collected until one is found in the previous stack.
         let mut fresh_len = 0;
         // Saved frames before `candidate` (outermost first) may still match; those after it lie too deep.
@@ -99,10 +136,15 @@ impl ThreadUnwinder {
         while fresh_len < MAX_FRAMES {
             let at = address.address_for_lookup();
             let cache = &mut self.caches[cache_of(at)];
+            let mut reads = Reads::default();
+            let mut read_stack = |at: u64| {
+                reads.note(at);
+                bounds.read(registers.sp, at).ok_or(())
+            };
             let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read_stack) else {
                 break;
             };
-            let frame = SavedFrame { sp: regs.sp(), bp: regs.bp() };
+            let frame = SavedFrame { sp: regs.sp(), bp: regs.bp(), bp_at: reads.bp_at(regs.sp()) };
             if frame.sp <= lowest {
                 break;
             }
@@ -111,7 +153,7 @@ impl ThreadUnwinder {
                 candidate -= 1;
             }
             if candidate > 0
-                && self.saved[candidate - 1] == frame
+                && (self.saved[candidate - 1].sp, self.saved[candidate - 1].bp) == (frame.sp, frame.bp)
                 && self.saved_addresses[candidate - 1] == ip
                 && candidate + fresh_len <= MAX_FRAMES
             {
@@ -137,12 +179,14 @@ impl ThreadUnwinder {
         &self.saved_addresses[..self.len]
     }
 
-    /// Checks that the return addresses of all saved frames outside `innermost` still stand on the stack; the index of
-    /// the first (from the inside) that does not.
+    /// Checks that what was read for the saved frames outside `innermost` still stands on the stack; the index of the
+    /// first (from the inside) for which it does not.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {
-            bounds.read(sp, self.saved[frame].sp.wrapping_sub(8)) != Some(self.saved_addresses[frame])
+            let saved = self.saved[frame];
+            bounds.read(sp, saved.sp.wrapping_sub(8)) != Some(self.saved_addresses[frame])
+                || (saved.bp_at != 0 && bounds.read(sp, saved.bp_at) != Some(saved.bp))
         })
     }
 }

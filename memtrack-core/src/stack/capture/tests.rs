@@ -1,0 +1,176 @@
+//! Reuse of the previous stack must never show: whatever a thread did before, a walk gives what the `backtrace` crate
+//! gives, which remembers nothing.
+
+use super::{Capture, CaptureMethod, prepare};
+use std::hint::black_box;
+
+/// A pseudo-random sequence, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Takes the stack both ways from here.
+#[inline(never)]
+fn compare(capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+    let Some(taken) = capture.take_by(method).map(<[u64]>::to_vec) else {
+        assert_eq!(method, CaptureMethod::FramePointers, "the chain may break, the unwinder must not");
+        return;
+    };
+    let truth = capture.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
+    // The innermost frames are this function's calls of `take_by`, which differ, and what they call.
+    let here = |stack: &[u64]| {
+        let callers = truth.iter().rposition(|address| stack.contains(address));
+        callers.map_or(0, |last| stack.iter().rposition(|address| *address == truth[last]).unwrap() + 1)
+    };
+    let common = here(&taken);
+    assert!(common + 4 >= taken.len(), "the innermost {} frames are not the same", taken.len() - common);
+    assert!(truth.len() < 256, "so deep that the oracle is cut");
+    // glibc's own entry code is listed by one and not by the other.
+    let from = truth.iter().position(|address| *address == taken[0]).expect("the outermost frame is known");
+    assert!(from <= 1, "{from} outermost frames are missing");
+    assert_eq!(taken[..common], truth[from..from + common]);
+    *compared += 1;
+}
+
+type Step = fn(&mut Random, u64, &mut Capture, CaptureMethod, &mut u64);
+
+/// One of several functions whose frames differ in size, alignment and use of registers.
+fn step(random: &mut Random) -> Step {
+    [plain, large, aligned, wide, by_two_calls, through_a_closure][random.below(6) as usize]
+}
+
+#[inline(never)]
+fn deeper(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+    if depth == 0 {
+        return compare(capture, method, compared);
+    }
+    step(random)(random, depth - 1, capture, method, compared);
+    if random.below(8) == 0 {
+        compare(capture, method, compared);
+    }
+    // Down another branch from here: the frames outside stay, those inside change.
+    if random.below(6) == 0 {
+        step(random)(random, random_depth(depth), capture, method, compared);
+    }
+}
+
+fn random_depth(depth: u64) -> u64 {
+    depth / 2
+}
+
+#[inline(never)]
+fn plain(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+    deeper(random, depth, capture, method, compared);
+    black_box(depth);
+}
+
+#[inline(never)]
+fn large(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+    let mut room = [depth; 40];
+    deeper(random, depth, capture, method, compared);
+    black_box(&mut room);
+}
+
+#[repr(align(64))]
+struct Aligned(#[expect(dead_code, reason = "room on the stack")] [u64; 8]);
+
+/// The stack pointer is aligned: how far it lies from the caller's depends on the caller.
+#[inline(never)]
+fn aligned(
+    random: &mut Random,
+    depth: u64,
+    capture: &mut Capture,
+    method: CaptureMethod,
+    compared: &mut u64,
+) {
+    let mut room = Aligned([depth; 8]);
+    black_box(&mut room);
+    deeper(random, depth, capture, method, compared);
+    black_box(&mut room);
+}
+
+#[repr(align(256))]
+struct Wide(#[expect(dead_code, reason = "room on the stack")] [u64; 32]);
+
+#[inline(never)]
+fn wide(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+    let mut room = Wide([depth; 32]);
+    black_box(&mut room);
+    deeper(random, depth, capture, method, compared);
+    black_box(&mut room);
+}
+
+/// Two call sites at one depth: stacks that differ in one return address far from the end.
+#[inline(never)]
+fn by_two_calls(
+    random: &mut Random,
+    depth: u64,
+    capture: &mut Capture,
+    method: CaptureMethod,
+    compared: &mut u64,
+) {
+    if random.below(2) == 0 {
+        deeper(random, depth, capture, method, compared);
+        black_box(1);
+    } else {
+        deeper(random, depth, capture, method, compared);
+        black_box(2);
+    }
+}
+
+#[inline(never)]
+fn through_a_closure(
+    random: &mut Random,
+    depth: u64,
+    capture: &mut Capture,
+    method: CaptureMethod,
+    compared: &mut u64,
+) {
+    let extra = random.below(100);
+    let mut call: Box<dyn FnMut()> = Box::new(|| {
+        black_box(extra);
+        deeper(random, depth, capture, method, compared);
+    });
+    call();
+}
+
+fn on_some_threads(method: CaptureMethod) -> u64 {
+    prepare();
+    let threads: Vec<_> = (0..3)
+        .map(|seed| {
+            std::thread::spawn(move || {
+                let mut capture = Capture::for_this_thread();
+                let (mut random, mut compared) = (Random(seed), 0);
+                while compared < 2000 {
+                    let depth = random.below(45);
+                    deeper(&mut random, depth, &mut capture, method, &mut compared);
+                    if method == CaptureMethod::FramePointers && compared == 0 {
+                        break;
+                    }
+                }
+                compared
+            })
+        })
+        .collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn the_unwinder_with_reuse_sees_what_backtrace_sees() {
+    assert!(on_some_threads(CaptureMethod::Unwinder) >= 6000);
+}
+
+/// Where the program has frame pointers; elsewhere the chain breaks and nothing is compared.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn the_chain_of_frame_pointers_with_reuse_sees_what_backtrace_sees() {
+    if prepare() == CaptureMethod::FramePointers {
+        assert!(on_some_threads(CaptureMethod::FramePointers) >= 3000);
+    }
+}
