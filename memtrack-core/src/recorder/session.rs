@@ -1,6 +1,7 @@
 //! The running session: from the first `start` to the matching `stop`, whoever calls them. Monitors that overlap share
 //! one session; the first one's options hold. Also what writes the recording when the program ends early.
 
+use super::barrier::wait_for_hooks;
 use super::collect::Baseline;
 use super::fork::ForkCell;
 use super::stream::Stream;
@@ -76,7 +77,7 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     if running.monitors > 0 {
         return (RECORDER.get().snapshot(&running.options, &running.baseline), Ok(()));
     }
-    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    halt();
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
@@ -84,6 +85,12 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let written = write(recorder, &options, &snapshot, true);
     recorder.clear();
     (snapshot, written)
+}
+
+/// Ends recording for all threads: afterwards no event is on its way.
+fn halt() {
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    wait_for_hooks();
 }
 
 /// What was recorded so far; `None` when nothing runs.
@@ -240,7 +247,7 @@ fn write_so_far(last: bool) {
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
     if last {
         // Other threads may still run: what is written must be of one moment.
-        switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+        halt();
     }
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&running.options, &running.baseline);
