@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
 
 pub mod child;
+pub mod counting;
 pub mod nested;
 pub mod replay;
 pub mod snapshots;

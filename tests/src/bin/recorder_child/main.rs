@@ -2,19 +2,18 @@
 //! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
 #![allow(unsafe_code)]
 
-mod counting;
 mod endings;
 mod forks;
 mod safety;
 mod totals;
 
 use memtrack_core::TrackingAllocator;
+use memtrack_tests::counting::Counting;
 use std::alloc::System;
 
 /// An independent count around memtrack's allocator: what the program really asked for.
 #[global_allocator]
-static ALLOCATOR: counting::Counting<TrackingAllocator<System>> =
-    counting::Counting::new(TrackingAllocator::system());
+static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAllocator::system());
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

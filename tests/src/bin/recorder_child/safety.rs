@@ -1,11 +1,11 @@
 //! What an allocator must survive: threads that end, panics, failures, signals.
 
-use crate::counting::live_bytes;
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::host::own_bytes;
 use memtrack_core::recorder::{Context, Options};
 use memtrack_core::scope;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::counting::live_bytes;
 use memtrack_tests::replay::{replay, statistics};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, realloc};
 use std::cell::RefCell;

@@ -1,9 +1,9 @@
 //! Totals against a counting allocator, and sampled ones against the truth.
 
-use crate::counting::live_bytes;
 use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, sampling_weight};
 use memtrack_core::host::own_bytes;
 use memtrack_core::recorder::Options;
+use memtrack_tests::counting::live_bytes;
 use memtrack_tests::replay::{replay, statistics};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;

@@ -1,0 +1,45 @@
+//! The candle training run, every block recorded: memtrack's sums are those of an independent counting allocator.
+
+use memtrack_core::event::{Action, DeviceId, EventFlags};
+use memtrack_core::host::own_bytes;
+use memtrack_core::recorder::Options;
+use memtrack_core::{TrackingAllocator, start_monitor_with, stop};
+use memtrack_examples::config::Config;
+use memtrack_examples::training;
+use memtrack_tests::counting::{Counting, live_bytes};
+use std::alloc::System;
+
+#[global_allocator]
+static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAllocator::system());
+
+#[test]
+fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
+    start_monitor_with(&Options::new().exact().max_entries(u64::MAX)).unwrap();
+    let (counted, own) = (live_bytes(), own_bytes());
+    let outcome = training::train(&Config { steps: 3, ..Config::tiny() }, |_, _| ()).unwrap();
+    let (counted, own) = (live_bytes() - counted, own_bytes() - own);
+    let recording = stop();
+
+    let snapshot = recording.snapshot();
+    let host = snapshot.devices.iter().find(|device| device.device == DeviceId::HOST).unwrap();
+    let live = host.allocated_bytes as i64 - host.freed_bytes as i64;
+    assert_eq!(live + own, counted, "live by memtrack, and what memtrack itself holds");
+    assert!(host.allocations > 10_000 && host.dropped == 0, "{host:?}");
+
+    // The events say the same as the sums, and so does the table of what is live.
+    let mut by_events = 0;
+    let mut from_before = 0;
+    for event in snapshot.events.iter() {
+        match event.action {
+            Action::Alloc => by_events += event.size_bytes as i64,
+            _ => by_events -= event.size_bytes as i64,
+        }
+        if event.flags.contains(EventFlags::UNKNOWN_BLOCK) {
+            from_before += event.size_bytes as i64;
+        }
+    }
+    assert_eq!(by_events, live);
+    let blocks: i64 = snapshot.blocks.iter().map(|block| block.size_bytes as i64).sum();
+    assert_eq!(blocks - from_before, live);
+    drop(outcome);
+}
