@@ -22,15 +22,19 @@ pub mod figures;
 mod live;
 mod pickle_file;
 mod python_float;
+#[cfg(feature = "record")]
+mod run;
 mod stats;
 mod stats_error;
 mod summary;
 
 #[cfg(feature = "record")]
-pub(crate) use live::reset_after_fork;
-#[cfg(feature = "record")]
-pub use live::{Mark, MemoryTracker};
+pub use live::MemoryTracker;
 pub use python_float::python_float_repr;
+#[cfg(feature = "record")]
+pub use run::Mark;
+#[cfg(feature = "record")]
+pub(crate) use run::reset_after_fork;
 pub use stats::{Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};
