@@ -6,7 +6,17 @@ use std::path::PathBuf;
 
 /// Where did my device memory go?
 #[derive(Debug, Parser)]
-#[command(name = "memtrack", version, about, disable_help_subcommand = true)]
+#[command(
+    name = "memtrack",
+    version,
+    about,
+    after_help = "\
+Examples:
+  memtrack top train.memtrack                        who made the memory of a recording
+  memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
+
+Exit codes: 0 fine, 1 a finding, 2 wrong usage, 3 unreadable input or unwritable output."
+)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -110,7 +110,9 @@ impl Recording {
     /// When the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
-        self.snapshot.save(path)
+        let path = path.as_ref();
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        self.snapshot.save(path).map_err(named)
     }
 
     /// Device ids are sorted, and the host's is the largest.
@@ -121,6 +123,9 @@ impl Recording {
 
 impl fmt::Display for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.snapshot.device_ids().is_empty() {
+            return f.write_str("Nothing was recorded.");
+        }
         for device in self.snapshot.device_ids() {
             writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20))?;
             writeln!(f, "{}", phases(&self.snapshot, device))?;

@@ -16,6 +16,9 @@ use std::path::Path;
 
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    if let Some(missing) = args.symbols.iter().find(|folder| !folder.is_dir()) {
+        return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
+    }
     let (snapshot, read) = load(&args.file, streams)?;
     if let Some(warning) = read.warning() {
         // A warning; when nobody can read it, the report is right all the same.

@@ -62,7 +62,7 @@ impl<'a> Attributor<'a> {
     }
 
     /// The operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with a
-    /// name from the stack `encoder.forward.candle.matmul`, or `encoder.forward.(unattributed)`. Outside modules and
+    /// name from the stack `encoder.forward.candle.matmul`, or `encoder.forward.(no operator)`. Outside modules and
     /// phases the name stands alone.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
@@ -76,6 +76,7 @@ impl<'a> Attributor<'a> {
         });
         let (operator, source) = match from_stack {
             Some(name) => (name.as_str(), Source::NamedFromStack),
+            None if place.phase.is_some() => ("(no operator)", Source::Unattributed),
             None => ("(unattributed)", Source::Unattributed),
         };
         (row_name(&format!("{}.{operator}", place.prefix())), source)

@@ -3,7 +3,7 @@
 
 use super::peak::Peak;
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};
-use super::units::{human_bytes, human_count};
+use super::units::{human_bytes, human_estimate};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -63,7 +63,7 @@ impl fmt::Display for PhaseReport {
                 row.name,
                 format!("{mark}{}", human_bytes(row.allocated_bytes)),
                 format!("{mark}{}", human_bytes(row.live_at_peak_bytes)),
-                format!("{mark}{}", human_count(row.count)),
+                human_estimate(row.count, row.estimated),
             )?;
         }
         writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))

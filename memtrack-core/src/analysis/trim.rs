@@ -23,7 +23,10 @@ const FUNCTIONS: [&str; 10] = [
 
 /// Whether a frame of this function only carries an allocation out for its caller.
 pub fn is_plumbing(function: &str) -> bool {
-    let path = plain_path(function);
+    // What a trait does for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, is the trait's.
+    let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
+    let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
+    let path = plain_path(of_trait.unwrap_or(function));
     match path.split_once("::") {
         Some((first, _)) => CRATES.contains(&first),
         None => {

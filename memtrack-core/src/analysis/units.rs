@@ -26,6 +26,15 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
+/// A count that is `estimated` from samples: only its first two digits say something.
+pub fn human_estimate(count: u64, estimated: bool) -> String {
+    if !estimated {
+        return human_count(count);
+    }
+    let unit = 10_u64.pow(count.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    format!("~{}", human_count(count.saturating_add(unit / 2) / unit * unit))
+}
+
 /// A share from 0 to 1 in percent with one decimal.
 pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -52,6 +61,13 @@ pub fn shorten_middle(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_estimated_count_two_digits_are_shown() {
+        let shown = [0, 7, 42, 145, 27_675, 99_950].map(|count| human_estimate(count, true));
+        assert_eq!(shown, ["~0", "~7", "~42", "~150", "~28,000", "~100,000"]);
+        assert_eq!(human_estimate(27_675, false), "27,675");
+    }
 
     #[test]
     fn bytes_are_scaled_and_counts_grouped() {

@@ -40,6 +40,12 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
+        if *options != running.options && *options != Options::default() {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                eprintln!("memtrack: monitoring runs already; the options of the first monitor hold")
+            });
+        }
         return Ok(true);
     }
     if options.enabled == Enabled::None {
@@ -53,7 +59,8 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     if let Some(path) = &options.output {
         write_when_the_program_ends();
         if options.stream {
-            recorder.store().stream = Some(Stream::create(path, options)?);
+            let stream = Stream::create(path, options).map_err(|error| naming(path, &error))?;
+            recorder.store().stream = Some(stream);
             stream::keep_up(recorder);
         }
     }
@@ -109,7 +116,12 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
 fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot, last: bool) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
     let written = write_to(path, recorder, options, snapshot, last);
-    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    written.map_err(|error| naming(path, &error))
+}
+
+/// The error, with the file's name before it.
+fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn write_to(
@@ -214,7 +226,11 @@ fn write_when_the_program_ends() {
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
-                before(info);
+                {
+                    // A backtrace takes a lot of memory that is not the program's.
+                    let _inside = reentry::enter();
+                    before(info);
+                }
                 write_so_far(false);
             }));
         }

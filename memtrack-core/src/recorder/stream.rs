@@ -6,7 +6,7 @@ use super::chunk::Chunk;
 use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::snapshot::recording::RecordingWriter;
-use crate::snapshot::{Scope, Snapshot};
+use crate::snapshot::{DeviceStatistics, Scope, Snapshot};
 use crate::stack::capture::modules_generation;
 use crate::{reentry, scope};
 use std::collections::HashMap;
@@ -87,7 +87,10 @@ impl Stream {
         let Self { mut writer, .. } = self;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
-        writer.finish(&snapshot.blocks, &snapshot.segments, &snapshot.devices).map(drop)
+        // What the ring dropped is in the file.
+        let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
+        let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
+        writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
     fn write(&mut self, recorder: &Recorder, events: &[Event]) {

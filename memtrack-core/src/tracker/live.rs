@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
 /// older memory was freed), and reserved is the resident set of the process, at most 100 µs old. A `backward` or
 /// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
+/// An operator that ends in a panic is not recorded, as PyTorch's hooks would not run.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};

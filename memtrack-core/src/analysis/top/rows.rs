@@ -12,7 +12,7 @@ use crate::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 
 /// The row of blocks of which only the free was recorded.
-const BEFORE: &str = "(allocated before the recording)";
+const BEFORE: &str = "(allocated before the first event)";
 
 /// What makes two allocations one row.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -162,6 +162,10 @@ pub(super) fn rank(
     }
     totals.count = blocks.round() as u64;
     let mut rows = sorter.finish(totals.allocated_bytes);
+    // A row into which no sample went is no exact row: its small blocks may just not have been picked.
+    let sampled = device.is_host() && snapshot.meta.sample_threshold_bytes > 0;
+    totals.estimated |= sampled;
+    rows.iter_mut().for_each(|row| row.estimated |= sampled);
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
     let statistics = snapshot.devices.iter().find(|row| row.device == device);

@@ -1,13 +1,15 @@
 //! A ranking as a table for people, with the answers to "is that all?" below it.
 
 use super::{By, TopReport, TopRow};
-use crate::analysis::units::{human_bytes, human_count, human_share, printable, shorten_middle};
+use crate::analysis::units::{
+    human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
+};
 use crate::stack::symbols::Frame;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
 
 /// Frames shown below a stack's first.
-const FRAMES_BELOW: usize = 3;
+const FRAMES_BELOW: usize = 6;
 /// Names are not made shorter than this many characters, however narrow the terminal.
 const SHORTEST_NAME: usize = 16;
 
@@ -22,7 +24,7 @@ impl TopReport {
     pub fn to_text(&self, width: Option<usize>) -> String {
         let mut text = self.title();
         if self.rows.is_empty() {
-            text.push_str("Nothing was allocated in the recorded time.\n");
+            text.push_str(&self.why_empty());
         } else {
             let full = self.table(usize::MAX);
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -39,6 +41,21 @@ impl TopReport {
         text.push('\n');
         self.footer(&mut text);
         text
+    }
+
+    /// What to say in place of a table.
+    fn why_empty(&self) -> String {
+        let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
+        match (self.rows_in_all, count) {
+            (0, 0) => "Nothing was allocated in the recorded time.\n".to_owned(),
+            (0, _) => format!(
+                "{} in {} blocks were allocated, so small that none was picked as a sample; record with \
+                 Options::exact() to see them.\n",
+                human_bytes(bytes),
+                human_count(count)
+            ),
+            _ => String::new(),
+        }
     }
 
     fn title(&self) -> String {
@@ -84,7 +101,7 @@ impl TopReport {
                 right(format!("{mark}{}", human_bytes(row.allocated_bytes))),
                 right(human_share(row.share)),
                 right(format!("{mark}{}", human_bytes(row.live_at_peak_bytes))),
-                right(format!("{mark}{}", human_count(row.count))),
+                right(human_estimate(row.count, row.estimated)),
                 right(human_bytes(row.largest_bytes)),
             ]);
         }
@@ -95,13 +112,19 @@ impl TopReport {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
+        let mark = if self.totals.estimated { "~" } else { "" };
         let part = |bytes: u64| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
-            format!("{} ({})", human_bytes(bytes), human_share(share))
+            format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
         };
-        let estimated = if self.totals.estimated { "~" } else { "" };
-        let count = human_count(self.totals.count);
-        let _ = writeln!(text, "Allocated: {estimated}{} in {estimated}{count} blocks", human_bytes(total));
+        if self.statistics.dropped == 0 && self.statistics.allocations > 0 {
+            // The recorder counts every block, also those of which only a sample is recorded.
+            let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
+            let _ = writeln!(text, "Allocated: {} in {} blocks", human_bytes(bytes), human_count(count));
+        } else {
+            let count = human_estimate(self.totals.count, self.totals.estimated);
+            let _ = writeln!(text, "Allocated: {mark}{} in {count} blocks", human_bytes(total));
+        }
         let _ = writeln!(
             text,
             "Attributed: annotated {}, named from stacks {}, unattributed {}",
@@ -118,7 +141,7 @@ impl TopReport {
                 human_count(self.statistics.allocations),
             );
         }
-        if self.totals.estimated || self.peak.estimated {
+        if self.is_host && self.sample_threshold_bytes > 0 {
             let _ = writeln!(
                 text,
                 "~ estimated: blocks below {} are sampled, one per {} on average",
@@ -136,7 +159,10 @@ fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
         _ => printable(&row.name),
     };
     let below = row.stack.iter().skip(1).take(FRAMES_BELOW);
-    std::iter::once(first).chain(below.map(|line| format!("  {}", described(&line.frame))))
+    let more = row.stack.len().saturating_sub(FRAMES_BELOW + 1);
+    let more = (by == By::Stack && more > 0).then(|| format!("  … {more} more"));
+    let below = below.map(|line| format!("  {}", described(&line.frame)));
+    std::iter::once(first).chain(below).chain(more)
 }
 
 /// `function file:line`, with the file's name only.
