@@ -1,6 +1,7 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -46,6 +47,14 @@ pub(crate) struct TrackerArgs {
     pub(crate) output: OutputArgs,
 }
 
+/// How large an input may be.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// Refuse inputs that are larger than this once unpacked
+    #[arg(long, value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
+    pub(crate) max_input: u64,
+}
+
 /// How many rows a ranking shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TopArgs {
@@ -86,9 +95,11 @@ Examples:
 Numbers with ~ are estimates from sampled blocks.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
-    /// The recording; `-` reads standard input
-    #[arg(value_name = "FILE.memtrack")]
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// How many rows to show
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,

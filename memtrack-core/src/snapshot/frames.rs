@@ -1,10 +1,11 @@
 //! Named frames, and stacks of them: what PyTorch's files hold, and what a recording's raw addresses become once they
 //! are symbolised.
 
-use super::StringId;
 use super::pytorch::{Key, Records, Shape};
+use super::{Snapshot, StringId};
 use crate::event::StackId;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A frame of a [`FrameTable`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -76,6 +77,18 @@ pub struct NamedStacks {
 impl Default for NamedStacks {
     fn default() -> Self {
         Self { ends: vec![0], frames: Vec::new() }
+    }
+}
+
+impl Snapshot {
+    /// What a [`Symbolizer`] names the frames of a stack by: return addresses, or frame numbers in a PyTorch snapshot.
+    ///
+    /// [`Symbolizer`]: crate::stack::symbols::Symbolizer
+    pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {
+        if self.pytorch.is_none() {
+            return Cow::Borrowed(self.stacks.get(stack));
+        }
+        self.named.get(stack).iter().map(|frame| frame.0.into()).collect()
     }
 }
 

@@ -224,8 +224,7 @@ impl Finish {
         pytorch.annotations = annotations;
         let mut snapshot = Snapshot {
             meta: Meta { max_entries: u64::MAX, complete: true, ..Meta::default() },
-            // A tick is a microsecond.
-            clock: Clock { first: (0, 0), last: (1, 1000) },
+            clock: clock(&table),
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
             frames: FrameTable { records: frames },
@@ -236,6 +235,14 @@ impl Finish {
         super::state::fill(&mut snapshot);
         snapshot
     }
+}
+
+/// A tick is a microsecond, and the first event is the start.
+fn clock(events: &EventTable) -> Clock {
+    let start = events.ticks.iter().min().copied().unwrap_or(0);
+    // Times that no clock has shown would not fit as nanoseconds.
+    let start = if start < u64::MAX / 2000 { start } else { 0 };
+    Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
 }
 
 fn gather(events: &EventTable, rows: &[u32]) -> EventTable {
