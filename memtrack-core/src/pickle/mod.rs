@@ -26,6 +26,7 @@ pub use machine::{Limits, load};
 pub(crate) use text::lossy;
 pub use value::{Dict, DictId, Document, ListId, Span, TupleId, Value};
 pub use writer::Writer;
+pub(crate) use writer::put_int;
 
 #[cfg(test)]
 mod tests;

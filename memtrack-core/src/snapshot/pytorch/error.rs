@@ -41,7 +41,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "{error}"),
-            Self::Empty => f.write_str("the input is empty; was the snapshot written to the end?"),
+            Self::Empty => f.write_str("the file is empty; was the snapshot written to the end?"),
             Self::Pickle(error) => write!(f, "{error}"),
             Self::Json { offset, what: PickleErrorKind::Truncated } => {
                 write!(f, "at byte {offset}: the JSON ends too early; the file is cut, write it again")

@@ -1,5 +1,5 @@
 //! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, read from any file that says it, kept in tables
-//! without loss, and written again. [`load`] is the door; [`PyTorch`] explains where everything is.
+//! without loss, and written again. [`load`] and [`write`] are the doors; [`PyTorch`] explains where everything is.
 
 mod error;
 mod events;
@@ -9,6 +9,7 @@ mod key;
 mod open;
 mod read;
 mod records;
+mod write;
 
 pub use error::LoadError;
 pub use events::value_at as event_value_at;
@@ -17,6 +18,7 @@ pub use intern::StringInterner;
 pub use key::{Key, Kind, vocabulary};
 pub use open::load;
 pub use records::{Odd, Records, Shape, known};
+pub use write::write;
 
 use super::{Snapshot, Value};
 use std::ops::Range;
