@@ -1,6 +1,7 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -26,6 +27,8 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
+    Convert(ConvertArgs),
     /// Rank who allocated: operators, modules, stacks or phases of a recording
     Top(RankArgs),
     /// Which operators made memory grow, from the statistics of a memory tracker
@@ -54,6 +57,42 @@ pub(crate) struct TrackerArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `memtrack convert`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
+  memtrack convert snapshot.pickle.gz snapshot.json  for scripts
+  memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
+
+The output's suffix says the format; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
+unknown keys included; of a recording, what PyTorch's format has no place for is.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct ConvertArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "IN")]
+    pub(crate) file: PathBuf,
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Also look for binaries in this folder, by build id
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+}
+
+/// How large an input may be.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// Refuse inputs that are larger than this once unpacked
+    #[arg(long, value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
+    pub(crate) max_input: u64,
 }
 
 /// How many rows a ranking shows.
@@ -96,9 +135,11 @@ Examples:
 Numbers with ~ are estimates from sampled blocks.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
-    /// The recording; `-` reads standard input
-    #[arg(value_name = "FILE.memtrack")]
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// How many rows to show
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,

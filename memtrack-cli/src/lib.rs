@@ -4,9 +4,11 @@
 mod args;
 mod commands;
 mod error;
+mod load;
 mod output;
 mod plot;
 mod report;
+mod sizes;
 
 use clap::Parser;
 use error::CliError;

@@ -96,11 +96,13 @@ pub enum Action {
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
+    /// Something that memtrack has no name for; a PyTorch file's own name for it is kept beside the event.
+    Other = 11,
 }
 
 impl Action {
     /// All actions, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Alloc,
         Self::Free,
         Self::FreeRequested,
@@ -112,6 +114,7 @@ impl Action {
         Self::Oom,
         Self::Snapshot,
         Self::Annotate,
+        Self::Other,
     ];
 
     /// The action with that number, as stored in recordings.
@@ -133,6 +136,7 @@ impl Action {
             Self::Oom => "oom",
             Self::Snapshot => "snapshot",
             Self::Annotate => "annotate",
+            Self::Other => "other",
         }
     }
 }
@@ -205,7 +209,7 @@ mod tests {
         for action in Action::ALL {
             assert_eq!(Action::from_number(action as u8), Some(action));
         }
-        assert_eq!(Action::from_number(11), None);
+        assert_eq!(Action::from_number(12), None);
     }
 
     #[test]

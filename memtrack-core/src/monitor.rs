@@ -96,7 +96,7 @@ impl Recording {
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         let _inside = reentry::enter();
         let options = TopOptions { limit: rows, patterns: self.patterns.clone() };
-        top_with(&self.snapshot, &mut Symbolizer::new(&self.snapshot.modules), by, device, &options)
+        top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
     }
 
     /// What each phase allocated, and where the peak was, for the first device.

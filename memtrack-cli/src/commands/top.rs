@@ -3,29 +3,23 @@
 use crate::Streams;
 use crate::args::{RankArgs, RankBy};
 use crate::error::{CliError, Exit};
+use crate::load::load;
 use crate::report::terminal_width;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::Snapshot;
-use memtrack_core::snapshot::recording::{ReadReport, load_from};
+use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io;
-use std::path::Path;
 
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if let Some(missing) = args.symbols.iter().find(|folder| !folder.is_dir()) {
         return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
     }
-    let (snapshot, read) = load(&args.file, streams)?;
-    if let Some(warning) = read.warning() {
-        // A warning; when nobody can read it, the report is right all the same.
-        let name =
-            if args.file == Path::new("-") { "standard input".into() } else { args.file.to_string_lossy() };
-        let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
-    }
+    let Loaded { snapshot, report, .. } = load(&args.file, args.input, streams)?;
+    let complete = report.is_none_or(|report| report.complete);
     let devices = devices(&snapshot, args.device)?;
     let by = match args.by {
         None => By::suited_to(&snapshot),
@@ -36,13 +30,13 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     };
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions { limit: args.rows, patterns };
-    let symbols = Symbolizer::new(&snapshot.modules);
+    let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let reports: Vec<TopReport> =
         devices.into_iter().map(|device| top_with(&snapshot, &mut symbols, by, device, &options)).collect();
     if args.format.json {
         let devices: Vec<_> = reports.iter().map(TopReport::to_json).collect();
-        let value = serde_json::json!({ "complete": read.complete, "devices": devices });
+        let value = serde_json::json!({ "complete": complete, "devices": devices });
         serde_json::to_writer_pretty(&mut *streams.stdout, &value).map_err(io::Error::from)?;
         writeln!(streams.stdout)?;
     } else {
@@ -56,12 +50,6 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         mention_missing(&symbols, streams);
     }
     Ok(Exit::Fine)
-}
-
-/// Reads the recording from a file or, for `-`, from standard input.
-fn load(path: &Path, streams: &mut Streams<'_>) -> Result<(Snapshot, ReadReport), CliError> {
-    let loaded = if path == Path::new("-") { load_from(&mut *streams.stdin) } else { Snapshot::load(path) };
-    loaded.map_err(|error| CliError::input(path, error))
 }
 
 /// The devices to report on: the one asked for, or all that the snapshot has.

@@ -71,7 +71,7 @@ impl<'a> Attributor<'a> {
         }
         let (snapshot, patterns) = (self.snapshot, self.patterns);
         let from_stack = self.by_stack.entry(stack).or_insert_with(|| {
-            let frames = symbols.stack(snapshot.stacks.get(stack));
+            let frames = symbols.stack(&snapshot.frame_keys(stack));
             patterns.name(frames.iter().map(|frame| frame.function.as_str()))
         });
         let (operator, source) = match from_stack {

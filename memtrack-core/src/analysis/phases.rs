@@ -24,7 +24,7 @@ pub struct PhaseReport {
 /// Sums up the phases of `device`.
 pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
     let options = TopOptions { limit: usize::MAX, ..TopOptions::default() };
-    let symbols = &mut Symbolizer::new(&snapshot.modules);
+    let symbols = &mut Symbolizer::of(snapshot);
     let TopReport { mut rows, peak, peak_place, .. } =
         top_with(snapshot, symbols, By::Phase, device, &options);
     // In the order of a training step, not of size.

@@ -16,7 +16,7 @@ pub enum Global {
 
 impl Global {
     /// The class that Python finds under `name` in `module`.
-    pub(super) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
+    pub(crate) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
         match (module, name) {
             (b"collections", b"defaultdict") => Some(Self::DefaultDict),
             (b"collections", b"OrderedDict") => Some(Self::OrderedDict),

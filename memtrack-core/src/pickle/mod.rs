@@ -10,21 +10,23 @@ mod build;
 mod error;
 mod global;
 mod machine;
-mod number;
-mod opcode;
+pub(crate) mod number;
+pub(crate) mod opcode;
 mod operand;
 mod shape;
-mod source;
+pub(crate) mod source;
 mod stack;
-mod text;
+pub(crate) mod text;
 mod value;
 mod writer;
 
 pub use error::{PickleError, PickleErrorKind};
 pub use global::Global;
 pub use machine::{Limits, load};
+pub(crate) use text::lossy;
 pub use value::{Dict, DictId, Document, ListId, Span, TupleId, Value};
 pub use writer::Writer;
+pub(crate) use writer::put_int;
 
 #[cfg(test)]
 mod tests;

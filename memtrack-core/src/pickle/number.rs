@@ -8,14 +8,14 @@ const MAX_DIGITS: usize = 4300;
 
 /// An integer of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Integer {
+pub(crate) enum Integer {
     Small(i64),
     /// Little-endian two's complement, without redundant bytes.
     Big(Vec<u8>),
 }
 
 /// An integer from little-endian two's complement bytes; no bytes are 0.
-pub(super) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
+pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     while let [.., before, last] = bytes[..] {
         let fill = if before & 0x80 == 0 { 0 } else { 0xff };
         if last != fill {
@@ -33,7 +33,7 @@ pub(super) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
 }
 
 /// An integer from decimal text with an optional sign.
-pub(super) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
+pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     let text = text.trim_ascii();
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -69,7 +69,7 @@ pub(super) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
 }
 
 /// A float from decimal text, `inf` and `nan` included.
-pub(super) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
+pub(crate) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
     let text = std::str::from_utf8(text).map_err(|_| PickleErrorKind::Malformed("float"))?;
     text.trim().parse().map_err(|_| PickleErrorKind::Malformed("float"))
 }

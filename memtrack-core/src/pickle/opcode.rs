@@ -2,10 +2,10 @@
 
 macro_rules! opcodes {
     ($($name:ident = $byte:literal),* $(,)?) => {
-        $(pub(super) const $name: u8 = $byte;)*
+        $(pub(crate) const $name: u8 = $byte;)*
 
         /// The opcode's name for messages; `None` when the byte is no opcode.
-        pub(super) fn name(byte: u8) -> Option<&'static str> {
+        pub(crate) fn name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($name => Some(stringify!($name)),)*
                 _ => None,

@@ -8,7 +8,7 @@ const WINDOW: usize = 64 * 1024;
 
 /// A reader with a position.
 #[derive(Debug)]
-pub(super) struct Source<R> {
+pub(crate) struct Source<R> {
     reader: R,
     window: Box<[u8]>,
     /// The unread part of the window is `start..end`.
@@ -19,12 +19,12 @@ pub(super) struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    pub(super) fn new(reader: R) -> Self {
+    pub(crate) fn new(reader: R) -> Self {
         Self { reader, window: vec![0; WINDOW].into_boxed_slice(), start: 0, end: 0, before: 0 }
     }
 
     /// How many bytes were taken so far.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.before + self.start as u64
     }
 
@@ -48,7 +48,7 @@ impl<R: Read> Source<R> {
 
     /// The next byte.
     #[inline]
-    pub(super) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
+    pub(crate) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
         if self.start == self.end {
             self.refill()?;
         }
@@ -59,7 +59,7 @@ impl<R: Read> Source<R> {
 
     /// The next `N` bytes.
     #[inline]
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleErrorKind> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleErrorKind> {
         let mut bytes = [0; N];
         if let Some(ready) = self.window[self.start..self.end].first_chunk::<N>() {
             bytes = *ready;
@@ -72,8 +72,29 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
+    /// The bytes in the window that were not taken yet.
+    #[inline]
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.window[self.start..self.end]
+    }
+
+    /// Takes `count` bytes of [`Self::unread`].
+    #[inline]
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    /// The next `length` bytes, if they are in the window.
+    #[inline]
+    pub(crate) fn ready(&mut self, length: u64) -> Option<&[u8]> {
+        let length = usize::try_from(length).ok()?;
+        let ready = self.window[self.start..self.end].get(..length)?;
+        self.start += length;
+        Some(ready)
+    }
+
     /// Appends the next `length` bytes to `target`, which grows only as they arrive.
-    pub(super) fn append_to(&mut self, target: &mut Vec<u8>, length: u64) -> Result<(), PickleErrorKind> {
+    pub(crate) fn append_to(&mut self, target: &mut Vec<u8>, length: u64) -> Result<(), PickleErrorKind> {
         let mut missing = length;
         while missing > 0 {
             if self.start == self.end {
@@ -89,7 +110,7 @@ impl<R: Read> Source<R> {
     }
 
     /// The bytes up to the next line feed, which is taken but not returned.
-    pub(super) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
+    pub(crate) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
         let mut line = Vec::new();
         loop {
             if self.start == self.end {

@@ -4,7 +4,7 @@
 use super::error::PickleErrorKind;
 
 /// Whether `bytes` are UTF-8 once lone surrogates (three bytes each) are let through.
-pub(super) fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
+pub(crate) fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     loop {
         match std::str::from_utf8(bytes) {
             Ok(_) => return true,
@@ -17,7 +17,7 @@ pub(super) fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
 }
 
 /// `bytes` for people: each lone surrogate, and nothing else, becomes U+FFFD.
-pub(super) fn lossy(bytes: &[u8]) -> String {
+pub(crate) fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
     loop {
@@ -43,7 +43,7 @@ fn is_surrogate(bytes: &[u8]) -> bool {
 }
 
 /// Appends a code point, surrogates included.
-fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), PickleErrorKind> {
+pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), PickleErrorKind> {
     if let Some(character) = char::from_u32(code) {
         text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         return Ok(());
@@ -68,7 +68,7 @@ fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
 }
 
 /// The operand of UNICODE: Latin-1 with `\uXXXX` and `\UXXXXXXXX`; any other backslash stands for itself.
-pub(super) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
+pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let mut text = Vec::with_capacity(line.len());
     let mut at = 0;
     while at < line.len() {
@@ -95,7 +95,7 @@ pub(super) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
 }
 
 /// The operand of STRING: a quoted Python 2 string with backslash escapes, as bytes.
-pub(super) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
+pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let inner = match line.trim_ascii_end() {
         [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
         _ => return Err(PickleErrorKind::Malformed("string: the quotes are missing")),

@@ -26,6 +26,30 @@ pub struct Writer<W: Write> {
     memo: u32,
 }
 
+/// Appends an integer in as few bytes as it needs.
+#[inline]
+pub(crate) fn put_int(out: &mut Vec<u8>, number: i64) {
+    if let Ok(byte) = u8::try_from(number) {
+        return out.extend_from_slice(&[op::BININT1, byte]);
+    }
+    if let Ok(short) = u16::try_from(number) {
+        let [low, high] = short.to_le_bytes();
+        return out.extend_from_slice(&[op::BININT2, low, high]);
+    }
+    let bytes = number.to_le_bytes();
+    if let Ok(word) = i32::try_from(number) {
+        out.push(op::BININT);
+        return out.extend_from_slice(&word.to_le_bytes());
+    }
+    let significant = |count: &usize| {
+        let shift = 64 - 8 * *count as u32;
+        number << shift >> shift == number
+    };
+    let count = (5..8).find(significant).unwrap_or(8);
+    out.extend_from_slice(&[op::LONG1, count as u8]);
+    out.extend_from_slice(&bytes[..count]);
+}
+
 impl<W: Write> Writer<W> {
     /// Starts a pickle.
     ///
@@ -68,25 +92,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When the output cannot be written.
     pub fn int(&mut self, number: i64) -> io::Result<()> {
-        if let Ok(byte) = u8::try_from(number) {
-            return self.emit(&[op::BININT1, byte]);
-        }
-        if let Ok(short) = u16::try_from(number) {
-            let [low, high] = short.to_le_bytes();
-            return self.emit(&[op::BININT2, low, high]);
-        }
-        let bytes = number.to_le_bytes();
-        if let Ok(word) = i32::try_from(number) {
-            self.frame.push(op::BININT);
-            return self.emit(&word.to_le_bytes());
-        }
-        let significant = |count: &usize| {
-            let shift = 64 - 8 * *count as u32;
-            number << shift >> shift == number
-        };
-        let count = (5..8).find(significant).unwrap_or(8);
-        self.frame.extend_from_slice(&[op::LONG1, count as u8]);
-        self.emit(&bytes[..count])
+        put_int(&mut self.frame, number);
+        self.emit(&[])
     }
 
     /// Writes a float.

@@ -88,6 +88,7 @@ impl Recorder {
             blocks,
             segments: self.segments_since(since),
             devices,
+            ..Snapshot::default()
         }
     }
 

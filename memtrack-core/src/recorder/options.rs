@@ -203,7 +203,7 @@ impl Options {
 /// Names the action that does not exist, in PyTorch's words.
 pub fn parse_actions<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Action>, UnknownOption> {
     let find = |name: &str| {
-        let found = Action::ALL.into_iter().find(|action| action.name() == name);
+        let found = Action::ALL.into_iter().find(|&action| action != Action::Other && action.name() == name);
         found.ok_or_else(|| UnknownOption(format!("Unknown TraceEntry action: {name}")))
     };
     names.into_iter().map(find).collect()

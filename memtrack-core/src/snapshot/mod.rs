@@ -4,9 +4,18 @@
 mod clock;
 mod devices;
 mod end_state;
+mod frames;
+mod load;
 mod merge;
+pub mod pytorch;
 pub mod recording;
+mod strings;
 mod tables;
+mod value;
 
 pub use end_state::*;
+pub use frames::*;
+pub use load::*;
+pub use strings::*;
 pub use tables::*;
+pub use value::*;

@@ -1,6 +1,7 @@
 //! The column tables of a [`Snapshot`].
 
-use super::{DeviceStatistics, LiveBlock, Segment};
+use super::pytorch::PyTorch;
+use super::{DeviceStatistics, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,14 @@ pub struct Snapshot {
     pub clock: Clock,
     /// The binaries that were loaded, for symbols.
     pub modules: Vec<Module>,
-    /// All stacks, as raw return addresses.
+    /// All stacks of a recording, as raw return addresses; empty for a file of PyTorch's.
     pub stacks: StackTable,
+    /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
+    pub named: NamedStacks,
+    /// The frames of [`Self::named`].
+    pub frames: FrameTable,
+    /// The strings that frames and [`Self::pytorch`] refer to.
+    pub strings: StringTable,
     /// All scope paths; row 0 is "outside any scope".
     pub scopes: ScopeTable,
     /// Threads by id; row 0 is the unknown thread.
@@ -27,6 +34,8 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What only PyTorch's files say; `None` for a recording.
+    pub pytorch: Option<Box<PyTorch>>,
 }
 
 /// Who recorded, and in which mode.

@@ -5,7 +5,7 @@
 use super::locate::Locator;
 use super::names::readable;
 use super::qualify::qualified;
-use crate::snapshot::Module;
+use crate::snapshot::{FrameId, Module, Snapshot};
 use addr2line::Loader;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -60,6 +60,24 @@ impl Symbolizer {
             modules.iter().map(|module| Binary { module: module.clone(), state: None }).collect();
         binaries.sort_by_key(|binary| binary.module.start);
         Self { binaries, ..Self::default() }
+    }
+
+    /// A symbolizer for the stacks of `snapshot`: by its modules where it has addresses, by its own frames where it is
+    /// from PyTorch. [`Snapshot::frame_keys`] gives what to ask it for.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let symbolizer = Self::new(&snapshot.modules);
+        if snapshot.pytorch.is_none() {
+            return symbolizer;
+        }
+        let rows = 0..snapshot.frames.len() as u32;
+        rows.map(FrameId).fold(symbolizer, |symbolizer, frame| {
+            let named = Frame {
+                function: snapshot.strings.get(snapshot.frames.name(frame)).into_owned(),
+                file: Some(snapshot.strings.get(snapshot.frames.filename(frame)).into_owned()),
+                line: u32::try_from(snapshot.frames.line(frame)).ok(),
+            };
+            symbolizer.with_frames(frame.0.into(), vec![named])
+        })
     }
 
     /// Also searches `folder` and the folders in it for binaries, by build id.

@@ -141,7 +141,7 @@ pub struct TopReport {
 /// Ranks who allocated on `device`, naming stacks from the binaries at their recorded paths. [`top_with`] takes
 /// binaries from elsewhere.
 pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
-    top_with(snapshot, &mut Symbolizer::new(&snapshot.modules), by, device, options)
+    top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }
 
 /// [`top`] with the names of `symbols`.

@@ -66,7 +66,7 @@ impl Sorter<'_> {
             By::Operator => Key::Name(operator),
             By::Module => Key::Name(module_name(self.snapshot, place.0)),
             By::Phase => Key::Name(phase_name(self.snapshot, place.0)),
-            By::Stack => match self.snapshot.stacks.get(place.1) {
+            By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name("(no stack)".into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
             },

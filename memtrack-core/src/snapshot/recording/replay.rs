@@ -49,7 +49,7 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
             Action::SegmentFree | Action::SegmentUnmap => {
                 segments.remove(&place);
             }
-            Action::Oom | Action::Snapshot | Action::Annotate => {}
+            Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => {}
         }
     }
     let mut blocks: Vec<_> = blocks.into_values().collect();

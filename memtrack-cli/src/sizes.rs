@@ -1,0 +1,65 @@
+//! Sizes as people write them on a command line.
+
+/// Units by their names in lower case.
+const UNITS: [(&str, u64); 13] = [
+    ("", 1),
+    ("b", 1),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("k", 1 << 10),
+    ("m", 1 << 20),
+    ("g", 1 << 30),
+];
+
+/// Reads plain bytes, or a number with KiB, MiB, GiB, TiB or kB, MB, GB, TB.
+///
+/// # Errors
+/// When it is no such size, or not below 2^64.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let wrong = || "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB".to_owned();
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(*factor).ok_or_else(|| "it is too large".to_owned());
+    }
+    match number.parse::<f64>() {
+        Ok(part) if part.is_finite() && part * (*factor as f64) < u64::MAX as f64 => {
+            Ok((part * *factor as f64).round() as u64)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_both_families_of_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("10GiB", 10 << 30),
+            ("10 gib", 10 << 30),
+            ("1.5KiB", 1536),
+            ("2kB", 2000),
+            ("3MB", 3_000_000),
+            ("1B", 1),
+            ("64g", 64 << 30),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GiB", "-1", "1e3", "10 apples", "1.2.3", "99999999999TiB", "∞"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+}

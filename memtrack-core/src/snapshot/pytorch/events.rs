@@ -1,0 +1,30 @@
+//! Events as PyTorch's dictionaries: the columns that every event has are the snapshot's [`EventTable`], what only
+//! PyTorch says is a [`Records`] beside it, row by row.
+
+use super::key::{Key, id_of};
+use super::records::{Records, known};
+use crate::event::StackId;
+use crate::snapshot::{EventTable, Value};
+
+/// The exact value at a place of an event's shape.
+pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize) -> Option<Value> {
+    if let Some(odd) = details.odd_at(row, place) {
+        return Some(odd.clone());
+    }
+    let number = |number: u64| Some(Value::integer(number.into()));
+    let shape = details.shape_of(row);
+    match known(shape.keys.get(place)?) {
+        // An event with both has `device_free` in a column of its own.
+        Some(Key::DeviceFree) if shape.has(Key::Addr) => details.value_at(row, place),
+        Some(Key::Addr | Key::DeviceFree) => number(events.address[row]),
+        Some(Key::Size) => number(events.size_bytes[row]),
+        Some(Key::Stream) => number(events.stream[row].0),
+        Some(Key::TimeUs) => number(events.ticks[row]),
+        Some(Key::Action) => Some(Value::Str(id_of(events.action[row]))),
+        Some(Key::Frames) => Some(match events.stack[row] {
+            StackId::NONE => Value::List([].into()),
+            stack => Value::Stack(stack),
+        }),
+        _ => details.value_at(row, place),
+    }
+}

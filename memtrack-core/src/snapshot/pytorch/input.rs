@@ -1,0 +1,106 @@
+//! How bytes come in: from a file or a pipe, packed or not. What they are is told by their first bytes, never by the
+//! file's name; nothing here holds more than a window of them.
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read};
+
+/// How a load may cost, and who wants to know how far it is.
+pub struct LoadOptions<'a> {
+    /// Most bytes of input, unpacked; more is refused.
+    pub max_input: u64,
+    /// Called now and then with the bytes of the file that were read so far, as stored.
+    pub progress: Option<&'a mut dyn FnMut(u64)>,
+}
+
+impl Default for LoadOptions<'_> {
+    /// 64 GiB, and nobody watches.
+    fn default() -> Self {
+        Self { max_input: 64 << 30, progress: None }
+    }
+}
+
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+/// Counts the bytes that pass.
+pub(super) struct Counted<'a, R> {
+    pub(super) inner: R,
+    pub(super) count: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count.set(self.count.get() + read as u64);
+        Ok(read)
+    }
+}
+
+/// Unpacks what its first bytes say is packed.
+pub(super) fn unpack<'a>(reader: impl Read + 'a) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
+    let (head, reader) = peek(BufReader::with_capacity(128 << 10, reader))?;
+    Ok(match head[..] {
+        [0x1f, 0x8b, ..] => (Box::new(BufReader::new(MultiGzDecoder::new(reader))), Compression::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            (Box::new(BufReader::new(Zstd { state: Some(ZstdState::Between(reader)) })), Compression::Zstd)
+        }
+        _ => (Box::new(reader), Compression::None),
+    })
+}
+
+/// The first bytes of a reader, up to eight, and a reader that still has them.
+pub(super) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
+    let mut head = Vec::with_capacity(8);
+    reader.by_ref().take(8).read_to_end(&mut head)?;
+    Ok((head.clone(), io::Cursor::new(head).chain(reader)))
+}
+
+/// Zstandard frames, one after another.
+struct Zstd<R: BufRead> {
+    state: Option<ZstdState<R>>,
+}
+
+enum ZstdState<R: BufRead> {
+    Between(R),
+    Inside(Box<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>),
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match self.state.take() {
+                None => return Ok(0),
+                Some(ZstdState::Between(mut reader)) => {
+                    if reader.fill_buf()?.is_empty() {
+                        return Ok(0);
+                    }
+                    let decoder = StreamingDecoder::new(reader)
+                        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+                    self.state = Some(ZstdState::Inside(Box::new(decoder)));
+                }
+                Some(ZstdState::Inside(mut decoder)) => {
+                    let read = decoder.read(buffer)?;
+                    if read > 0 {
+                        self.state = Some(ZstdState::Inside(decoder));
+                        return Ok(read);
+                    }
+                    self.state = Some(ZstdState::Between(decoder.into_inner()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, read from any file that says it, kept in tables
+//! without loss, and written again. [`load`] and [`write`] are the doors; [`PyTorch`] explains where everything is.
+
+mod convert;
+mod error;
+mod events;
+mod input;
+mod intern;
+mod key;
+mod open;
+mod output;
+mod read;
+mod records;
+mod write;
+
+pub use error::LoadError;
+pub use events::value_at as event_value_at;
+pub use input::{Compression, LoadOptions};
+pub use intern::StringInterner;
+pub use key::{Key, Kind, vocabulary};
+pub use open::load;
+pub(crate) use open::load_pickle;
+pub use output::format_of;
+pub use records::{Odd, Records, Shape, known};
+pub use write::write;
+
+use super::{Snapshot, Value};
+use std::ops::Range;
+
+/// What a PyTorch file says beyond what every snapshot says.
+///
+/// **Representation.** A file is a dictionary of lists of dictionaries. Each sort of dictionary is one table of
+/// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
+/// [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are ranges of rows.
+/// Root keys without a table, such as the settings, are [`Value`]s.
+///
+/// The parts that every snapshot has are filled from these tables, so that reports need not look here: row `n` of
+/// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds; an
+/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event); the segments and
+/// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
+/// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
+/// empty stack, and [`Records::has`] tells it from one whose list is empty.
+///
+/// [`DeviceId::HOST`]: crate::event::DeviceId::HOST
+/// [`Oom`]: crate::event::Action::Oom
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PyTorch {
+    /// The root's keys in order, and what is under them.
+    pub root: Vec<(Value, Part)>,
+    /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
+    pub list_only: bool,
+    /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
+    pub traces: Vec<Range<usize>>,
+    /// The events of pinned host memory.
+    pub host_trace: Range<usize>,
+    /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
+    pub events: Records,
+    /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
+    pub segments: Records,
+    /// How many of the segments are devices'; the rest are pinned host memory.
+    pub device_segments: usize,
+    /// The blocks. Where the file gives no address, the column holds the running sum from the segment's.
+    pub blocks: Records,
+    /// The profiler's ranges.
+    pub annotations: Records,
+}
+
+/// What is under a key of the root.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// The first segments.
+    Segments,
+    /// The remaining segments.
+    HostSegments,
+    /// The traces.
+    DeviceTraces,
+    /// The host's trace.
+    HostTraces,
+    /// The annotations.
+    Annotations,
+    /// Something without a table.
+    Value(Value),
+}
+
+impl PyTorch {
+    /// What is under a root key that has no table, such as [`Key::AllocatorSettings`].
+    pub fn root_value(&self, key: Key) -> Option<&Value> {
+        let under = |(name, part): &(Value, Part)| known(name) == Some(key) && matches!(part, Part::Value(_));
+        match self.root.iter().find(|entry| under(entry)) {
+            Some((_, Part::Value(value))) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Whether the root has that key.
+    pub fn has(&self, key: Key) -> bool {
+        self.root.iter().any(|(name, _)| known(name) == Some(key))
+    }
+}
+
+impl Snapshot {
+    /// The exact value under `key` of a PyTorch event; `None` where the event has no such key.
+    pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
+        let details = &self.pytorch.as_deref()?.events;
+        if !details.has(row, key) {
+            return None;
+        }
+        let place = details.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
+        events::value_at(&self.events, details, row, place)
+    }
+}

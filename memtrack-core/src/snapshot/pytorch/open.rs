@@ -1,0 +1,45 @@
+//! Telling files apart, and reading each with its reader.
+
+use super::input::{Counted, LoadOptions, peek, unpack};
+use super::{LoadError, read};
+use crate::snapshot::recording::{self, load_from};
+use crate::snapshot::{Format, Loaded, Snapshot};
+use std::cell::Cell;
+use std::io::Read;
+
+/// Reads a pickle that is in memory.
+pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
+    read::pickle(pickle, u64::MAX, &Cell::new(pickle.len() as u64), &mut |_| {})
+}
+
+/// Reads a snapshot of any kind: a recording, a pickle or JSON, packed by gzip or Zstandard or not at all.
+///
+/// # Errors
+/// When `reader` fails, gives more than `options` allow, or gives no snapshot.
+pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
+    let LoadOptions { max_input, progress } = options;
+    let stored = Cell::new(0);
+    let mut quiet = |_| {};
+    let progress: &mut dyn FnMut(u64) = match progress {
+        Some(progress) => progress,
+        None => &mut quiet,
+    };
+    let (reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
+    let (head, reader) = peek(reader)?;
+    if head.is_empty() {
+        return Err(LoadError::Empty);
+    }
+    let loaded = |snapshot, format| Loaded { snapshot, format, compression, report: None };
+    if head == recording::MAGIC {
+        let (snapshot, report) = load_from(reader.take(max_input))?;
+        return Ok(Loaded { report: Some(report), ..loaded(snapshot, Format::Recording) });
+    }
+    let text = head.trim_ascii_start();
+    // Neither bracket is an instruction of pickle's.
+    if matches!(text.first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf") {
+        let snapshot = read::json(reader, max_input, &stored, progress)?;
+        return Ok(loaded(snapshot, Format::Json));
+    }
+    let snapshot = read::pickle(reader, max_input, &stored, progress)?;
+    Ok(loaded(snapshot, Format::Pickle))
+}

@@ -1,0 +1,290 @@
+//! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
+//! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
+
+use super::cell::{self, Cell};
+use super::fold::{Folder, Table};
+use super::heap::Heap;
+use super::shapes::without_duplicates;
+use crate::event::DeviceId;
+use crate::pickle::PickleErrorKind;
+use crate::snapshot::pytorch::{Key, LoadError, Part, PyTorch};
+use crate::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
+use std::collections::HashMap;
+
+/// Why reading stopped here.
+pub(super) enum Refusal {
+    /// A value cannot be kept.
+    Kind(PickleErrorKind),
+    /// It is no snapshot.
+    Shape(LoadError),
+}
+
+impl From<PickleErrorKind> for Refusal {
+    fn from(kind: PickleErrorKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+/// Makes the snapshot.
+pub(super) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
+    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Vec::new() };
+    finish.root(root)?;
+    Ok(finish.into_snapshot())
+}
+
+struct Finish {
+    heap: Heap,
+    folder: Folder,
+    pytorch: PyTorch,
+    /// The rows of the events in the order of the traces.
+    order: Vec<u32>,
+}
+
+impl Finish {
+    fn root(&mut self, root: Cell) -> Result<(), Refusal> {
+        if root.tag() == cell::LIST {
+            self.pytorch.list_only = true;
+            self.segments(root, "the list")?;
+            self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+            return Ok(());
+        }
+        if root.tag() != cell::DICT {
+            return Err(shape("the whole", self.name(root), "a dictionary or a list of segments"));
+        }
+        let items = without_duplicates(self.heap.body(root));
+        let pairs = items.as_chunks::<2>().0;
+        let find = |key: Key| {
+            pairs.iter().find(|pair| pair[0] == Cell::new(cell::STR, key.id().0.into())).map(|pair| pair[1])
+        };
+        let (segments, traces) = (find(Key::Segments), find(Key::DeviceTraces));
+        if segments.is_none() && traces.is_none() {
+            return Err(shape("the whole", "another dictionary", "one with `segments` or `device_traces`"));
+        }
+        // Rows of devices come before those of the host, whatever the order of the keys.
+        if let Some(segments) = segments {
+            self.segments(segments, "segments")?;
+        }
+        self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+        if let Some(traces) = traces {
+            self.traces(traces)?;
+        }
+        for &[key, value] in pairs {
+            let part =
+                match (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten() {
+                    Some(Key::Segments) => Part::Segments,
+                    Some(Key::DeviceTraces) => Part::DeviceTraces,
+                    Some(Key::HostSegments) if value.tag() == cell::LIST => {
+                        self.segments(value, "host_segments")?;
+                        Part::HostSegments
+                    }
+                    Some(Key::HostTraces) if value.tag() == cell::LIST => {
+                        let start = self.order.len();
+                        self.trace(value, "host_traces")?;
+                        self.pytorch.host_trace = start..self.order.len();
+                        Part::HostTraces
+                    }
+                    Some(Key::ExternalAnnotations) if self.is_list_of_dictionaries(value) => {
+                        for annotation in self.heap.body(value).to_vec() {
+                            let items = self.heap.body(annotation).to_vec();
+                            self.folder.record(Table::Annotations, &mut self.heap, &items)?;
+                        }
+                        Part::Annotations
+                    }
+                    _ => Part::Value(self.folder.value(&mut self.heap, value, 1)?),
+                };
+            let key = self.folder.value(&mut self.heap, key, 1)?;
+            self.pytorch.root.push((key, part));
+        }
+        Ok(())
+    }
+
+    fn is_list_of_dictionaries(&self, list: Cell) -> bool {
+        let plain = |item: &Cell| {
+            item.tag() == cell::DICT
+                && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
+        };
+        list.tag() == cell::LIST && self.heap.body(list).iter().all(plain)
+    }
+
+    /// The items of a list that stands at `path`.
+    fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        if list.tag() != cell::LIST {
+            return Err(shape(path, self.name(list), "a list"));
+        }
+        match self.heap.containers[list.row()].tag() {
+            cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
+                Err(shape(path, "a list of frames", "something else"))
+            }
+            _ => Ok(self.heap.body(list).to_vec()),
+        }
+    }
+
+    fn segments(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+        for (index, segment) in self.items(list, path)?.into_iter().enumerate() {
+            let folded = (segment.tag() == cell::DICT).then(|| self.heap.containers[segment.row()].tag());
+            if !matches!(folded, Some(cell::BODY | cell::UNSET)) {
+                let path = format!("{path}[{index}]");
+                return Err(shape(&path, self.name(segment), "the dictionary of a segment"));
+            }
+            let items = self.heap.body(segment).to_vec();
+            let row = self.folder.record(Table::Segments, &mut self.heap, &items)?;
+            self.place_blocks(row);
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks of a segment that have no address the running sum.
+    fn place_blocks(&mut self, segment: usize) {
+        let [.., segments, blocks, _] = &mut self.folder.sorts;
+        let mut address = segments.records.number(segment, Key::Address);
+        for block in segments.records.rows(segment, Key::Blocks) {
+            if blocks.records.has(block, Key::Address) {
+                address = blocks.records.number(block, Key::Address);
+            } else {
+                blocks.records.set(block, Key::Address, address);
+            }
+            address = address.wrapping_add(blocks.records.number(block, Key::Size));
+        }
+    }
+
+    fn traces(&mut self, lists: Cell) -> Result<(), Refusal> {
+        let lists = self.items(lists, "device_traces")?;
+        if lists.len() >= usize::from(u16::MAX) {
+            return Err(PickleErrorKind::TooLarge { what: "devices", limit: u16::MAX.into() }.into());
+        }
+        for (device, list) in lists.into_iter().enumerate() {
+            let start = self.order.len();
+            self.trace(list, &format!("device_traces[{device}]"))?;
+            self.pytorch.traces.push(start..self.order.len());
+        }
+        Ok(())
+    }
+
+    fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+        for (index, event) in self.items(list, path)?.into_iter().enumerate() {
+            // A dictionary of one key, or of a text protocol, was not folded when it was filled.
+            self.folder.settle(&mut self.heap, event)?;
+            let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
+            if folded.tag() != cell::EVENT {
+                let found = if event.tag() == cell::DICT {
+                    "a dictionary without `action`"
+                } else {
+                    self.name(event)
+                };
+                return Err(shape(&format!("{path}[{index}]"), found, "an event"));
+            }
+            self.order.push(folded.payload() as u32);
+        }
+        Ok(())
+    }
+
+    fn name(&self, value: Cell) -> &'static str {
+        match value.tag() {
+            cell::NONE => "None",
+            cell::TRUE | cell::FALSE => "a boolean",
+            cell::INT | cell::WIDE | cell::BIG => "an integer",
+            cell::FLOAT => "a float",
+            cell::STR => "a string",
+            cell::BYTES => "bytes",
+            cell::PAIR | cell::TUPLE => "a tuple",
+            cell::LIST => "a list",
+            cell::DICT => "a dictionary",
+            cell::SET | cell::FROZENSET => "a set",
+            _ => "a class",
+        }
+    }
+
+    fn into_snapshot(mut self) -> Snapshot {
+        let [frames, events, segments, blocks, annotations] =
+            std::mem::take(&mut self.folder.sorts).map(|sort| sort.records);
+        let mut table = std::mem::take(&mut self.folder.events);
+        let mut pytorch = self.pytorch;
+        // Mostly the rows are in the order of the traces already.
+        let in_order = self.order.len() == table.len()
+            && self.order.iter().enumerate().all(|(place, &row)| place == row as usize);
+        if in_order {
+            pytorch.events = events;
+        } else {
+            pytorch.events = events.gather(&self.order);
+            table = gather(&table, &self.order);
+        }
+        for (device, rows) in pytorch.traces.iter().enumerate() {
+            table.device[rows.clone()].fill(DeviceId(device as u16));
+        }
+        table.device[pytorch.host_trace.clone()].fill(DeviceId::HOST);
+        for rows in pytorch.traces.iter().chain([&pytorch.host_trace]) {
+            for row in rows.clone() {
+                if !pytorch.events.has(row, Key::TimeUs) {
+                    table.ticks[row] = (row - rows.start) as u64;
+                }
+            }
+        }
+        pytorch.segments = segments;
+        pytorch.blocks = blocks;
+        pytorch.annotations = annotations;
+        let mut snapshot = Snapshot {
+            meta: Meta { max_entries: u64::MAX, complete: true, ..Meta::default() },
+            clock: clock(&table),
+            events: table,
+            strings: std::mem::take(&mut self.heap.strings.table),
+            frames: FrameTable { records: frames },
+            named: std::mem::take(&mut self.folder.stacks.table),
+            pytorch: Some(Box::new(pytorch)),
+            ..Snapshot::default()
+        };
+        super::state::fill(&mut snapshot);
+        snapshot
+    }
+}
+
+/// A tick is a microsecond, and the first event is the start.
+fn clock(events: &EventTable) -> Clock {
+    let start = events.ticks.iter().min().copied().unwrap_or(0);
+    // Times that no clock has shown would not fit as nanoseconds.
+    let start = if start < u64::MAX / 2000 { start } else { 0 };
+    Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
+}
+
+fn gather(events: &EventTable, rows: &[u32]) -> EventTable {
+    let mut gathered = EventTable::default();
+    for &row in rows {
+        gathered.push(&events.get(row as usize));
+    }
+    gathered
+}
+
+fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
+    Refusal::Shape(LoadError::Shape { path: path.to_owned(), found, wanted })
+}
+
+impl Folder {
+    /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
+    /// that several segments share has its rows once.
+    pub(super) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
+        if list.tag() != cell::LIST {
+            return Ok(None);
+        }
+        if let Some(&packed) = self.block_lists.get(&list) {
+            return Ok(Some(packed));
+        }
+        let items = heap.body(list).to_vec();
+        let plain = |item: &Cell| {
+            item.tag() == cell::DICT && matches!(heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
+        };
+        let folded_list = heap.containers[list.row()];
+        if !items.iter().all(plain) || folded_list.tag() == cell::STACK && folded_list.payload() != 0 {
+            return Ok(None);
+        }
+        let start = self.sorts[Table::Blocks as usize].records.len() as u64;
+        for &block in &items {
+            let entries = heap.body(block).to_vec();
+            self.record(Table::Blocks, heap, &entries)?;
+        }
+        let packed = start << 32 | items.len() as u64;
+        self.block_lists.insert(list, packed);
+        Ok(Some(packed))
+    }
+}
+
+/// The rows of blocks that were read, by their lists.
+pub(super) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;

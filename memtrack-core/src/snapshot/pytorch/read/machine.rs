@@ -1,0 +1,368 @@
+//! The pickle machine for snapshots. It understands the same instructions as [`crate::pickle`], but keeps values in
+//! eight-byte cells and folds dictionaries into tables as soon as they are filled, so that a file of a gigabyte needs
+//! less than that to be read.
+
+use super::cell::{self, Cell};
+use super::fold::Folder;
+use super::heap::Heap;
+use super::watch::Watch;
+use crate::pickle::number::{self, from_twos_complement};
+use crate::pickle::opcode as op;
+use crate::pickle::source::Source;
+use crate::pickle::{Global, PickleErrorKind, text};
+use std::io::Read;
+
+type Result<T> = std::result::Result<T, PickleErrorKind>;
+
+/// Longest integer and longest line of the text protocols, in bytes.
+const MAX_OPERAND_BYTES: u64 = 1 << 20;
+
+/// The machine's state.
+pub(super) struct Machine<'a, R> {
+    pub(super) source: Source<R>,
+    pub(super) heap: Heap,
+    pub(super) folder: Folder,
+    pub(super) stack: Vec<Cell>,
+    /// Height of the stack at each mark.
+    pub(super) marks: Vec<usize>,
+    /// Height at the innermost mark: what is below cannot be taken.
+    pub(super) floor: usize,
+    pub(super) memo: Vec<Cell>,
+    /// Slots that were set, which is the slot that MEMOIZE takes next.
+    pub(super) memoized: usize,
+    pub(super) frame_end: u64,
+    pub(super) scratch: Vec<u8>,
+    watch: Watch<'a>,
+    /// The offset of the current instruction.
+    at: u64,
+}
+
+impl<'a, R: Read> Machine<'a, R> {
+    pub(super) fn new(reader: R, watch: Watch<'a>) -> Self {
+        Self {
+            source: Source::new(reader),
+            heap: Heap::default(),
+            folder: Folder::default(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            floor: 0,
+            memo: Vec::new(),
+            memoized: 0,
+            frame_end: 0,
+            scratch: Vec::new(),
+            watch,
+            at: 0,
+        }
+    }
+
+    /// Reads one pickle and returns its root.
+    ///
+    /// # Errors
+    /// With the offset of the instruction that failed.
+    pub(super) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
+        self.instructions().map_err(|kind| (self.at, kind))
+    }
+
+    fn instructions(&mut self) -> Result<Cell> {
+        loop {
+            self.at = self.source.offset();
+            if self.watch.is_due(self.at) {
+                let used = self.heap.used_bytes()
+                    + self.folder.used_bytes()
+                    + 8 * (self.memo.capacity() + self.stack.capacity() + self.marks.capacity()) as u64;
+                self.watch.look(self.at, used)?;
+            }
+            let opcode = self.source.byte()?;
+            let value = match opcode {
+                op::BINGET => {
+                    let slot = self.source.byte()?;
+                    let value = self.recall(slot.into())?;
+                    self.stack.push(value);
+                    self.recall_run();
+                    continue;
+                }
+                op::LONG_BINGET => {
+                    let slot = u32::from_le_bytes(self.source.array()?);
+                    let value = self.recall(slot.into())?;
+                    self.stack.push(value);
+                    self.recall_run();
+                    continue;
+                }
+                op::MEMOIZE => {
+                    let value = self.top()?;
+                    self.memoize(self.memoized, value);
+                    continue;
+                }
+                op::BININT1 => self.heap.int(self.source.byte()?.into()),
+                op::BININT2 => self.heap.int(u16::from_le_bytes(self.source.array()?).into()),
+                op::BININT => self.heap.int(i32::from_le_bytes(self.source.array()?).into()),
+                op::LONG1 => self.long1()?,
+                op::SHORT_BINUNICODE => {
+                    let length = self.source.byte()?;
+                    self.string(length.into())?
+                }
+                op::MARK => {
+                    self.marks.push(self.stack.len());
+                    self.floor = self.stack.len();
+                    continue;
+                }
+                op::EMPTY_DICT => self.heap.container(cell::DICT),
+                op::EMPTY_LIST => self.heap.container(cell::LIST),
+                op::SETITEMS => {
+                    let start = self.pop_mark()?;
+                    self.set_items(start)?;
+                    continue;
+                }
+                op::APPENDS => {
+                    let start = self.pop_mark()?;
+                    self.append(start, cell::LIST)?;
+                    continue;
+                }
+                op::TUPLE2 => self.tuple(2)?,
+                op::NEWTRUE => Cell::bool(true),
+                op::NEWFALSE => Cell::bool(false),
+                op::NONE => Cell::NONE,
+                op::STOP => {
+                    let root = self.pop()?;
+                    let cut = self.frame_end > self.source.offset();
+                    return if cut { Err(PickleErrorKind::Truncated) } else { Ok(root) };
+                }
+                _ => match self.rare(opcode)? {
+                    Some(value) => value,
+                    None => continue,
+                },
+            };
+            self.stack.push(value);
+        }
+    }
+
+    /// Why there is no value to take.
+    #[cold]
+    fn missing(&self) -> PickleErrorKind {
+        if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Result<Cell> {
+        if self.stack.len() <= self.floor {
+            return Err(self.missing());
+        }
+        self.stack.pop().ok_or(PickleErrorKind::StackUnderflow)
+    }
+
+    #[inline]
+    pub(super) fn top(&self) -> Result<Cell> {
+        match self.stack.last() {
+            Some(&top) if self.stack.len() > self.floor => Ok(top),
+            _ => Err(self.missing()),
+        }
+    }
+
+    /// Takes the innermost mark away and returns where its values start.
+    #[inline]
+    pub(super) fn pop_mark(&mut self) -> Result<usize> {
+        let start = self.marks.pop().ok_or(PickleErrorKind::NoMark)?;
+        self.floor = self.marks.last().copied().unwrap_or(0);
+        Ok(start)
+    }
+
+    /// The value under `start`, a container of kind `tag`.
+    #[inline]
+    fn container_below(&self, start: usize, tag: u8, name: &'static str) -> Result<Cell> {
+        match start.checked_sub(1) {
+            Some(index) if index >= self.floor && self.stack[index].tag() == tag => Ok(self.stack[index]),
+            Some(index) if index >= self.floor => Err(PickleErrorKind::WrongType(name)),
+            _ => Err(self.missing()),
+        }
+    }
+
+    #[inline]
+    fn recall(&self, slot: u64) -> Result<Cell> {
+        match usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot)) {
+            Some(&value) if value != Cell::UNSET => Ok(value),
+            _ => Err(PickleErrorKind::UnsetMemo(slot)),
+        }
+    }
+
+    /// Carries out the run of recalls that follows, as far as it is in the window: stacks are such runs, and they are
+    /// most of a file. What is wrong in it is left to the instruction itself.
+    #[inline]
+    fn recall_run(&mut self) {
+        let ready = self.source.unread();
+        let mut used = 0;
+        loop {
+            let (slot, length) = match ready[used..] {
+                [op::LONG_BINGET, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                [op::BINGET, slot, ..] => (usize::from(slot), 2),
+                _ => break,
+            };
+            match self.memo.get(slot) {
+                Some(&value) if value != Cell::UNSET => self.stack.push(value),
+                _ => break,
+            }
+            used += length;
+        }
+        self.source.skip(used);
+    }
+
+    #[inline]
+    pub(super) fn memoize(&mut self, slot: usize, value: Cell) {
+        if slot >= self.memo.len() {
+            self.memo.resize(slot + 1, Cell::UNSET);
+        }
+        if std::mem::replace(&mut self.memo[slot], value) == Cell::UNSET {
+            self.memoized += 1;
+        }
+    }
+
+    /// A memo slot that the file names. Every slot a sensible writer fills takes it two bytes or more.
+    pub(super) fn memoize_at(&mut self, slot: u64) -> Result<()> {
+        let value = self.top()?;
+        match usize::try_from(slot) {
+            Ok(index) if slot <= self.at => {
+                self.memoize(index, value);
+                Ok(())
+            }
+            _ => Err(PickleErrorKind::MemoIndex(slot)),
+        }
+    }
+
+    /// A memo slot that the file reads, of the text protocol.
+    pub(super) fn recall_at(&self, slot: u64) -> Result<Cell> {
+        self.recall(slot)
+    }
+
+    #[inline]
+    pub(super) fn tuple(&mut self, count: usize) -> Result<Cell> {
+        match self.stack.len().checked_sub(count) {
+            Some(start) if start >= self.floor => {
+                let tuple = self.heap.tuple(&self.stack[start..]);
+                self.stack.truncate(start);
+                Ok(tuple)
+            }
+            _ => Err(self.missing()),
+        }
+    }
+
+    /// Sets the keys and values from `start` on in the dictionary below them.
+    #[inline]
+    pub(super) fn set_items(&mut self, start: usize) -> Result<()> {
+        let dict = self.container_below(start, cell::DICT, "a dictionary")?;
+        let items = &self.stack[start..];
+        check_pairs(items)?;
+        let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
+        let folded = if fresh { self.folder.dictionary(&mut self.heap, items)? } else { None };
+        match folded {
+            Some(folded) => self.heap.containers[dict.row()] = folded,
+            None => self.heap.extend(dict, items)?,
+        }
+        self.stack.truncate(start);
+        Ok(())
+    }
+
+    /// Appends the values from `start` on to the list or set below them.
+    #[inline]
+    pub(super) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
+        let name = if tag == cell::LIST { "a list" } else { "a set" };
+        let container = self.container_below(start, tag, name)?;
+        self.heap.extend(container, &self.stack[start..])?;
+        self.stack.truncate(start);
+        Ok(())
+    }
+
+    #[inline]
+    fn long1(&mut self) -> Result<Cell> {
+        let length = self.source.byte()?;
+        if length <= 8 {
+            let mut wide = [0; 8];
+            let used = &mut wide[..length.into()];
+            for byte in used.iter_mut() {
+                *byte = self.source.byte()?;
+            }
+            let shift = 64 - 8 * u32::from(length);
+            let number = if length == 0 { 0 } else { i64::from_le_bytes(wide) << shift >> shift };
+            return Ok(self.heap.int(number));
+        }
+        self.long(length.into())
+    }
+
+    /// An integer of `length` bytes.
+    pub(super) fn long(&mut self, length: u64) -> Result<Cell> {
+        if length > MAX_OPERAND_BYTES {
+            return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit: MAX_OPERAND_BYTES });
+        }
+        let mut bytes = Vec::new();
+        self.source.append_to(&mut bytes, length)?;
+        Ok(self.heap.integer(from_twos_complement(bytes)))
+    }
+
+    /// A string of `length` bytes.
+    #[inline]
+    pub(super) fn string(&mut self, length: u64) -> Result<Cell> {
+        if let Some(ready) = self.source.ready(length) {
+            if !text::is_utf8_with_surrogates(ready) {
+                return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
+            }
+            return Ok(self.heap.string(ready));
+        }
+        self.scratch.clear();
+        self.limited(length)?;
+        if !text::is_utf8_with_surrogates(&self.scratch) {
+            return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
+        }
+        Ok(self.heap.string(&self.scratch))
+    }
+
+    /// Reads `length` bytes into the scratch buffer, as long as there is memory for them.
+    pub(super) fn limited(&mut self, length: u64) -> Result<()> {
+        let mut missing = length;
+        while missing > 0 {
+            let part = missing.min(1 << 20);
+            self.source.append_to(&mut self.scratch, part)?;
+            missing -= part;
+            self.watch.look(self.source.offset(), self.scratch.capacity() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// A line of the text protocols.
+    pub(super) fn line(&mut self) -> Result<Vec<u8>> {
+        self.source.line(MAX_OPERAND_BYTES)
+    }
+
+    /// The slot that a line names.
+    pub(super) fn slot_line(&mut self) -> Result<u64> {
+        match number::from_decimal(&self.line()?)? {
+            number::Integer::Small(slot) => {
+                u64::try_from(slot).map_err(|_| PickleErrorKind::Malformed("memo slot"))
+            }
+            number::Integer::Big(_) => Err(PickleErrorKind::Malformed("memo slot")),
+        }
+    }
+
+    /// The class `module.name`, if it is one that stands for plain data.
+    pub(super) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
+        match Global::find(module, name) {
+            Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),
+            Some(Global::OrderedDict) => Ok(Cell::new(cell::GLOBAL, 1)),
+            Some(Global::Int) => Ok(Cell::new(cell::GLOBAL, 2)),
+            None => {
+                let shorten = |text: &[u8]| text::lossy(&text[..text.len().min(80)]);
+                Err(PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) })
+            }
+        }
+    }
+}
+
+/// Whether keys and values take turns, and the keys are some that Python can hash.
+#[inline]
+pub(super) fn check_pairs(items: &[Cell]) -> Result<()> {
+    let (pairs, rest) = items.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(PickleErrorKind::OddItems);
+    }
+    if pairs.iter().any(|pair| matches!(pair[0].tag(), cell::LIST | cell::DICT | cell::SET)) {
+        return Err(PickleErrorKind::UnhashableKey);
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
+//! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
+
+mod cell;
+mod finish;
+mod fold;
+mod heap;
+mod json;
+mod machine;
+mod rare;
+mod shapes;
+mod state;
+mod values;
+mod watch;
+
+use super::LoadError;
+use crate::pickle::PickleError;
+use crate::snapshot::Snapshot;
+use finish::{Refusal, finish};
+use json::Json;
+use machine::Machine;
+use std::cell::Cell;
+use std::io::Read;
+use watch::Watch;
+
+/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`.
+pub(super) fn pickle(
+    reader: impl Read,
+    max_input: u64,
+    stored: &Cell<u64>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Snapshot, LoadError> {
+    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress));
+    let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
+    let root = machine.run().map_err(failed)?;
+    let offset = machine.source.offset();
+    let Machine { heap, folder, .. } = machine;
+    finish(heap, folder, root).map_err(|refusal| match refusal {
+        Refusal::Kind(kind) => failed((offset, kind)),
+        Refusal::Shape(error) => error,
+    })
+}
+
+/// Reads the JSON of a snapshot.
+pub(super) fn json(
+    reader: impl Read,
+    max_input: u64,
+    stored: &Cell<u64>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Snapshot, LoadError> {
+    let mut json = Json::new(reader, Watch::new(max_input, stored, progress));
+    let failed = |(offset, what)| LoadError::Json { offset, what };
+    let root = json.run().map_err(failed)?;
+    let offset = json.offset();
+    let Json { heap, folder, .. } = json;
+    finish(heap, folder, root).map_err(|refusal| match refusal {
+        Refusal::Kind(kind) => failed((offset, kind)),
+        Refusal::Shape(error) => error,
+    })
+}

@@ -1,0 +1,136 @@
+//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as Python
+//! had them, so that a writer can give them back.
+
+use super::{FrameId, StringId};
+use crate::event::StackId;
+use std::sync::Arc;
+
+/// A value of Python's, shared where the file shared it. Depth is bounded by the reader, and there are no cycles.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer that fits into 64 bits with sign.
+    Int(i64),
+    /// A wider integer: little-endian two's complement bytes.
+    Big(Arc<[u8]>),
+    /// A float.
+    Float(f64),
+    /// A string of the snapshot's table.
+    Str(StringId),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// A tuple.
+    Tuple(Arc<[Value]>),
+    /// A list.
+    List(Arc<[Value]>),
+    /// A set, in the order of the file.
+    Set(Arc<[Value]>),
+    /// A frozen set, in the order of the file.
+    FrozenSet(Arc<[Value]>),
+    /// A dictionary, in the order its keys were set.
+    Dict(Arc<[(Value, Value)]>),
+    /// A list of frames: a named stack of the snapshot.
+    Stack(StackId),
+    /// One frame of the snapshot's table.
+    Frame(FrameId),
+}
+
+impl Value {
+    /// An integer of Python's (booleans are 0 and 1) where it fits.
+    pub fn as_i128(&self) -> Option<i128> {
+        match self {
+            Self::Int(number) => Some((*number).into()),
+            Self::Bool(truth) => Some((*truth).into()),
+            Self::Big(bytes) if bytes.len() <= 16 => {
+                let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
+                let mut wide = [if negative { 0xff } else { 0 }; 16];
+                wide[..bytes.len()].copy_from_slice(bytes);
+                Some(i128::from_le_bytes(wide))
+            }
+            _ => None,
+        }
+    }
+
+    /// An integer as a value, in its shortest form.
+    pub fn integer(number: i128) -> Self {
+        if let Ok(small) = i64::try_from(number) {
+            return Self::Int(small);
+        }
+        let bytes = number.to_le_bytes();
+        let fill = if number < 0 { 0xff } else { 0 };
+        let same_sign = |count: usize| (bytes[count - 1] & 0x80 != 0) == (number < 0);
+        let count = (9..16).find(|&n| bytes[n..].iter().all(|&b| b == fill) && same_sign(n)).unwrap_or(16);
+        Self::Big(bytes[..count].into())
+    }
+
+    /// What the dictionary holds under `key`.
+    pub fn get(&self, key: StringId) -> Option<&Self> {
+        let Self::Dict(entries) = self else { return None };
+        entries.iter().find(|(name, _)| matches!(name, Self::Str(id) if *id == key)).map(|(_, value)| value)
+    }
+
+    /// What the value is, for messages: `an integer`, `a list` …
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) | Self::Big(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::Str(_) => "a string",
+            Self::Bytes(_) => "bytes",
+            Self::Tuple(_) => "a tuple",
+            Self::List(_) | Self::Stack(_) => "a list",
+            Self::Set(_) | Self::FrozenSet(_) => "a set",
+            Self::Dict(_) | Self::Frame(_) => "a dictionary",
+        }
+    }
+}
+
+/// Floats are equal when their bits are, so that a snapshot with a NaN equals itself; shared containers are compared
+/// once.
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        fn same<T: PartialEq>(a: &Arc<[T]>, b: &Arc<[T]>) -> bool {
+            Arc::ptr_eq(a, b) || a == b
+        }
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
+            (Self::Str(a), Self::Str(b)) => a == b,
+            (Self::Big(a), Self::Big(b)) | (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Tuple(a), Self::Tuple(b))
+            | (Self::List(a), Self::List(b))
+            | (Self::Set(a), Self::Set(b))
+            | (Self::FrozenSet(a), Self::FrozenSet(b)) => same(a, b),
+            (Self::Dict(a), Self::Dict(b)) => same(a, b),
+            (Self::Stack(a), Self::Stack(b)) => a == b,
+            (Self::Frame(a), Self::Frame(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_of_every_width_come_back() {
+        for shift in 0..127 {
+            for number in [1i128 << shift, -(1i128 << shift), (1i128 << shift) - 1] {
+                assert_eq!(Value::integer(number).as_i128(), Some(number), "{number}");
+            }
+        }
+        assert_eq!(Value::integer(1 << 63), Value::Big([0, 0, 0, 0, 0, 0, 0, 0x80, 0][..].into()));
+    }
+
+    #[test]
+    fn a_value_is_three_words() {
+        assert_eq!(size_of::<Value>(), 24);
+    }
+}
