@@ -34,7 +34,10 @@ impl Intervals {
             self.covered.remove(&before);
             (from, at) = (before, until);
         }
-        while let Some((&next, &until)) = self.covered.range(at..=end).next() {
+        // `at` may pass the end, and then nothing is left to join.
+        while at <= end
+            && let Some((&next, &until)) = self.covered.range(at..=end).next()
+        {
             self.covered.remove(&next);
             if next > at {
                 self.pieces.insert(at, (next, number));

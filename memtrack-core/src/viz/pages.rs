@@ -1,24 +1,31 @@
 //! The page string of a segment: a character per 20 MiB that says who is in it.
 
 use super::oddities::Oddities;
+use std::collections::HashMap;
 
 /// Bytes of a page.
 pub(super) const PAGE: i128 = 20 << 20;
 
-/// Most characters and strokes of one report: a petabyte of pages, and what a foreign file may ask for.
-const MOST_STROKES: u64 = 64 << 20;
+/// Most pages of one report: two segments of a petabyte and some.
+const MOST_PAGES: u64 = 128 << 20;
+/// Most strokes of one report, each a block on a page.
+const MOST_STROKES: u64 = 256 << 20;
+/// Most pages of one segment that several blocks share.
+const MOST_SHARED: usize = 2 << 20;
 
 /// Draws page strings.
 pub(super) struct Pages {
-    cells: Vec<u8>,
-    filled: Vec<f64>,
+    /// How full the pages are that blocks fill in part, or several blocks share. Others are empty, or full of one
+    /// block: real segments have few pages here, however large they are.
+    filled: HashMap<usize, f64, foldhash::fast::RandomState>,
+    pages_left: u64,
     strokes_left: u64,
 }
 
 impl Pages {
     /// For one report.
     pub(super) fn new() -> Self {
-        Self { cells: Vec::new(), filled: Vec::new(), strokes_left: MOST_STROKES }
+        Self { filled: HashMap::default(), pages_left: MOST_PAGES, strokes_left: MOST_STROKES }
     }
 
     /// The string of a segment: `ranges` are the offset and requested size of each active block. The first block on a
@@ -31,19 +38,30 @@ impl Pages {
         name: impl Fn() -> String,
     ) -> String {
         let count = if total > 0 { (total - 1) / PAGE + 1 } else { 0 };
-        let strokes: i128 = ranges.iter().map(|&(_, size)| size.max(0) / PAGE + 2).sum::<i128>() + count;
-        let Some(left) =
-            u64::try_from(strokes).ok().and_then(|strokes| self.strokes_left.checked_sub(strokes))
-        else {
+        let strokes: i128 = ranges.iter().map(|&(_, size)| size.max(0) / PAGE + 2).sum();
+        let take =
+            |left: u64, number: i128| u64::try_from(number).ok().and_then(|number| left.checked_sub(number));
+        let budget = take(self.pages_left, count).zip(take(self.strokes_left, strokes));
+        let cells = budget.and_then(|budget| {
+            (self.pages_left, self.strokes_left) = budget;
+            self.cells(count as usize, ranges, odd, &name)
+        });
+        cells.unwrap_or_else(|| {
             odd.note("has too many pages to draw", name);
-            return format!("{count} pages");
-        };
-        self.strokes_left = left;
-        let count = count as usize;
-        self.cells.clear();
-        self.cells.resize(count, b' ');
+            format!("{count} pages")
+        })
+    }
+
+    /// `None` when too many pages are shared.
+    fn cells(
+        &mut self,
+        count: usize,
+        ranges: &[(i128, i128)],
+        odd: &mut Oddities,
+        name: impl Fn() -> String,
+    ) -> Option<String> {
+        let mut cells = vec![b' '; count];
         self.filled.clear();
-        self.filled.resize(count, 0.0);
         for (index, &(start, size)) in ranges.iter().enumerate() {
             let end = start + size;
             for page in start.div_euclid(PAGE)..=(end - 1).div_euclid(PAGE) {
@@ -52,15 +70,24 @@ impl Pages {
                     continue;
                 };
                 let overlap = end.min((page + 1) * PAGE) - start.max(page * PAGE);
-                self.filled[at] += overlap as f64 / PAGE as f64;
-                self.cells[at] = if self.cells[at] == b' ' {
-                    b'a' + (index % 26) as u8
-                } else {
-                    b"0123456789*"[((self.filled[at] * 10.0) as usize).min(10)]
-                };
+                let first = cells[at] == b' ';
+                if first {
+                    cells[at] = b'a' + (index % 26) as u8;
+                }
+                if first && overlap == PAGE {
+                    continue;
+                }
+                if self.filled.len() >= MOST_SHARED {
+                    return None;
+                }
+                let filled = self.filled.entry(at).or_insert(if first { 0.0 } else { 1.0 });
+                *filled += overlap as f64 / PAGE as f64;
+                if !first {
+                    cells[at] = b"0123456789*"[((*filled * 10.0) as usize).min(10)];
+                }
             }
         }
-        String::from_utf8_lossy(&self.cells).into_owned()
+        String::from_utf8(cells).ok()
     }
 }
 
