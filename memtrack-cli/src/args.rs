@@ -1,9 +1,13 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod viz;
+
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
 
 /// Where did my device memory go?
 #[derive(Debug, Parser)]
@@ -29,8 +33,18 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
     Convert(ConvertArgs),
+    /// Which segments two snapshots do not share, with PyTorch's text
+    Compare(CompareArgs),
+    /// What each stream holds, as a flame graph or PyTorch's folded lines
+    Memory(UsageArgs),
+    /// What each segment holds, as a flame graph or PyTorch's folded lines
+    Segments(UsageArgs),
+    /// How full the segments are, with PyTorch's text
+    Stats(StatsArgs),
     /// Rank who allocated: operators, modules, stacks or phases of a recording
     Top(RankArgs),
+    /// Every event as a line, with PyTorch's text
+    Trace(TraceArgs),
     /// Which operators made memory grow, from the statistics of a memory tracker
     Tracker(TrackerArgs),
 }

@@ -50,6 +50,19 @@ pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> 
     Ok(loaded)
 }
 
+/// The same in PyTorch's form, whatever the file is.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_pytorch(
+    path: &Path,
+    input: InputArgs,
+    streams: &mut Streams<'_>,
+) -> Result<Snapshot, CliError> {
+    let Loaded { snapshot, .. } = load(path, input, streams)?;
+    Ok(snapshot)
+}
+
 /// The line that says how far a load is.
 struct Progress {
     total: Option<u64>,

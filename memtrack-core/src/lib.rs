@@ -126,6 +126,7 @@ pub mod stack;
 #[cfg(feature = "record")]
 mod switch;
 pub mod tracker;
+pub mod viz;
 
 pub use analysis::top::By;
 #[cfg(feature = "record")]

@@ -1,6 +1,7 @@
 //! Figures as files: which files an output name stands for, and their content. SVG and HTML come from memtrack-core;
 //! PNG is made here, because it needs a font.
 
+pub(crate) mod flame;
 mod png;
 
 use crate::error::CliError;

@@ -1,9 +1,37 @@
-//! What text reports share on their way to a terminal.
+//! What reports share on their way out: the width of the terminal, JSON, and what is said beside an answer.
 
+use crate::Streams;
+use crate::error::CliError;
+use memtrack_core::analysis::units::printable;
+use memtrack_core::viz::Oddities;
 use std::io;
+use std::path::Path;
 
 /// The width in characters of the terminal that standard output is; none when it is a file or a pipe, where tables
 /// may be as wide as they need.
 pub(crate) fn terminal_width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
+}
+
+/// Prints a value as JSON, indented.
+pub(crate) fn print_json(value: &serde_json::Value, streams: &mut Streams<'_>) -> Result<(), CliError> {
+    serde_json::to_writer_pretty(&mut *streams.stdout, value).map_err(io::Error::from)?;
+    writeln!(streams.stdout)?;
+    Ok(())
+}
+
+/// Says on standard error what is odd about a file.
+pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
+    for line in odd.lines() {
+        // A warning; when nobody can read it, the report is there all the same.
+        let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
+    }
+}
+
+/// Why a report ended: the file at `path` is not one to report on, or the output cannot be written.
+pub(crate) fn refused(path: &Path, error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => CliError::input(path, error),
+        _ => error.into(),
+    }
 }

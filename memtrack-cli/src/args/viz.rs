@@ -1,0 +1,105 @@
+//! Arguments of the verbs that PyTorch's `_memory_viz.py` has too.
+
+use super::{FormatArgs, InputArgs};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Arguments of `memtrack stats`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack stats snapshot.pickle            PyTorch's text, byte for byte
+  memtrack stats snapshot.pickle --json     all segments and the sums as JSON
+
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Arguments of `memtrack trace`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack trace snapshot.pickle            PyTorch's text, byte for byte
+  memtrack trace snapshot.pickle --json     every event with its stack, one a line
+
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Arguments of `memtrack segments` and `memtrack memory`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack memory snapshot.pickle                    writes output.svg
+  memtrack segments snapshot.pickle -o fill.svg      every segment by itself
+  memtrack memory snapshot.pickle --folded           PyTorch's folded lines, for other flame graph tools
+  memtrack memory snapshot.pickle --json             what is drawn, as JSON
+
+The picture shows free blocks as free and rounding apart. The folded lines repeat what PyTorch prints: stale sizes of
+free blocks, and gaps that may be negative.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) flame: FlameArgs,
+}
+
+/// Arguments of `memtrack compare`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack compare before.pickle after.pickle            the addresses, and output.svg
+  memtrack compare before.pickle after.pickle --folded   the addresses and PyTorch's folded lines
+  memtrack compare before.pickle after.pickle --json     both as JSON
+
+Segments are known by address and size: an expandable one that grew is gone and new. What lies inside of segments that
+both have is not compared.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct CompareArgs {
+    /// The earlier recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+    /// The later one
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) flame: FlameArgs,
+}
+
+/// The snapshot a verb is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FileArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+}
+
+/// A flame graph, or what it is made of.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FlameArgs {
+    /// Where the picture goes
+    #[arg(short, long, value_name = "FILE.svg", default_value = "output.svg")]
+    pub(crate) output: PathBuf,
+    /// Replace the picture if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print PyTorch's folded lines instead of drawing
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) folded: bool,
+    /// Print JSON instead of drawing
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,22 @@
+//! `memtrack stats`: how full the segments are.
+
+use crate::Streams;
+use crate::args::StatsArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::report::{mention_odd, print_json, refused};
+use memtrack_core::viz::Stats;
+
+/// Loads the snapshot, prints the statistics.
+pub(crate) fn run(args: &StatsArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let stats = Stats::of(&snapshot).map_err(|error| refused(&args.file.path, error))?;
+    if args.format.json {
+        print_json(&stats.to_json(), streams)?;
+    } else {
+        stats.write_text(&mut streams.stdout)?;
+        writeln!(streams.stdout)?;
+    }
+    mention_odd(&stats.odd, streams);
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,39 @@
+//! `memtrack segments` and `memtrack memory`: what the segments hold, each by itself or a stream's together.
+
+use crate::Streams;
+use crate::args::UsageArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::output::check_targets;
+use crate::plot::flame;
+use crate::report::{mention_odd, print_json, refused};
+use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
+
+/// Loads the snapshot, then draws it or prints what would be drawn.
+pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (path, flame) = (&args.file.path, &args.flame);
+    if !flame.folded && !flame.json {
+        check_targets([flame.output.as_path()], flame.force)?;
+    }
+    let snapshot = load_pytorch(path, args.file.input, streams)?;
+    if flame.folded {
+        let folded = match grouping {
+            Grouping::Segment => segments_folded(&snapshot, &mut streams.stdout),
+            Grouping::Stream => memory_folded(&snapshot, &mut streams.stdout),
+        };
+        mention_odd(&folded.map_err(|error| refused(path, error))?, streams);
+        return Ok(Exit::Fine);
+    }
+    let usage = Usage::of(&snapshot, grouping).map_err(|error| refused(path, error))?;
+    if flame.json {
+        print_json(&usage.to_json(), streams)?;
+    } else {
+        let title = match grouping {
+            Grouping::Segment => "Segments",
+            Grouping::Stream => "Memory by stream",
+        };
+        flame::write(&flame.output, title, &usage.lines(""), streams)?;
+    }
+    mention_odd(&usage.odd, streams);
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,82 @@
+//! Which of many address ranges, some over others, holds an address: the one that was added first. Asking and adding
+//! take logarithmic time, because later ranges only fill the gaps that earlier ones left.
+
+use std::collections::BTreeMap;
+
+/// Ranges in the order they were added.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    /// Start → end of what is covered, neighbours joined.
+    covered: BTreeMap<i128, i128>,
+    /// Start → end and number of the range that answers there.
+    pieces: BTreeMap<i128, (i128, u32)>,
+    /// The start of each range.
+    starts: Vec<i128>,
+}
+
+impl Intervals {
+    /// Adds a range; its number is how many were added before.
+    pub(super) fn add(&mut self, start: i128, size: i128) {
+        let number = self.starts.len() as u32;
+        self.starts.push(start);
+        let end = start + size;
+        if size <= 0 {
+            return;
+        }
+        // What is covered around and inside the range becomes one piece with it, so no part is looked at twice.
+        let (mut from, mut to, mut at) = (start, end, start);
+        if let Some((&before, &until)) = self.covered.range(..=start).next_back()
+            && until >= start
+        {
+            if until >= end {
+                return;
+            }
+            self.covered.remove(&before);
+            (from, at) = (before, until);
+        }
+        // `at` may pass the end, and then nothing is left to join.
+        while at <= end
+            && let Some((&next, &until)) = self.covered.range(at..=end).next()
+        {
+            self.covered.remove(&next);
+            if next > at {
+                self.pieces.insert(at, (next, number));
+            }
+            at = until;
+            to = to.max(until);
+        }
+        if at < end {
+            self.pieces.insert(at, (end, number));
+        }
+        self.covered.insert(from, to);
+    }
+
+    /// The number and the start of the range that holds `address`.
+    pub(super) fn find(&self, address: i128) -> Option<(u32, i128)> {
+        let (_, &(end, number)) = self.pieces.range(..=address).next_back()?;
+        (address < end).then(|| (number, self.starts[number as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_range_that_holds_an_address_answers(
+            ranges in prop::collection::vec((0i128..60, -1i128..20), 0..30),
+        ) {
+            let mut intervals = Intervals::default();
+            for &(start, size) in &ranges {
+                intervals.add(start, size);
+            }
+            for address in -1..90 {
+                let first = ranges.iter().position(|&(start, size)| start <= address && address < start + size);
+                let expected = first.map(|number| (number as u32, ranges[number].0));
+                prop_assert_eq!(intervals.find(address), expected);
+            }
+        }
+    }
+}

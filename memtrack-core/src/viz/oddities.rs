@@ -1,0 +1,63 @@
+//! What is odd about a file. Reports go on where PyTorch stops, and collect here what they had to make up; the command
+//! prints it beside the answer.
+
+use std::fmt;
+
+/// Odd things, each kind with its first example and how often it was met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    kinds: Vec<(&'static str, String, u64)>,
+}
+
+impl Oddities {
+    /// Notes something odd: what is the same for all of its `kind`, and what is said of the first one only.
+    pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
+        match self.kinds.iter_mut().find(|known| known.0 == kind) {
+            Some(known) => known.2 += 1,
+            None => self.kinds.push((kind, first(), 1)),
+        }
+    }
+
+    /// Whether nothing is odd.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Adds those of `other`.
+    pub fn extend(&mut self, other: Self) {
+        for (kind, first, times) in other.kinds {
+            match self.kinds.iter_mut().find(|known| known.0 == kind) {
+                Some(known) => known.2 += times,
+                None => self.kinds.push((kind, first, times)),
+            }
+        }
+    }
+
+    /// A line for each kind.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.kinds.iter().map(|(kind, first, times)| match times {
+            1 => format!("{first}: {kind}"),
+            _ => format!("{first}: {kind} (and {} more like this)", times - 1),
+        })
+    }
+}
+
+impl fmt::Display for Oddities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_said_once_with_its_first_example() {
+        let mut odd = Oddities::default();
+        odd.note("has no size", || "block 1".into());
+        odd.note("has no size", || unreachable!("only the first is described"));
+        odd.note("is empty", || "segment 2".into());
+        assert_eq!(odd.to_string(), "block 1: has no size (and 1 more like this)\nsegment 2: is empty\n");
+    }
+}

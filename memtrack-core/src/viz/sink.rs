@@ -1,0 +1,87 @@
+//! Text on its way out: a buffer that the reports append to and that is handed to the writer in large pieces. Nothing
+//! is allocated per line.
+
+use super::number::push_size;
+use std::io::{self, Write};
+
+/// The buffer is handed on when it holds more.
+const FULL: usize = 64 << 10;
+
+/// A buffer before a writer.
+pub(super) struct Sink<'w, W: Write> {
+    /// What was appended and not handed on yet.
+    pub(super) text: Vec<u8>,
+    writer: &'w mut W,
+}
+
+impl<'w, W: Write> Sink<'w, W> {
+    /// An empty buffer.
+    pub(super) fn new(writer: &'w mut W) -> Self {
+        Self { text: Vec::with_capacity(FULL + 4096), writer }
+    }
+
+    /// Appends text.
+    pub(super) fn str(&mut self, text: &str) {
+        self.text.extend_from_slice(text.as_bytes());
+    }
+
+    /// Appends a number.
+    pub(super) fn decimal(&mut self, number: i128) {
+        push_decimal(&mut self.text, number);
+    }
+
+    /// Appends a size as PyTorch writes it.
+    pub(super) fn size(&mut self, bytes: i128) {
+        push_size(&mut self.text, bytes);
+    }
+
+    /// Hands the buffer on when it is full; called between lines.
+    pub(super) fn relax(&mut self) -> io::Result<()> {
+        if self.text.len() >= FULL {
+            self.writer.write_all(&self.text)?;
+            self.text.clear();
+        }
+        Ok(())
+    }
+
+    /// Hands the rest on.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.writer.write_all(&self.text)
+    }
+}
+
+/// Appends the digits of a number.
+pub(super) fn push_decimal(out: &mut Vec<u8>, number: i128) {
+    if number < 0 {
+        out.push(b'-');
+    }
+    let magnitude = number.unsigned_abs();
+    let Ok(mut rest) = u64::try_from(magnitude) else {
+        return out.extend_from_slice(magnitude.to_string().as_bytes());
+    };
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_width_are_written() {
+        for number in [0, 7, -10, u64::MAX.into(), i128::from(u64::MAX) + 1, -(1 << 90)] {
+            let mut text = Vec::new();
+            push_decimal(&mut text, number);
+            assert_eq!(String::from_utf8(text).unwrap(), number.to_string());
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What the segments hold, as it is: requested bytes under their stacks, what rounding added, and free blocks as free.
+//! Pictures and `--json` show this; the folded lines repeat what PyTorch makes of stale sizes.
+
+use super::blocks::Blocks;
+use super::oddities::Oddities;
+use super::stacks::{Stacks, push_frame};
+use super::stats::{bytes, hex};
+use crate::event::StackId;
+use crate::snapshot::{Snapshot, StringId};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io;
+
+/// What one row is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Streams.
+    Stream,
+    /// Segments.
+    Segment,
+}
+
+/// Which part of a block a row counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// What the client asked for.
+    Requested,
+    /// What rounding added.
+    Rounding,
+    /// A block that nobody has: all of it is free.
+    Free,
+}
+
+impl Part {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Rounding => "rounding",
+            Self::Free => "free",
+        }
+    }
+}
+
+/// Bytes of one group, state, part and stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageRow {
+    /// The group, as an index into [`Usage::groups`].
+    pub group: usize,
+    /// The state of the blocks.
+    pub state: StringId,
+    /// The part of the blocks.
+    pub part: Part,
+    /// Who allocated them.
+    pub stack: StackId,
+    /// The bytes; never negative.
+    pub bytes: i128,
+}
+
+/// What the segments of a snapshot hold.
+pub struct Usage<'a> {
+    snapshot: &'a Snapshot,
+    /// The stream of each group, and for segments their address.
+    pub groups: Vec<(String, Option<i128>)>,
+    /// The rows, in the order in which they first appear in the file.
+    pub rows: Vec<UsageRow>,
+    /// Where the file does not add up.
+    pub odd: Oddities,
+}
+
+impl<'a> Usage<'a> {
+    /// Of all segments.
+    ///
+    /// # Errors
+    /// When the snapshot is not in PyTorch's form.
+    pub fn of(snapshot: &'a Snapshot, grouping: Grouping) -> io::Result<Self> {
+        Self::of_segments(snapshot, grouping, Blocks::of(snapshot)?.segments())
+    }
+
+    pub(super) fn of_segments(
+        snapshot: &'a Snapshot,
+        grouping: Grouping,
+        segments: impl IntoIterator<Item = usize>,
+    ) -> io::Result<Self> {
+        let blocks = Blocks::of(snapshot)?;
+        let mut usage = Self { snapshot, groups: Vec::new(), rows: Vec::new(), odd: Oddities::default() };
+        let mut groups = HashMap::new();
+        let mut places = HashMap::new();
+        for segment in segments {
+            let mut stream = Vec::new();
+            blocks.push_stream(&mut stream, segment);
+            let stream = String::from_utf8_lossy(&stream).into_owned();
+            let place = (grouping == Grouping::Segment).then(|| blocks.address(segment));
+            let next = usage.groups.len();
+            let group = *groups.entry((stream.clone(), place)).or_insert(next);
+            if group == next {
+                usage.groups.push((stream, place));
+            }
+            for block in blocks.of_segment(segment) {
+                let state = blocks.pytorch.blocks.text(block, crate::snapshot::pytorch::Key::State);
+                for (part, stack, bytes) in parts(blocks, block, &mut usage.odd) {
+                    let next = usage.rows.len();
+                    let row = *places.entry((group, state, part, stack)).or_insert(next);
+                    if row == next {
+                        usage.rows.push(UsageRow { group, state, part, stack, bytes: 0 });
+                    }
+                    usage.rows[row].bytes += bytes;
+                }
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line breaks.
+    pub fn lines(&self, prefix: &str) -> Vec<String> {
+        let mut stacks = Stacks::of(self.snapshot);
+        let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
+        let line = |row: &UsageRow| {
+            let (stream, address) = &self.groups[row.group];
+            let mut line = format!("{prefix}stream_{}", clean(stream));
+            if let Some(address) = address {
+                line += &format!(";segment {}", hex(*address));
+            }
+            line += &format!(";{}", clean(&self.snapshot.strings.get(row.state)));
+            match row.part {
+                Part::Free => {}
+                Part::Rounding => line += ";(rounding)",
+                Part::Requested => {
+                    let frames = stacks.shown(row.stack);
+                    if frames.is_empty() {
+                        line += ";(no stack)";
+                    }
+                    for frame in frames.into_iter().rev() {
+                        let mut text = Vec::new();
+                        push_frame(&mut text, self.snapshot, frame);
+                        line += &format!(";{}", clean(&String::from_utf8_lossy(&text)));
+                    }
+                }
+            }
+            format!("{line} {}", row.bytes)
+        };
+        self.rows.iter().filter(|row| row.bytes > 0).map(line).collect()
+    }
+
+    /// The rows as JSON: bytes as integers, stacks innermost first.
+    pub fn to_json(&self) -> Value {
+        let mut stacks = Stacks::of(self.snapshot);
+        let row = |row: &UsageRow| {
+            let (stream, address) = &self.groups[row.group];
+            let mut value = json!({
+                "stream": stream,
+                "state": self.snapshot.strings.get(row.state),
+                "part": row.part.name(),
+                "bytes": bytes(row.bytes),
+                "stack": super::trace_json::stack(self.snapshot, &mut stacks, row.stack),
+            });
+            if let Some(address) = address {
+                value["segment"] = hex(*address).into();
+            }
+            value
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// The parts of a block, which add up to its size; none of them is negative.
+fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
+    let size = blocks.size(block);
+    if size < 0 {
+        odd.note("has a negative size and is left out", || blocks.name(block));
+        return Vec::new();
+    }
+    if !blocks.state(block).starts_with(b"active") {
+        return vec![(Part::Free, StackId::NONE, size)];
+    }
+    let (requested, stack) = blocks.requested(block, odd);
+    if requested > size {
+        odd.note("asks for more than its size; its size was taken", || blocks.name(block));
+    }
+    let requested = requested.clamp(0, size);
+    let mut parts = vec![(Part::Requested, stack, requested)];
+    if size > requested {
+        parts.push((Part::Rounding, StackId::NONE, size - requested));
+    }
+    parts
+}
