@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Segments(UsageArgs),
     /// How full the segments are, with PyTorch's text
     Stats(StatsArgs),
+    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
+    Convert(ConvertArgs),
     /// Rank who allocated: operators, modules, stacks or phases of a recording
     Top(RankArgs),
     /// Every event as a line, with PyTorch's text
@@ -59,6 +61,34 @@ pub(crate) struct TrackerArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `memtrack convert`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
+  memtrack convert snapshot.pickle.gz snapshot.json  for scripts
+  memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
+
+The output's suffix says the format; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
+unknown keys included; of a recording, what PyTorch's format has no place for is.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct ConvertArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "IN")]
+    pub(crate) file: PathBuf,
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Also look for binaries in this folder, by build id
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
 }
 
 /// How large an input may be.

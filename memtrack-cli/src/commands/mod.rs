@@ -2,6 +2,7 @@
 //! returns how it ended.
 
 mod compare;
+mod convert;
 mod stats;
 mod top;
 mod trace;
@@ -20,6 +21,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Stats(args) => stats::run(&args, streams),
+        Command::Convert(args) => convert::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
         Command::Tracker(args) => tracker::run(&args, streams),

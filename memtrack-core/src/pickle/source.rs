@@ -72,6 +72,18 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
+    /// The bytes in the window that were not taken yet.
+    #[inline]
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.window[self.start..self.end]
+    }
+
+    /// Takes `count` bytes of [`Self::unread`].
+    #[inline]
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
     /// The next `length` bytes, if they are in the window.
     #[inline]
     pub(crate) fn ready(&mut self, length: u64) -> Option<&[u8]> {

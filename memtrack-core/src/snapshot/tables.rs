@@ -16,7 +16,7 @@ pub struct Snapshot {
     pub modules: Vec<Module>,
     /// All stacks of a recording, as raw return addresses; empty for a file of PyTorch's.
     pub stacks: StackTable,
-    /// The same stacks as named frames; empty for a recording until it is symbolised.
+    /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
     pub named: NamedStacks,
     /// The frames of [`Self::named`].
     pub frames: FrameTable,

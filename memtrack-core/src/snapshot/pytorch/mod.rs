@@ -1,12 +1,14 @@
 //! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, read from any file that says it, kept in tables
 //! without loss, and written again. [`load`] and [`write`] are the doors; [`PyTorch`] explains where everything is.
 
+mod convert;
 mod error;
 mod events;
 mod input;
 mod intern;
 mod key;
 mod open;
+mod output;
 mod read;
 mod records;
 mod write;
@@ -17,6 +19,8 @@ pub use input::{Compression, LoadOptions};
 pub use intern::StringInterner;
 pub use key::{Key, Kind, vocabulary};
 pub use open::load;
+pub(crate) use open::load_pickle;
+pub use output::format_of;
 pub use records::{Odd, Records, Shape, known};
 pub use write::write;
 

@@ -3,9 +3,14 @@
 use super::input::{Counted, LoadOptions, peek, unpack};
 use super::{LoadError, read};
 use crate::snapshot::recording::{self, load_from};
-use crate::snapshot::{Format, Loaded};
+use crate::snapshot::{Format, Loaded, Snapshot};
 use std::cell::Cell;
 use std::io::Read;
+
+/// Reads a pickle that is in memory.
+pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
+    read::pickle(pickle, u64::MAX, &Cell::new(pickle.len() as u64), &mut |_| {})
+}
 
 /// Reads a snapshot of any kind: a recording, a pickle or JSON, packed by gzip or Zstandard or not at all.
 ///

@@ -26,6 +26,8 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
+/// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
+pub(super) const PYTORCH: Kind = *b"PYTR";
 pub(super) const DONE: Kind = *b"DONE";
 
 /// How much a file may unpack to: 16 MiB, and 32 times what is stored.

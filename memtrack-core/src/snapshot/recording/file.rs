@@ -1,5 +1,6 @@
 //! Recordings as files on disk. A file is written beside its place and renamed, so that nobody ever sees half of one.
 
+use super::embedded;
 use super::{ReadReport, RecordingError, RecordingWriter, load_from};
 use crate::event::{ScopeId, StackId, ThreadId};
 use crate::replacing_file::ReplacingFile;
@@ -31,6 +32,9 @@ impl Snapshot {
     /// [`Meta::complete`]: crate::snapshot::Meta::complete
     pub fn save_to<W: Write>(&self, output: W) -> io::Result<W> {
         let mut writer = RecordingWriter::new(output, &self.meta, self.clock.first)?;
+        if self.pytorch.is_some() {
+            return embedded::save(self, writer);
+        }
         writer.modules(&self.modules)?;
         writer.stacks(StackId(1), (1..self.stacks.len()).map(|id| self.stacks.get(StackId(id as u32))))?;
         let scopes: Vec<_> = (0..).map(ScopeId).zip(self.scopes.rows.iter().cloned()).skip(1).collect();

@@ -25,6 +25,7 @@
 //! ```
 
 mod chunk;
+mod embedded;
 mod file;
 mod payload;
 mod reader;

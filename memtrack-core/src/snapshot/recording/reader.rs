@@ -2,6 +2,7 @@
 //! is not whole. It trusts nothing: lengths are checked before memory is taken, and `repair` mends references.
 
 use super::chunk::{self, Budget, Found};
+use super::embedded;
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
@@ -47,6 +48,9 @@ pub fn load_from(mut input: impl Read) -> Result<(Snapshot, ReadReport), Recordi
     };
     report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
     report.lost_bytes = report.file_bytes - whole_bytes;
+    if !state.pytorch.is_empty() {
+        return Ok((embedded::restore(&state.pytorch)?, report));
+    }
     Ok((state.finish(&mut report), report))
 }
 
@@ -83,6 +87,8 @@ struct State {
     /// The last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
+    /// The pickle of a snapshot from PyTorch.
+    pytorch: Vec<u8>,
 }
 
 impl State {
@@ -118,6 +124,7 @@ impl State {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
             }
+            chunk::PYTORCH => self.pytorch.extend_from_slice(raw),
             _ => return Ok(false),
         }
         Ok(true)

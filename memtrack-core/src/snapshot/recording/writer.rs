@@ -205,6 +205,12 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
+    /// Writes one chunk as it is.
+    pub(super) fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+        chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
+        self.hand_over()
+    }
+
     fn push_clock(&mut self, (ticks, epoch_ns): (u64, u64)) {
         self.raw.clear();
         self.raw.extend_from_slice(&ticks.to_le_bytes());

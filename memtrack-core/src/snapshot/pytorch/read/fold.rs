@@ -38,11 +38,18 @@ pub(super) struct Folder {
     /// Values made from containers, `None` while one is being made.
     pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(super) block_lists: BlockLists,
+    /// The file is JSON, which has no tuples.
+    pub(super) lists_are_tuples: bool,
     scratch_cells: Vec<Cell>,
     scratch_frames: Vec<FrameId>,
 }
 
 impl Folder {
+    /// For JSON, which has no tuples.
+    pub(super) fn for_json() -> Self {
+        Self { lists_are_tuples: true, ..Self::default() }
+    }
+
     /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
     #[inline]
     pub(super) fn dictionary(
@@ -227,11 +234,11 @@ impl Folder {
         Ok(())
     }
 
-    /// A pair of integers: a tuple, or the list that JSON makes of it.
+    /// A pair of integers: a tuple, or in JSON a list.
     fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
         let pair = match value.tag() {
             cell::PAIR => value.as_pair(),
-            cell::LIST if heap.body(value).len() == 2 => {
+            cell::LIST if self.lists_are_tuples && heap.body(value).len() == 2 => {
                 let items = heap.body(value);
                 Cell::pair(items[0], items[1])?.as_pair()
             }

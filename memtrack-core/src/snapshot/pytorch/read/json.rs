@@ -35,7 +35,7 @@ impl<'a, R: Read> Json<'a, R> {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
-            folder: Folder::default(),
+            folder: Folder::for_json(),
             watch,
             next: None,
             stack: Vec::new(),

@@ -76,11 +76,17 @@ impl<'a, R: Read> Machine<'a, R> {
             let value = match opcode {
                 op::BINGET => {
                     let slot = self.source.byte()?;
-                    self.recall(slot.into())?
+                    let value = self.recall(slot.into())?;
+                    self.stack.push(value);
+                    self.recall_run();
+                    continue;
                 }
                 op::LONG_BINGET => {
                     let slot = u32::from_le_bytes(self.source.array()?);
-                    self.recall(slot.into())?
+                    let value = self.recall(slot.into())?;
+                    self.stack.push(value);
+                    self.recall_run();
+                    continue;
                 }
                 op::MEMOIZE => {
                     let value = self.top()?;
@@ -172,8 +178,31 @@ impl<'a, R: Read> Machine<'a, R> {
 
     #[inline]
     fn recall(&self, slot: u64) -> Result<Cell> {
-        let found = usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot)).copied();
-        found.filter(|value| *value != Cell::UNSET).ok_or(PickleErrorKind::UnsetMemo(slot))
+        match usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot)) {
+            Some(&value) if value != Cell::UNSET => Ok(value),
+            _ => Err(PickleErrorKind::UnsetMemo(slot)),
+        }
+    }
+
+    /// Carries out the run of recalls that follows, as far as it is in the window: stacks are such runs, and they are
+    /// most of a file. What is wrong in it is left to the instruction itself.
+    #[inline]
+    fn recall_run(&mut self) {
+        let ready = self.source.unread();
+        let mut used = 0;
+        loop {
+            let (slot, length) = match ready[used..] {
+                [op::LONG_BINGET, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                [op::BINGET, slot, ..] => (usize::from(slot), 2),
+                _ => break,
+            };
+            match self.memo.get(slot) {
+                Some(&value) if value != Cell::UNSET => self.stack.push(value),
+                _ => break,
+            }
+            used += length;
+        }
+        self.source.skip(used);
     }
 
     #[inline]

@@ -1,0 +1,150 @@
+//! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
+//! `free_completed`, scopes travel in `user_metadata`, live blocks and held segments become segments with blocks.
+
+mod names;
+mod segments;
+
+use super::{Key, Odd, Part, PyTorch, Records, Shape};
+use crate::event::{Action, DeviceId, Event, ScopeId};
+use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
+use crate::stack::symbols::Symbolizer;
+use names::Names;
+use std::collections::HashMap;
+
+/// The keys of an event in PyTorch's order, those that are there with a stack last.
+const EVENT: [Key; 9] = [
+    Key::Action,
+    Key::Addr,
+    Key::Size,
+    Key::Stream,
+    Key::TimeUs,
+    Key::CompileContext,
+    Key::UserMetadata,
+    Key::PoolId,
+    Key::Frames,
+];
+
+/// The shapes of events: with an address or as an `oom`, each without and with a stack.
+fn event_shapes() -> Vec<Shape> {
+    let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
+    [&EVENT[..8], &EVENT, &oom[..8], &oom].map(Shape::of).into()
+}
+
+impl Snapshot {
+    /// The snapshot in PyTorch's form: a recording is converted, with the names of `symbols`; a snapshot from PyTorch
+    /// is returned as it is. The host heap is the device after the last accelerator.
+    ///
+    /// Times become microseconds, and a name that is no UTF-8 was made so when it was recorded. What PyTorch has no
+    /// place for (threads, sampling) is lost.
+    pub fn as_pytorch(&self, symbols: &mut Symbolizer) -> Self {
+        if self.pytorch.is_some() {
+            return self.clone();
+        }
+        let mut convert = Convert {
+            from: self,
+            names: Names::new(self, symbols),
+            to: Self {
+                meta: Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() },
+                ..Self::default()
+            },
+            pytorch: PyTorch::default(),
+            scopes: HashMap::new(),
+        };
+        convert.events();
+        convert.segments();
+        convert.finish()
+    }
+}
+
+struct Convert<'a> {
+    from: &'a Snapshot,
+    names: Names<'a>,
+    to: Snapshot,
+    pytorch: PyTorch,
+    /// The paths of scopes.
+    scopes: HashMap<ScopeId, StringId>,
+}
+
+impl Convert<'_> {
+    fn events(&mut self) {
+        self.pytorch.events.shapes = event_shapes();
+        let from = self.from;
+        let devices = from.device_ids();
+        let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
+        for ordinal in 0..count {
+            let start = self.to.events.len();
+            let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);
+            for row in device.into_iter().flat_map(|device| from.events.rows_of(device)) {
+                let event = from.events.get(row);
+                let as_action = |action| Event { action, device: DeviceId(ordinal as u16), ..event };
+                if event.action == Action::Free {
+                    self.event(&as_action(Action::FreeRequested));
+                    self.event(&as_action(Action::FreeCompleted));
+                } else {
+                    self.event(&as_action(event.action));
+                }
+            }
+            self.pytorch.traces.push(start..self.to.events.len());
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let stack = self.names.stack(event.stack);
+        let shape = 2 * u32::from(event.action == Action::Oom) + u32::from(!stack.is_none());
+        let scope = self.scope(event.scope);
+        let none = self.names.strings.intern(b"N/A");
+        let details = &mut self.pytorch.events;
+        let row = details.push(shape);
+        if event.action == Action::Other {
+            let name = self.names.strings.intern(Action::Other.name().as_bytes());
+            details.odd.push(Odd { row: row as u32, place: 0, value: Value::Str(name) });
+        }
+        details.set(row, Key::CompileContext, none.0.into());
+        details.set(row, Key::UserMetadata, scope.0.into());
+        set_default_pool(details, row, Key::PoolId);
+        let time_us = self.from.clock.time_ns(event.ticks) / 1000;
+        self.to.events.push(&Event { ticks: time_us, stack, scope: ScopeId::NONE, ..*event });
+    }
+
+    /// The path of a scope: `encoder.forward.matmul`; empty outside.
+    fn scope(&mut self, scope: ScopeId) -> StringId {
+        let (table, strings) = (&self.from.scopes, &mut self.names.strings);
+        *self.scopes.entry(scope).or_insert_with(|| {
+            let place = table.place(scope);
+            let path = place.operator_name().unwrap_or_else(|| place.prefix());
+            strings.intern(path.trim_start_matches('.').as_bytes())
+        })
+    }
+
+    fn finish(mut self) -> Snapshot {
+        let list = || Part::Value(Value::List([].into()));
+        let settings = Part::Value(Value::Dict([].into()));
+        let root = [
+            (Key::Segments, Part::Segments),
+            (Key::DeviceTraces, Part::DeviceTraces),
+            (Key::AllocatorSettings, settings),
+            (Key::ExternalAnnotations, Part::Annotations),
+            (Key::HostSegments, list()),
+            (Key::HostTraces, list()),
+        ];
+        self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
+        self.pytorch.device_segments = self.pytorch.segments.len();
+        let Names { strings, frames, stacks, .. } = self.names;
+        self.to.strings = strings.table;
+        self.to.frames = frames;
+        self.to.named = stacks.table;
+        let ordinal = |row: &DeviceStatistics| DeviceId(self.from.ordinal(row.device));
+        self.to.devices =
+            self.from.devices.iter().map(|row| DeviceStatistics { device: ordinal(row), ..*row }).collect();
+        let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
+        self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
+        self.to.pytorch = Some(Box::new(self.pytorch));
+        self.to
+    }
+}
+
+/// Everything of ours is of the default pool.
+fn set_default_pool(records: &mut Records, row: usize, key: Key) {
+    let pool = records.pool_number((0, 0)).unwrap_or(0);
+    records.set(row, key, pool);
+}

@@ -1,0 +1,150 @@
+//! Held segments and live blocks as PyTorch's segments with their blocks. What lies between live blocks of a segment
+//! is an inactive block; a live block outside all segments is a segment of its own.
+
+use super::{Convert, set_default_pool};
+use crate::event::{DeviceId, StackId, StreamId};
+use crate::snapshot::pytorch::{Key, Records, Shape};
+use crate::snapshot::{LiveBlock, Segment};
+
+const SEGMENT: [Key; 12] = [
+    Key::Device,
+    Key::Address,
+    Key::TotalSize,
+    Key::AllocatedSize,
+    Key::ActiveSize,
+    Key::RequestedSize,
+    Key::Stream,
+    Key::SegmentType,
+    Key::SegmentPoolId,
+    Key::IsExpandable,
+    Key::Frames,
+    Key::Blocks,
+];
+const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
+
+/// Segments up to this size in bytes are what PyTorch calls small.
+const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
+
+/// Sums over the blocks of a segment, in bytes.
+#[derive(Default)]
+struct Sums {
+    allocated: u64,
+    active: u64,
+    requested: u64,
+}
+
+impl Convert<'_> {
+    pub(super) fn segments(&mut self) {
+        self.pytorch.segments.shapes = vec![Shape::of(&SEGMENT)];
+        self.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
+        let from = self.from;
+        let mut blocks: Vec<&LiveBlock> = from.blocks.iter().collect();
+        blocks.sort_by_key(|block| (from.ordinal(block.device), block.address));
+        let mut segments: Vec<&Segment> = from.segments.iter().collect();
+        segments.sort_by_key(|segment| (from.ordinal(segment.device), segment.address));
+        let mut segments = segments.into_iter().peekable();
+        let mut next = 0;
+        while segments.peek().is_some() || next < blocks.len() {
+            let place = |device, address| (from.ordinal(device), address);
+            let block = blocks.get(next).map(|block| place(block.device, block.address));
+            let segment = segments.peek().map(|segment| place(segment.device, segment.address));
+            // Whatever begins first comes first; a block outside all segments stands alone.
+            if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
+                let alone = *blocks[next];
+                next += 1;
+                self.segment(&around(&alone), &[&alone]);
+            } else if let Some(segment) = segments.next() {
+                let within = |block: &&&LiveBlock| {
+                    let inside = block.address.checked_sub(segment.address);
+                    block.device == segment.device
+                        && inside.is_some_and(|offset| offset < segment.size_bytes.max(1))
+                };
+                let count = blocks[next..].iter().take_while(within).count();
+                let inside = &blocks[next..next + count];
+                next += count;
+                self.segment(segment, inside);
+            }
+        }
+    }
+
+    fn segment(&mut self, segment: &Segment, blocks: &[&LiveBlock]) {
+        let first = self.pytorch.blocks.len() as u64;
+        let mut sums = Sums::default();
+        let mut free_from = segment.address;
+        let end = segment.address.saturating_add(segment.size_bytes);
+        for (place, block) in blocks.iter().enumerate() {
+            if block.address > free_from {
+                self.block(free_from, block.address - free_from, 0, "inactive", StackId::NONE);
+            }
+            // A sampled neighbour may be missing, so what is in its place is free as far as we know.
+            let limit = blocks.get(place + 1).map_or(end, |next| next.address.min(end));
+            let start = block.address.max(free_from);
+            let size = block.size_bytes.min(limit.saturating_sub(start));
+            let state = if block.pending_free { "active_pending_free" } else { "active_allocated" };
+            self.block(start, size, block.size_bytes, state, block.stack);
+            sums.active += size;
+            sums.allocated += if block.pending_free { 0 } else { size };
+            sums.requested = sums.requested.saturating_add(block.size_bytes);
+            free_from = start + size;
+        }
+        if end > free_from || blocks.is_empty() {
+            self.block(free_from, end - free_from, 0, "inactive", StackId::NONE);
+        }
+        let count = self.pytorch.blocks.len() as u64 - first;
+        let stack = self.names.stack(segment.stack);
+        let small = segment.size_bytes <= SMALL_SEGMENT_BYTES;
+        let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
+        let device = DeviceId(self.from.ordinal(segment.device));
+        let segments = &mut self.pytorch.segments;
+        let row = segments.push(0);
+        for (key, number) in [
+            (Key::Device, device.0.into()),
+            (Key::Address, segment.address),
+            (Key::TotalSize, segment.size_bytes),
+            (Key::AllocatedSize, sums.allocated),
+            (Key::ActiveSize, sums.active),
+            (Key::RequestedSize, sums.requested),
+            (Key::Stream, segment.stream.0),
+            (Key::SegmentType, kind.0.into()),
+            (Key::IsExpandable, 0),
+            (Key::Frames, stack.0.into()),
+            (Key::Blocks, first << 32 | count),
+        ] {
+            segments.set(row, key, number);
+        }
+        set_default_pool(segments, row, Key::SegmentPoolId);
+        self.to.segments.push(Segment { device, stack, ticks: 0, ..*segment });
+        for block in blocks {
+            let stack = self.names.stack(block.stack);
+            self.to.blocks.push(LiveBlock { device, stack, ..**block });
+        }
+    }
+
+    fn block(&mut self, address: u64, size: u64, requested: u64, state: &str, stack: StackId) {
+        let stack = self.names.stack(stack);
+        let state = self.names.strings.intern(state.as_bytes());
+        let blocks: &mut Records = &mut self.pytorch.blocks;
+        let row = blocks.push(0);
+        for (key, number) in [
+            (Key::Address, address),
+            (Key::Size, size),
+            (Key::RequestedSize, requested),
+            (Key::State, state.0.into()),
+            (Key::Frames, stack.0.into()),
+        ] {
+            blocks.set(row, key, number);
+        }
+    }
+}
+
+/// The segment that a block alone is.
+fn around(block: &LiveBlock) -> Segment {
+    Segment {
+        device: block.device,
+        address: block.address,
+        size_bytes: block.size_bytes,
+        stream: StreamId(block.stream.0),
+        stack: block.stack,
+        ticks: block.ticks,
+    }
+}
