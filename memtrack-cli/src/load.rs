@@ -6,6 +6,7 @@ use crate::args::InputArgs;
 use crate::error::CliError;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -60,7 +61,10 @@ pub(crate) fn load_pytorch(
     streams: &mut Streams<'_>,
 ) -> Result<Snapshot, CliError> {
     let Loaded { snapshot, .. } = load(path, input, streams)?;
-    Ok(snapshot)
+    if snapshot.pytorch.is_some() {
+        return Ok(snapshot);
+    }
+    Ok(snapshot.as_pytorch(&mut Symbolizer::of(&snapshot)))
 }
 
 /// The line that says how far a load is.
