@@ -31,11 +31,8 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-<<<<<<< HEAD
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
     Convert(ConvertArgs),
-=======
->>>>>>> viz
     /// Which segments two snapshots do not share, with PyTorch's text
     Compare(CompareArgs),
     /// What each stream holds, as a flame graph or PyTorch's folded lines
@@ -44,11 +41,6 @@ pub(crate) enum Command {
     Segments(UsageArgs),
     /// How full the segments are, with PyTorch's text
     Stats(StatsArgs),
-<<<<<<< HEAD
-=======
-    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
-    Convert(ConvertArgs),
->>>>>>> viz
     /// Rank who allocated: operators, modules, stacks or phases of a recording
     Top(RankArgs),
     /// Every event as a line, with PyTorch's text

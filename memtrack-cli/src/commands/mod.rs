@@ -17,18 +17,11 @@ use memtrack_core::viz::Grouping;
 /// Runs the verb the user asked for.
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
-<<<<<<< HEAD
         Command::Convert(args) => convert::run(&args, streams),
-=======
->>>>>>> viz
         Command::Compare(args) => compare::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Stats(args) => stats::run(&args, streams),
-<<<<<<< HEAD
-=======
-        Command::Convert(args) => convert::run(&args, streams),
->>>>>>> viz
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
         Command::Tracker(args) => tracker::run(&args, streams),
