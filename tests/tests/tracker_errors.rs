@@ -26,7 +26,9 @@ fn what_is_no_pickle_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stats.pickle");
     for (content, expected) in [
-        (&b""[..], "ends too early"),
+        (&b""[..], "the file is empty"),
+        (b"MEMTRACK\x01\0\0\0", "use `memtrack top`"),
+        (b"\x80\x04}", "ends too early"),
         (b"{\"segments\": []}", "no pickle instruction"),
         (b"\x80\x04]\x94.", "a list"),
         (b"\x80\x04}\x94.", "memories_allocated"),
