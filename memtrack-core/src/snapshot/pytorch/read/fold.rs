@@ -156,16 +156,18 @@ impl Folder {
         let items = heap.take_body(list);
         let mut frames = std::mem::take(&mut self.scratch_frames);
         frames.clear();
+        frames.reserve(items.len());
         for &item in &items {
             if item.tag() != cell::DICT {
                 break;
             }
-            if heap.containers[item.row()].tag() == cell::BODY {
-                self.settle(heap, item)?;
-            }
-            let folded = heap.containers[item.row()];
+            let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
-                break;
+                self.settle(heap, item)?;
+                folded = heap.containers[item.row()];
+                if folded.tag() != cell::FRAME {
+                    break;
+                }
             }
             frames.push(FrameId(folded.payload() as u32));
         }
