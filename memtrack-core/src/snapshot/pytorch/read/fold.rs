@@ -5,6 +5,7 @@
 use super::cell::{self, Cell};
 use super::finish::BlockLists;
 use super::heap::Heap;
+use super::numbers::{nearest, unsigned};
 use super::shapes::{Sort, without_duplicates};
 use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
@@ -156,16 +157,18 @@ impl Folder {
         let items = heap.take_body(list);
         let mut frames = std::mem::take(&mut self.scratch_frames);
         frames.clear();
+        frames.reserve(items.len());
         for &item in &items {
             if item.tag() != cell::DICT {
                 break;
             }
-            if heap.containers[item.row()].tag() == cell::BODY {
-                self.settle(heap, item)?;
-            }
-            let folded = heap.containers[item.row()];
+            let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
-                break;
+                self.settle(heap, item)?;
+                folded = heap.containers[item.row()];
+                if folded.tag() != cell::FRAME {
+                    break;
+                }
             }
             frames.push(FrameId(folded.payload() as u32));
         }
@@ -299,25 +302,5 @@ impl Folder {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
         tables + self.stacks.used_bytes() + indexes as u64 + 48 * self.events.ticks.capacity() as u64
-    }
-}
-
-/// The number, if a column holds it exactly.
-#[inline]
-pub(super) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
-    match value.tag() {
-        cell::INT => u64::try_from(value.as_int()).ok(),
-        cell::WIDE => u64::try_from(heap.wide_of(value)).ok(),
-        _ => None,
-    }
-}
-
-/// What a column holds of a number it cannot hold exactly.
-pub(super) fn nearest(heap: &Heap, value: Cell) -> Option<u64> {
-    match value.tag() {
-        cell::TRUE => Some(1),
-        // `as` cuts the fraction, and takes what is negative or no number for 0.
-        cell::FLOAT => Some(heap.float_of(value) as u64),
-        _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! Folding an event: what every event has goes into the snapshot's own columns, the rest into the records beside them.
 
 use super::cell::{self, Cell};
-use super::fold::{Folder, Table, nearest, unsigned};
+use super::fold::{Folder, Table};
 use super::heap::Heap;
+use super::numbers::{nearest, unsigned};
 use super::shapes::without_duplicates;
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use crate::pickle::PickleErrorKind;

@@ -8,6 +8,7 @@ mod fold_event;
 mod heap;
 mod json;
 mod machine;
+mod numbers;
 mod operands;
 mod rare;
 mod shapes;
