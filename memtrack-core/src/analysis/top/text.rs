@@ -22,7 +22,10 @@ impl TopReport {
     pub fn to_text(&self, width: Option<usize>) -> String {
         let mut text = self.title();
         if self.rows.is_empty() {
-            text.push_str("Nothing was allocated in the recorded time.\n");
+            text.push_str(match self.at {
+                Some(_) => "Nothing was live then.\n",
+                None => "Nothing was allocated in the recorded time.\n",
+            });
         } else {
             let full = self.table(usize::MAX);
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -48,9 +51,16 @@ impl TopReport {
             By::Module => "modules",
             By::Stack => "stacks",
             By::Phase => "phases",
+            By::Frame => "frames",
+            By::File => "files",
+            By::Category => "categories",
+            By::Stream => "streams",
+            By::Pool => "pools",
+            By::Size => "sizes",
         };
+        let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
         format!(
-            "Top {plural} of {device}: {} of {}\n\n",
+            "Top {plural} of {device}{when}: {} of {}\n\n",
             self.rows.len(),
             human_count(self.rows_in_all as u64)
         )
@@ -69,9 +79,16 @@ impl TopReport {
             By::Module => "Module",
             By::Stack => "Stack",
             By::Phase => "Phase",
+            By::Frame => "Frame",
+            By::File => "File",
+            By::Category => "Category",
+            By::Stream => "Stream",
+            By::Pool => "Pool",
+            By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = ["Allocated", "Share", "Live at peak", "Count", "Largest"];
+        let allocated = if self.at.is_some() { "Live" } else { "Allocated" };
+        let heads = [allocated, "Share", "Live at peak", "Count", "Largest"];
         table.set_header(
             std::iter::once(Cell::new(title)).chain(heads.into_iter().map(|head| right(head.into()))),
         );
@@ -101,14 +118,17 @@ impl TopReport {
         };
         let estimated = if self.totals.estimated { "~" } else { "" };
         let count = human_count(self.totals.count);
-        let _ = writeln!(text, "Allocated: {estimated}{} in {estimated}{count} blocks", human_bytes(total));
-        let _ = writeln!(
-            text,
-            "Attributed: annotated {}, named from stacks {}, unattributed {}",
-            part(self.attribution.annotated),
-            part(self.attribution.named_from_stacks),
-            part(self.attribution.unattributed),
-        );
+        let what = if self.at.is_some() { "Live then" } else { "Allocated" };
+        let _ = writeln!(text, "{what}: {estimated}{} in {estimated}{count} blocks", human_bytes(total));
+        if matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
+            let _ = writeln!(
+                text,
+                "Attributed: annotated {}, named from stacks {}, unattributed {}",
+                part(self.attribution.annotated),
+                part(self.attribution.named_from_stacks),
+                part(self.attribution.unattributed),
+            );
+        }
         if self.statistics.dropped > 0 {
             let _ = writeln!(
                 text,
@@ -140,7 +160,7 @@ fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
 }
 
 /// `function file:line`, with the file's name only.
-fn described(frame: &Frame) -> String {
+pub(in crate::analysis) fn described(frame: &Frame) -> String {
     let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
     printable(&match (file, frame.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
