@@ -80,7 +80,10 @@ fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
 fn check_folder(folder: &Path, wrong: &mut Vec<String>) -> usize {
     let expected = |path: &PathBuf| folder.join(stem(path)).join("expected.json");
     let there = snapshots(folder).into_iter().map(|path| (expected(&path), path));
-    there.filter(|(expected, _)| expected.exists()).map(|(expected, path)| check(&path, &expected, wrong)).sum()
+    there
+        .filter(|(expected, _)| expected.exists())
+        .map(|(expected, path)| check(&path, &expected, wrong))
+        .sum()
 }
 
 /// Checks `NAME.pickle` against `NAME.VERB.txt` or `.folded` beside it.

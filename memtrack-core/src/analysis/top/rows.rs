@@ -160,7 +160,8 @@ pub(super) fn rank(
             Some(Moment::Peak) => live,
             Some(moment) => lifetime.is_live_after(moment.row()),
         };
-        if !live && !allocated {
+        // At a moment, what is not live then has no row.
+        if !allocated && (!live || options.at.is_some()) {
             continue;
         }
         let (row, source) = sorter.row_of(lifetime);
