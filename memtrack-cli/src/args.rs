@@ -1,12 +1,16 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod analysis;
+mod rank;
 mod viz;
 
 use crate::sizes::parse_bytes;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
+pub(crate) use rank::{At, RankArgs, RankBy};
 pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
 
 /// Where did my device memory go?
@@ -33,15 +37,21 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
     Convert(ConvertArgs),
+    /// Fail when a snapshot exceeds limits of peak, leak or fragmentation: a gate for CI
+    Check(CheckArgs),
     /// Which segments two snapshots do not share, with PyTorch's text
     Compare(CompareArgs),
     /// What each stream holds, as a flame graph or PyTorch's folded lines
     Memory(UsageArgs),
+    /// Everything that was live at the highest point, by stack, biggest first
+    Peak(PeakArgs),
     /// What each segment holds, as a flame graph or PyTorch's folded lines
     Segments(UsageArgs),
     /// How full the segments are, with PyTorch's text
     Stats(StatsArgs),
-    /// Rank who allocated: operators, modules, stacks or phases of a recording
+    /// One page: what each device holds, its peak, its fragmentation, and what to look at first
+    Summary(SummaryArgs),
+    /// Rank who allocated, or what is live at a moment, by operator, stack, file and more
     Top(RankArgs),
     /// Every event as a line, with PyTorch's text
     Trace(TraceArgs),
@@ -134,54 +144,4 @@ pub(crate) struct OutputArgs {
     /// Replace output files that exist
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-/// Arguments of `memtrack top`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  memtrack top train.memtrack                        the 20 operators that allocated most
-  memtrack top train.memtrack --by stack -n 5        the 5 stacks that did
-  memtrack top train.memtrack --json                 the same as JSON
-  memtrack top train.memtrack --symbols build/       with binaries that were moved
-  memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
-
-Numbers with ~ are estimates from sampled blocks.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
-pub(crate) struct RankArgs {
-    /// The recording or PyTorch snapshot; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// How many rows to show
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
-    pub(crate) rows: usize,
-    /// What the rows are [default: operator where the file has scopes, else stack]
-    #[arg(long, value_enum)]
-    pub(crate) by: Option<RankBy>,
-    /// Only this device; the host heap is the one after the last accelerator
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u16>,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-    /// Also look for binaries in this folder, by build id
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
-    /// Name operators after functions that match, such as 'my_crate::ops::*'
-    #[arg(long = "pattern", value_name = "GLOB")]
-    pub(crate) patterns: Vec<String>,
-}
-
-/// What the rows of a ranking are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RankBy {
-    /// Operators, all calls in one row
-    Operator,
-    /// Module paths
-    Module,
-    /// Stacks
-    Stack,
-    /// forward, backward, optimizer
-    Phase,
 }

@@ -11,7 +11,6 @@ pub(crate) enum Exit {
     /// All went well.
     Fine = 0,
     /// The command looked for something and found it (leaks, differences).
-    #[allow(dead_code, reason = "the code is part of the contract; `tracker` never looks for anything")]
     Finding = 1,
     /// The command line cannot be carried out as written.
     Usage = 2,

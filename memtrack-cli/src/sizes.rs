@@ -39,9 +39,32 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads a share: 0 to 1, or 0% to 100%.
+///
+/// # Errors
+/// When it is no such share.
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));
+    match number.parse::<f64>() {
+        Ok(share) if (0.0..=whole).contains(&share) => Ok(share / whole),
+        _ => Err("write a number from 0 to 1, or a percentage from 0% to 100%".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_read_as_numbers_and_percentages() {
+        for (text, share) in [("0", 0.0), ("0.25", 0.25), ("25%", 0.25), ("100 %", 1.0), ("1", 1.0)] {
+            assert_eq!(parse_share(text), Ok(share), "{text}");
+        }
+        for text in ["", "%", "-0.1", "1.5", "101%", "NaN", "inf", "a lot"] {
+            assert!(parse_share(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_in_both_families_of_units() {

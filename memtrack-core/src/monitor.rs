@@ -95,7 +95,7 @@ impl Recording {
     /// As [`Self::top`] for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         let _inside = reentry::enter();
-        let options = TopOptions { limit: rows, patterns: self.patterns.clone() };
+        let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
         top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
     }
 

@@ -1,9 +1,13 @@
 //! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
 //! returns how it ended.
 
+mod check;
 mod compare;
 mod convert;
+mod devices;
+mod peak;
 mod stats;
+mod summary;
 mod top;
 mod trace;
 mod tracker;
@@ -18,10 +22,13 @@ use memtrack_core::viz::Grouping;
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Convert(args) => convert::run(&args, streams),
+        Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
+        Command::Peak(args) => peak::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Stats(args) => stats::run(&args, streams),
+        Command::Summary(args) => summary::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
         Command::Tracker(args) => tracker::run(&args, streams),

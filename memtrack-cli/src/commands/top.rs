@@ -1,10 +1,12 @@
 //! `memtrack top`: who made the memory of a recording.
 
+use super::devices::chosen;
 use crate::Streams;
-use crate::args::{RankArgs, RankBy};
+use crate::args::{At, RankArgs, RankBy};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::report::terminal_width;
+use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
@@ -20,20 +22,32 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     }
     let Loaded { snapshot, report, .. } = load(&args.file, args.input, streams)?;
     let complete = report.is_none_or(|report| report.complete);
-    let devices = devices(&snapshot, args.device)?;
+    let mut devices = chosen(&snapshot, args.device)?;
+    if devices.iter().any(|&device| has(&snapshot, device, args.at)) {
+        devices.retain(|&device| has(&snapshot, device, args.at));
+    }
     let by = match args.by {
         None => By::suited_to(&snapshot),
         Some(RankBy::Operator) => By::Operator,
         Some(RankBy::Module) => By::Module,
         Some(RankBy::Stack) => By::Stack,
         Some(RankBy::Phase) => By::Phase,
+        Some(RankBy::Frame) => By::Frame,
+        Some(RankBy::File) => By::File,
+        Some(RankBy::Category) => By::Category,
+        Some(RankBy::Stream) => By::Stream,
+        Some(RankBy::Pool) => By::Pool,
+        Some(RankBy::Size) => By::Size,
     };
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let options = TopOptions { limit: args.rows, patterns };
+    let mut options = TopOptions { limit: args.rows, patterns, at: None };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-    let reports: Vec<TopReport> =
-        devices.into_iter().map(|device| top_with(&snapshot, &mut symbols, by, device, &options)).collect();
+    let mut reports: Vec<TopReport> = Vec::new();
+    for device in devices {
+        options.at = args.at.map(|at| moment(&snapshot, device, at)).transpose()?;
+        reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
+    }
     if args.format.json {
         let devices: Vec<_> = reports.iter().map(TopReport::to_json).collect();
         let value = serde_json::json!({ "complete": complete, "devices": devices });
@@ -52,15 +66,24 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-/// The devices to report on: the one asked for, or all that the snapshot has.
-fn devices(snapshot: &Snapshot, asked: Option<u16>) -> Result<Vec<DeviceId>, CliError> {
-    let Some(ordinal) = asked else { return Ok(snapshot.device_ids()) };
-    snapshot.device_at(ordinal).map(|device| vec![device]).ok_or_else(|| {
-        let there: Vec<_> =
-            snapshot.device_ids().iter().map(|&device| snapshot.ordinal(device).to_string()).collect();
-        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        CliError::Usage(format!("the recording has no device {ordinal}; it has: {there}"))
-    })
+/// The moment that was asked for, on one device.
+fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
+    let ordinal = snapshot.ordinal(device);
+    match at {
+        At::Peak => Ok(Moment::Peak),
+        At::End => Ok(Moment::End),
+        At::Oom => Moment::last_oom(snapshot, device)
+            .ok_or_else(|| CliError::Usage(format!("device {ordinal} never ran out of memory in this file"))),
+        At::Event(number) => Moment::event(snapshot, device, number).ok_or_else(|| {
+            let count = snapshot.events.rows_of(device).count();
+            CliError::Usage(format!("device {ordinal} has no event {number}; it has {count}, counted from 0"))
+        }),
+    }
+}
+
+/// Whether the moment exists on a device at all: of several devices, those without it are left out.
+fn has(snapshot: &Snapshot, device: DeviceId, at: Option<At>) -> bool {
+    at.is_none_or(|at| moment(snapshot, device, at).is_ok())
 }
 
 /// Says which binaries would have named the frames that have no names.

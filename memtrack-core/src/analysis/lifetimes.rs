@@ -24,6 +24,8 @@ pub struct Lifetime {
     pub from: Option<usize>,
     /// The row of its free; none when it is live at the end.
     pub to: Option<usize>,
+    /// Its row in the table of live blocks, when that alone tells of it.
+    pub block: Option<u32>,
     /// Whether its allocation is known. Otherwise only its free was seen, and scope and stack are "none".
     pub known: bool,
 }
@@ -42,6 +44,7 @@ impl Lifetime {
             estimated,
             from: None,
             to: None,
+            block: None,
             known: true,
         }
     }
@@ -51,9 +54,9 @@ impl Lifetime {
         Self { scope: event.scope, stack: event.stack, from: Some(row), ..new }
     }
 
-    fn of_block(block: &LiveBlock, mean_bytes: u64) -> Self {
+    fn of_block(row: usize, block: &LiveBlock, mean_bytes: u64) -> Self {
         let new = Self::new(block.size_bytes, block.flags, mean_bytes);
-        Self { scope: block.scope, stack: block.stack, ..new }
+        Self { scope: block.scope, stack: block.stack, block: Some(row as u32), ..new }
     }
 
     /// Whether it is live right after event `row`; none: before the first event.
@@ -97,10 +100,9 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
             _ => {}
         }
     }
-    let older = snapshot
-        .blocks
-        .iter()
-        .filter(|block| block.device == device && !block.pending_free && !open.contains_key(&block.address));
-    lifetimes.extend(older.map(|block| Lifetime::of_block(block, mean_bytes)));
+    let older = snapshot.blocks.iter().enumerate().filter(|(_, block)| {
+        block.device == device && !block.pending_free && !open.contains_key(&block.address)
+    });
+    lifetimes.extend(older.map(|(row, block)| Lifetime::of_block(row, block, mean_bytes)));
     lifetimes
 }

@@ -1,12 +1,19 @@
 //! Questions to a [`Snapshot`](crate::snapshot::Snapshot): what was live at the peak ([`peak`]), who made it
-//! ([`top`], [`attribution`]), and in which phase ([`phases`]). Reports and programs call in here; nothing here knows
+//! ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds at the end ([`held`], [`summary`]), and
+//! whether that is too much ([`limits`]). Reports and programs call in here; nothing here knows
 //! where the snapshot came from.
 
 pub mod attribution;
+pub mod held;
+pub mod highest;
 pub mod lifetimes;
+pub mod limits;
+pub mod moment;
 pub mod patterns;
 pub mod peak;
 pub mod phases;
+pub mod reserved;
+pub mod summary;
 pub mod top;
 pub mod trim;
 pub mod units;

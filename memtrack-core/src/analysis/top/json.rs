@@ -11,6 +11,7 @@ impl TopReport {
             "device": self.device,
             "is_host": self.is_host,
             "by": self.by.name(),
+            "at": self.at.map(|moment| moment.name()),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "rows_in_all": self.rows_in_all,
             "totals": {

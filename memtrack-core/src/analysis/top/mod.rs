@@ -4,12 +4,14 @@
 //! Allocated bytes and counts are those of the events that the recording holds; live bytes at the peak also know
 //! blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
 
+mod groups;
 mod json;
 mod rows;
 mod stacks;
-mod text;
+pub(super) mod text;
 
 use super::attribution::AttributedBytes;
+use super::moment::Moment;
 use super::patterns::Patterns;
 use super::peak::Peak;
 use crate::event::DeviceId;
@@ -27,6 +29,18 @@ pub enum By {
     Stack,
     /// Phases.
     Phase,
+    /// The first frame of the stack that says something: function, file and line.
+    Frame,
+    /// The file of that frame.
+    File,
+    /// What a profile says the memory was for.
+    Category,
+    /// Streams, by their raw handles.
+    Stream,
+    /// Memory pools.
+    Pool,
+    /// Blocks of equal size.
+    Size,
 }
 
 impl By {
@@ -48,6 +62,12 @@ impl By {
             Self::Module => "module",
             Self::Stack => "stack",
             Self::Phase => "phase",
+            Self::Frame => "frame",
+            Self::File => "file",
+            Self::Category => "category",
+            Self::Stream => "stream",
+            Self::Pool => "pool",
+            Self::Size => "size",
         }
     }
 }
@@ -59,12 +79,14 @@ pub struct TopOptions {
     pub limit: usize,
     /// What names operators where no scope does.
     pub patterns: Patterns,
+    /// Count the blocks that are live at a moment instead of all that were allocated.
+    pub at: Option<Moment>,
 }
 
 impl Default for TopOptions {
     /// 20 rows, and the built-in patterns.
     fn default() -> Self {
-        Self { limit: 20, patterns: Patterns::default() }
+        Self { limit: 20, patterns: Patterns::default(), at: None }
     }
 }
 
@@ -73,7 +95,7 @@ impl Default for TopOptions {
 pub struct TopRow {
     /// The operator, module path or phase; for a stack its first function that says something.
     pub name: String,
-    /// Bytes allocated.
+    /// Bytes allocated; with [`TopOptions::at`], bytes live at that moment.
     pub allocated_bytes: u64,
     /// Of the bytes live at the device's peak, those of this row.
     pub live_at_peak_bytes: u64,
@@ -118,6 +140,8 @@ pub struct TopReport {
     pub is_host: bool,
     /// What the rows are.
     pub by: By,
+    /// The moment whose live blocks are counted; none when all allocations are.
+    pub at: Option<Moment>,
     /// The first rows, by allocated bytes descending; of equal ones by name.
     pub rows: Vec<TopRow>,
     /// How many rows there are without the limit.

@@ -1,10 +1,12 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
 //! of those is named once.
 
+use super::groups::{self, Groups};
 use super::stacks::{Trimmer, lines};
 use super::{By, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source, row_name};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
 use crate::event::{DeviceId, ScopeId, StackId};
 use crate::snapshot::{DeviceStatistics, Snapshot};
@@ -36,6 +38,7 @@ struct Sorter<'a> {
     snapshot: &'a Snapshot,
     symbols: &'a mut Symbolizer,
     by: By,
+    groups: Groups<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
     rows: HashMap<Key, usize>,
@@ -54,6 +57,10 @@ impl Sorter<'_> {
     }
 
     fn row_of(&mut self, lifetime: &Lifetime) -> (usize, Source) {
+        if let Some(name) = self.groups.name(lifetime) {
+            // The rows are few; who asked for the blocks does not matter to them.
+            return (self.row(Key::Name(name)), Source::Unattributed);
+        }
         if !lifetime.known {
             return (self.row(Key::Name(BEFORE.into())), Source::Unattributed);
         }
@@ -66,6 +73,13 @@ impl Sorter<'_> {
             By::Operator => Key::Name(operator),
             By::Module => Key::Name(module_name(self.snapshot, place.0)),
             By::Phase => Key::Name(phase_name(self.snapshot, place.0)),
+            By::Frame | By::File => {
+                let keys = self.snapshot.frame_keys(place.1);
+                let first = lines(self.trimmer.trim(&keys, self.symbols), self.symbols).into_iter().next();
+                Key::Name(first.map_or("(no stack)".into(), |line| groups::frame_name(&line.frame, self.by)))
+            }
+            // Their rows are found by their groups.
+            By::Category | By::Stream | By::Pool | By::Size => Key::Name(operator),
             By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name("(no stack)".into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
@@ -130,6 +144,7 @@ pub(super) fn rank(
         snapshot,
         symbols,
         by,
+        groups: Groups::new(snapshot, by, device),
         attributor,
         trimmer: Trimmer::default(),
         rows: HashMap::new(),
@@ -140,8 +155,13 @@ pub(super) fn rank(
     let mut attribution = AttributedBytes::default();
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
-        let allocated = lifetime.from.is_some();
-        if !live && !allocated {
+        let allocated = match options.at {
+            None => lifetime.from.is_some(),
+            Some(Moment::Peak) => live,
+            Some(moment) => lifetime.is_live_after(moment.row()),
+        };
+        // At a moment, what is not live then has no row.
+        if !allocated && (!live || options.at.is_some()) {
             continue;
         }
         let (row, source) = sorter.row_of(lifetime);
@@ -173,6 +193,7 @@ pub(super) fn rank(
         device: snapshot.ordinal(device),
         is_host: device.is_host(),
         by,
+        at: options.at,
         rows,
         rows_in_all,
         totals,

@@ -24,7 +24,10 @@ impl TopReport {
     pub fn to_text(&self, width: Option<usize>) -> String {
         let mut text = self.title();
         if self.rows.is_empty() {
-            text.push_str(&self.why_empty());
+            match self.at {
+                Some(_) => text.push_str("Nothing was live then.\n"),
+                None => text.push_str(&self.why_empty()),
+            }
         } else {
             let full = self.table(usize::MAX);
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -65,9 +68,16 @@ impl TopReport {
             By::Module => "modules",
             By::Stack => "stacks",
             By::Phase => "phases",
+            By::Frame => "frames",
+            By::File => "files",
+            By::Category => "categories",
+            By::Stream => "streams",
+            By::Pool => "pools",
+            By::Size => "sizes",
         };
+        let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
         format!(
-            "Top {plural} of {device}: {} of {}\n\n",
+            "Top {plural} of {device}{when}: {} of {}\n\n",
             self.rows.len(),
             human_count(self.rows_in_all as u64)
         )
@@ -86,9 +96,16 @@ impl TopReport {
             By::Module => "Module",
             By::Stack => "Stack",
             By::Phase => "Phase",
+            By::Frame => "Frame",
+            By::File => "File",
+            By::Category => "Category",
+            By::Stream => "Stream",
+            By::Pool => "Pool",
+            By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = ["Allocated", "Share", "Live at peak", "Count", "Largest"];
+        let allocated = if self.at.is_some() { "Live" } else { "Allocated" };
+        let heads = [allocated, "Share", "Live at peak", "Count", "Largest"];
         table.set_header(
             std::iter::once(Cell::new(title)).chain(heads.into_iter().map(|head| right(head.into()))),
         );
@@ -117,21 +134,24 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
         };
-        if self.statistics.dropped == 0 && self.statistics.allocations > 0 {
+        let what = if self.at.is_some() { "Live then" } else { "Allocated" };
+        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.allocations > 0 {
             // The recorder counts every block, also those of which only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
-            let _ = writeln!(text, "Allocated: {} in {} blocks", human_bytes(bytes), human_count(count));
+            let _ = writeln!(text, "{what}: {} in {} blocks", human_bytes(bytes), human_count(count));
         } else {
             let count = human_estimate(self.totals.count, self.totals.estimated);
-            let _ = writeln!(text, "Allocated: {mark}{} in {count} blocks", human_bytes(total));
+            let _ = writeln!(text, "{what}: {mark}{} in {count} blocks", human_bytes(total));
         }
-        let _ = writeln!(
-            text,
-            "Attributed: annotated {}, named from stacks {}, unattributed {}",
-            part(self.attribution.annotated),
-            part(self.attribution.named_from_stacks),
-            part(self.attribution.unattributed),
-        );
+        if matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
+            let _ = writeln!(
+                text,
+                "Attributed: annotated {}, named from stacks {}, unattributed {}",
+                part(self.attribution.annotated),
+                part(self.attribution.named_from_stacks),
+                part(self.attribution.unattributed),
+            );
+        }
         if self.statistics.dropped > 0 {
             let _ = writeln!(
                 text,
@@ -166,7 +186,7 @@ fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
 }
 
 /// `function file:line`, with the file's name only.
-fn described(frame: &Frame) -> String {
+pub(in crate::analysis) fn described(frame: &Frame) -> String {
     let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
     printable(&match (file, frame.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),

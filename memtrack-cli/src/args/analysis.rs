@@ -1,0 +1,92 @@
+//! Arguments of the verbs that answer questions of memtrack's own about a snapshot.
+
+use super::viz::FileArgs;
+use super::{FormatArgs, InputArgs};
+use crate::sizes::{parse_bytes, parse_share};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Arguments of `memtrack summary`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack summary snapshot.pickle           what each device holds, its peak, and what to look at first
+  memtrack summary run.memtrack --json       the numbers as JSON
+
+Bytes at the end are those of blocks, with what rounding added; the peak and what was live then are counted as asked
+for, which is what events say.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct SummaryArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    /// Only this device; the host heap is the one after the last accelerator
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u16>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Arguments of `memtrack peak`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack peak snapshot.pickle                   what was live when most bytes were allocated, by stack
+  memtrack peak snapshot.pickle --of reserved     … when the segments took most
+  memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
+
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct PeakArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    /// Which highest point
+    #[arg(long, value_enum, default_value_t = PeakOf::Allocated)]
+    pub(crate) of: PeakOf,
+    /// How many groups to show; 0 shows all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+    /// Only this device; the host heap is the one after the last accelerator
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u16>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Of what the highest point is sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeakOf {
+    /// Bytes that clients asked for
+    Allocated,
+    /// Bytes of segments
+    Reserved,
+}
+
+/// Arguments of `memtrack check`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack check snapshot.pickle --max-peak 10GiB               fails when more was ever allocated
+  memtrack check run.memtrack --max-leak 0                      … when anything allocated is live at the end
+  memtrack check snapshot.pickle --max-fragmentation 25%        … when more is stuck in split segments
+
+Of several devices the worst counts. Peak: the highest allocated bytes. Leak: bytes live at the end of the trace that
+were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
+#[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
+pub(crate) struct CheckArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// The highest allocated bytes, such as 10GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits")]
+    pub(crate) max_peak: Option<u64>,
+    /// Bytes allocated within the trace and live at its end
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits")]
+    pub(crate) max_leak: Option<u64>,
+    /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, group = "limits")]
+    pub(crate) max_fragmentation: Option<f64>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}

@@ -1,0 +1,98 @@
+//! Arguments of `memtrack top`.
+
+use super::{FormatArgs, InputArgs};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Arguments of `memtrack top`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack top train.memtrack                        the 20 operators that allocated most
+  memtrack top train.memtrack --by stack -n 5        the 5 stacks that did
+  memtrack top snapshot.pickle --at peak --by file   who held what at the peak, by file
+  memtrack top snapshot.pickle --at oom              … when memory ran out last
+  memtrack top snapshot.pickle --at 1200 --by size   … after event 1200, by block size
+  memtrack top train.memtrack --json                 the same as JSON
+  memtrack top train.memtrack --symbols build/       with binaries that were moved
+  memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
+
+Numbers with ~ are estimates from sampled blocks.
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct RankArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// How many rows to show
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+    /// What the rows are [default: operator where the file has scopes, else stack]
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<RankBy>,
+    /// Rank what is live at a moment, not all that was allocated: peak, end, oom (the last), or an event's number in
+    /// its device's trace
+    #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
+    pub(crate) at: Option<At>,
+    /// Only this device; the host heap is the one after the last accelerator
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u16>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Also look for binaries in this folder, by build id
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
+}
+
+/// What the rows of a ranking are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RankBy {
+    /// Operators, all calls in one row
+    Operator,
+    /// Module paths
+    Module,
+    /// Stacks
+    Stack,
+    /// forward, backward, optimizer
+    Phase,
+    /// Functions that asked for the memory
+    Frame,
+    /// Files of those functions
+    File,
+    /// What a profile says the memory was for
+    Category,
+    /// Streams
+    Stream,
+    /// Memory pools
+    Pool,
+    /// Blocks of equal size
+    Size,
+}
+
+/// A moment on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// When most bytes were live.
+    Peak,
+    /// After the last event.
+    End,
+    /// When memory ran out last.
+    Oom,
+    /// After the event with that number.
+    Event(usize),
+}
+
+fn parse_at(text: &str) -> Result<At, String> {
+    match text {
+        "peak" => Ok(At::Peak),
+        "end" => Ok(At::End),
+        "oom" => Ok(At::Oom),
+        number => {
+            number.parse().map(At::Event).map_err(|_| "write peak, end, oom or the number of an event".into())
+        }
+    }
+}

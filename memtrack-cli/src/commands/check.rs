@@ -1,0 +1,33 @@
+//! `memtrack check`: a gate for CI.
+
+use crate::Streams;
+use crate::args::CheckArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::report::print_json;
+use memtrack_core::analysis::limits::{Found, Limits};
+use memtrack_core::analysis::units::{human_bytes, human_share};
+
+/// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
+pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let snapshot = load_pytorch(&args.path, args.input, streams)?;
+    let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
+    let found = Found::of(&snapshot);
+    let exceeded = found.exceeded(&limits);
+    if args.format.json {
+        print_json(&found.to_json(&limits), streams)?;
+    } else if exceeded.is_empty() {
+        writeln!(
+            streams.stdout,
+            "within the limits: peak {}, leak {}, fragmentation {}",
+            human_bytes(found.peak.0),
+            human_bytes(found.leak.0),
+            human_share(found.fragmentation.0)
+        )?;
+    } else {
+        for line in &exceeded {
+            writeln!(streams.stdout, "exceeded: {line}")?;
+        }
+    }
+    Ok(if exceeded.is_empty() { Exit::Fine } else { Exit::Finding })
+}

@@ -1,0 +1,36 @@
+//! `memtrack peak`: everything that was live at the highest point.
+
+use super::devices::chosen;
+use crate::Streams;
+use crate::args::{PeakArgs, PeakOf};
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::report::print_json;
+use memtrack_core::analysis::highest::{Highest, HighestOf};
+use memtrack_core::stack::symbols::Symbolizer;
+
+/// Loads the snapshot, prints what was live at the highest point of each device.
+pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let of = match args.of {
+        PeakOf::Allocated => HighestOf::Allocated,
+        PeakOf::Reserved => HighestOf::Reserved,
+    };
+    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
+    let mut symbols = Symbolizer::of(&snapshot);
+    let find = |device| Highest::find(&snapshot, &mut symbols, device, of, limit);
+    let devices: Vec<Highest> = chosen(&snapshot, args.device)?.into_iter().map(find).collect();
+    if args.format.json {
+        let devices: Vec<_> = devices.iter().map(Highest::to_json).collect();
+        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+        return Ok(Exit::Fine);
+    }
+    if devices.is_empty() {
+        writeln!(streams.stdout, "The snapshot holds no memory and no events.")?;
+    }
+    for (place, device) in devices.iter().enumerate() {
+        let between = if place > 0 { "\n" } else { "" };
+        write!(streams.stdout, "{between}{device}")?;
+    }
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,116 @@
+//! One page about a snapshot: what each device holds, its peak, its fragmentation, what the trace has lost, and the
+//! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
+
+mod json;
+mod text;
+
+use super::held::Held;
+use super::highest::{Highest, HighestOf};
+use super::lifetimes::{Lifetime, lifetimes};
+use super::moment::Moment;
+use super::reserved::ReservedPeak;
+use super::top::{By, TopOptions, TopRow, top_with};
+use crate::event::{Action, DeviceId};
+use crate::snapshot::Snapshot;
+use crate::stack::symbols::Symbolizer;
+
+/// Most `oom` events that are told one by one.
+const MOST_OOMS: usize = 5;
+
+/// What a device comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSummary {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// Whether it is the host.
+    pub is_host: bool,
+    /// What it holds at the end.
+    pub held: Held,
+    /// Its highest point of allocated bytes, with the largest groups.
+    pub peak: Highest,
+    /// The most bytes that were reserved.
+    pub reserved_peak: ReservedPeak,
+    /// Events in its trace.
+    pub events: u64,
+    /// Events that the recorder dropped, where it says so.
+    pub dropped: u64,
+    /// Blocks that were live before the trace begins, and their bytes.
+    pub older: (u64, u64),
+    /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
+    pub frees_without_allocation: u64,
+    /// Bytes that were allocated within the trace and are live at its end, and their blocks.
+    pub kept: (u64, u64),
+    /// The largest group of those by stack.
+    pub largest_kept: Option<TopRow>,
+    /// When memory ran out, the last times.
+    pub ooms: Vec<Oom>,
+    /// How often memory ran out.
+    pub oom_count: u64,
+}
+
+/// Memory ran out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Oom {
+    /// The event's number in the device's trace.
+    pub event: usize,
+    /// Seconds from the first event of the snapshot.
+    pub seconds: f64,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// Free bytes of the device.
+    pub device_free_bytes: u64,
+    /// Bytes live then.
+    pub live_bytes: u64,
+    /// Blocks live then.
+    pub live_blocks: u64,
+}
+
+/// Sums a snapshot in PyTorch's form up, device by device.
+pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
+    let devices = snapshot.device_ids().into_iter();
+    let all = devices.map(|device| summary_of(snapshot, symbols, device));
+    all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
+}
+
+fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
+    let peak = Highest::find(snapshot, symbols, device, HighestOf::Allocated, 3);
+    let lifetimes = lifetimes(snapshot, device);
+    let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
+        let chosen = lifetimes.iter().filter(|lifetime| filter(lifetime));
+        chosen.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
+    };
+    let kept = sum(&|one| one.from.is_some() && one.to.is_none());
+    let rows = || snapshot.events.rows_of(device);
+    let ooms: Vec<(usize, usize)> =
+        rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
+    let oom = |&(event, row): &(usize, usize)| {
+        let (live_blocks, live_bytes) = sum(&|one| one.is_live_after(Some(row)));
+        Oom {
+            event,
+            seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+            requested_bytes: snapshot.events.size_bytes[row],
+            device_free_bytes: snapshot.events.address[row],
+            live_bytes,
+            live_blocks,
+        }
+    };
+    let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
+    let options = TopOptions { limit: 1, at: Some(Moment::End), ..TopOptions::default() };
+    let live_at_end = top_with(snapshot, symbols, By::Stack, device, &options);
+    let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
+    DeviceSummary {
+        device: snapshot.ordinal(device),
+        is_host: device.is_host(),
+        held: Held::of(snapshot, device),
+        peak,
+        reserved_peak: ReservedPeak::of(snapshot, device),
+        events: rows().count() as u64,
+        dropped,
+        older: sum(&|one| one.from.is_none()),
+        frees_without_allocation: sum(&|one| !one.known).0,
+        kept: (kept.1, kept.0),
+        largest_kept: live_at_end.rows.into_iter().next(),
+        ooms: last_ooms,
+        oom_count: ooms.len() as u64,
+    }
+}

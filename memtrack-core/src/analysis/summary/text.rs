@@ -1,0 +1,176 @@
+//! A summary in words, with the three things to look at first.
+
+use super::DeviceSummary;
+use crate::analysis::top::TopRow;
+use crate::analysis::top::text::described;
+use crate::analysis::units::{human_bytes, human_count, human_share, printable};
+use std::fmt;
+
+/// Shares below these are nothing to worry about, then something, then much.
+const FRAGMENTATION: [(f64, &str); 3] = [
+    (0.05, "little: free memory is not stuck between blocks"),
+    (0.20, "some: a large request may need new segments although memory is free"),
+    (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
+];
+
+impl DeviceSummary {
+    /// At most three things to look at, the most pressing first.
+    pub fn look_first(&self) -> Vec<String> {
+        let held = &self.held;
+        // What weighs more comes first: running out, then bytes as a share of the device's peak.
+        let whole = self.reserved_peak.bytes.max(self.peak.allocated_bytes).max(1) as f64;
+        let mut things: Vec<(f64, String)> = Vec::new();
+        if let Some(oom) = self.ooms.last() {
+            things.push((
+                f64::INFINITY,
+                format!(
+                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top --at oom",
+                    oom.event,
+                    human_bytes(oom.requested_bytes),
+                    human_bytes(oom.live_bytes)
+                ),
+            ));
+        }
+        if let Some(row) = self.peak.live.rows.first() {
+            let (bytes, share) = (human_bytes(row.allocated_bytes), human_share(row.share));
+            let text = format!("the largest group at the peak, {bytes} ({share}), is from {}", place(row));
+            things.push((row.allocated_bytes as f64 / whole, text));
+        }
+        if held.inactive_split > 0 {
+            let bytes = human_bytes(held.inactive_split);
+            let text = format!(
+                "{bytes} are free but stuck in split segments; the largest free block is {}",
+                human_bytes(held.largest_inactive)
+            );
+            things.push((held.inactive_split as f64 / whole, text));
+        }
+        if held.free_segment_bytes > 0 {
+            let bytes = human_bytes(held.free_segment_bytes);
+            let text = format!(
+                "{bytes} in {} whole segments are cached and could be given back",
+                held.free_segments
+            );
+            things.push((held.free_segment_bytes as f64 / whole, text));
+        }
+        if let Some(row) = self.largest_kept.as_ref().filter(|_| self.kept.0 > 0) {
+            let text = format!(
+                "{} allocated in the trace are still live; the largest group at the end, {}, is from {}",
+                human_bytes(self.kept.0),
+                human_bytes(row.allocated_bytes),
+                place(row)
+            );
+            // Memory that stays is mostly meant to: half as pressing as the peak it makes.
+            things.push((self.kept.0 as f64 / whole / 2.0, text));
+        }
+        if held.rounding() > 0 {
+            let text = format!("{} were added by rounding", human_bytes(held.rounding()));
+            things.push((held.rounding() as f64 / whole, text));
+        }
+        if held.pending > 0 {
+            let text = format!("{} wait for other streams before they are free", human_bytes(held.pending));
+            things.push((held.pending as f64 / whole, text));
+        }
+        things.sort_by(|a, b| b.0.total_cmp(&a.0));
+        things.into_iter().take(3).map(|(_, text)| text).collect()
+    }
+}
+
+/// Where a group comes from: its first function.
+fn place(row: &TopRow) -> String {
+    row.stack.first().map_or_else(|| printable(&row.name), |line| described(&line.frame))
+}
+
+impl fmt::Display for DeviceSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = &self.held;
+        let name = if self.is_host { "Host".to_owned() } else { format!("Device {}", self.device) };
+        writeln!(f, "{name}")?;
+        let mut line = |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
+        let (bytes, count) = (human_bytes, human_count);
+        let blocks = |number| format!("{} block{}", count(number), if number == 1 { "" } else { "s" });
+        line(
+            "Allocated",
+            format!(
+                "{} in {}; {} were asked for",
+                bytes(held.allocated),
+                blocks(held.blocks),
+                bytes(held.requested)
+            ),
+        )?;
+        let pending = match held.pending_blocks {
+            0 => "no frees pending".to_owned(),
+            number => format!("{} in {} pending their free", bytes(held.pending), blocks(number)),
+        };
+        line("Active", format!("{}; {pending}", bytes(held.active())))?;
+        let expandable = match held.expandable {
+            0 => String::new(),
+            number => format!(", {} of them parts of expandable ones", count(number)),
+        };
+        line(
+            "Reserved",
+            format!("{} in {} segments{expandable}", bytes(held.reserved), count(held.segments)),
+        )?;
+        line(
+            "Inactive",
+            format!("{}; the largest free block is {}", bytes(held.inactive), bytes(held.largest_inactive)),
+        )?;
+        let (_, words) = FRAGMENTATION
+            .iter()
+            .find(|(below, _)| held.fragmentation() < *below)
+            .unwrap_or(&FRAGMENTATION[2]);
+        line("Fragmentation", format!("{}, {words}", human_share(held.fragmentation())))?;
+        line(
+            "Free",
+            format!(
+                "{} inside of blocks (rounding), {} outside",
+                bytes(held.rounding()),
+                bytes(held.inactive)
+            ),
+        )?;
+        let when = match (self.peak.event, self.peak.seconds) {
+            (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
+            _ => "before the first recorded event".to_owned(),
+        };
+        line("Peak", format!("{} allocated, {when}", bytes(self.peak.allocated_bytes)))?;
+        line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))?;
+        for oom in &self.ooms {
+            line(
+                "Out of memory",
+                format!(
+                    "event {}: {} asked for, {} free on the device, {} live in {}",
+                    oom.event,
+                    bytes(oom.requested_bytes),
+                    bytes(oom.device_free_bytes),
+                    bytes(oom.live_bytes),
+                    blocks(oom.live_blocks)
+                ),
+            )?;
+        }
+        if self.oom_count > self.ooms.len() as u64 {
+            line("", format!("{} times in all", count(self.oom_count)))?;
+        }
+        let (older, older_bytes) = self.older;
+        let mut trace = format!("{} events", count(self.events));
+        if self.dropped > 0 {
+            trace += &format!("; {} older ones did not fit the ring", count(self.dropped));
+        }
+        line("Trace", trace)?;
+        if older > 0 {
+            let freed = self.frees_without_allocation;
+            line(
+                "",
+                format!(
+                    "{} ({}) are older than it: the ring lost their allocation, or recording began later; \
+                     {} of them were freed in it",
+                    blocks(older),
+                    bytes(older_bytes),
+                    count(freed)
+                ),
+            )?;
+        }
+        for (place, thing) in self.look_first().into_iter().enumerate() {
+            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;
+        }
+        Ok(())
+    }
+}

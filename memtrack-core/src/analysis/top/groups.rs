@@ -1,0 +1,94 @@
+//! Rows that are not named by scopes or stacks: streams, pools, sizes and the categories of a profile. `rows` asks for
+//! each block.
+
+use super::By;
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::units::{human_bytes, human_count};
+use crate::event::DeviceId;
+use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::Key;
+use crate::stack::symbols::Frame;
+
+/// Names the groups of one device's blocks.
+pub(super) struct Groups<'a> {
+    snapshot: &'a Snapshot,
+    by: By,
+    /// The segments of the device by address: where they end, and their rows.
+    segments: Vec<(u64, u64, usize)>,
+}
+
+impl<'a> Groups<'a> {
+    /// For the blocks of `device`.
+    pub(super) fn new(snapshot: &'a Snapshot, by: By, device: DeviceId) -> Self {
+        let rows = snapshot.segments.iter().enumerate().filter(|(_, segment)| segment.device == device);
+        let place = |(row, segment): (usize, &crate::snapshot::Segment)| {
+            (segment.address, segment.address.saturating_add(segment.size_bytes), row)
+        };
+        let mut segments: Vec<_> = rows.map(place).collect();
+        segments.sort_unstable();
+        Self { snapshot, by, segments }
+    }
+
+    /// The group of a block; `None` when the ranking is by scopes or stacks.
+    pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
+        Some(match self.by {
+            By::Size => {
+                format!("{} ({} bytes)", human_bytes(lifetime.size_bytes), human_count(lifetime.size_bytes))
+            }
+            By::Stream => match self.stream(lifetime) {
+                0 => "default stream".into(),
+                stream => format!("stream {stream:#x}"),
+            },
+            By::Pool => match self.pool(lifetime) {
+                Some((0, 0)) => "default pool".into(),
+                Some((first, second)) => format!("pool ({first}, {second})"),
+                None => "(unknown pool)".into(),
+            },
+            By::Category => self.category(lifetime).unwrap_or_else(|| "(no category)".into()),
+            _ => return None,
+        })
+    }
+
+    fn stream(&self, lifetime: &Lifetime) -> u64 {
+        let block = lifetime.block.and_then(|row| self.snapshot.blocks.get(row as usize));
+        match (lifetime.from.or(lifetime.to), block) {
+            (Some(row), _) => self.snapshot.events.stream[row].0,
+            (None, Some(block)) => block.stream.0,
+            (None, None) => 0,
+        }
+    }
+
+    /// The pool that an event says, or else that of the segment that has the address at the end.
+    fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
+        let pytorch = self.snapshot.pytorch.as_deref()?;
+        let row = lifetime.from.or(lifetime.to);
+        if let Some(row) = row.filter(|&row| pytorch.events.has(row, Key::PoolId)) {
+            return Some(pytorch.events.pool(row, Key::PoolId));
+        }
+        let address = match (row, lifetime.block) {
+            (Some(row), _) => self.snapshot.events.address[row],
+            (None, Some(block)) => self.snapshot.blocks.get(block as usize)?.address,
+            (None, None) => return None,
+        };
+        let after = self.segments.partition_point(|&(start, _, _)| start <= address);
+        let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
+        let known = address < end && pytorch.segments.has(segment, Key::SegmentPoolId);
+        known.then(|| pytorch.segments.pool(segment, Key::SegmentPoolId))
+    }
+
+    fn category(&self, lifetime: &Lifetime) -> Option<String> {
+        let pytorch = self.snapshot.pytorch.as_deref()?;
+        let row = lifetime.from.or(lifetime.to).filter(|&row| pytorch.events.has(row, Key::Category))?;
+        Some(self.snapshot.strings.get(pytorch.events.text(row, Key::Category)).into_owned())
+    }
+}
+
+/// A frame's row: `function file:line`, or the file alone.
+pub(super) fn frame_name(frame: &Frame, by: By) -> String {
+    match (by, &frame.file, frame.line) {
+        (By::File, Some(file), _) => file.clone(),
+        (By::File, None, _) => "(no file)".into(),
+        (_, Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
+        _ => frame.function.clone(),
+    }
+}

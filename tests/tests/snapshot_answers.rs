@@ -1,0 +1,154 @@
+//! What memtrack itself says about a snapshot, with numbers checked by hand: see `memtrack_tests::pytorch::SMALL`.
+
+use memtrack_tests::memtrack;
+use memtrack_tests::pytorch::SMALL;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Runs a verb on the snapshot, through a pipe.
+fn run(verb: &str, arguments: &[&str]) -> Output {
+    let mut child = Command::new(memtrack())
+        .args([verb, "-"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A usage error ends the program before it reads.
+    let _ = child.stdin.take().unwrap().write_all(SMALL.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(verb: &str, arguments: &[&str]) -> String {
+    let output = run(verb, arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn device(verb: &str, arguments: &[&str]) -> Value {
+    let value: Value = serde_json::from_str(&text(verb, &[arguments, &["--json"]].concat())).unwrap();
+    value["devices"][0].clone()
+}
+
+/// `name: bytes` of all rows.
+fn rows(device: &Value) -> Vec<(String, u64)> {
+    let rows = device["rows"].as_array().unwrap().iter();
+    rows.map(|row| (row["name"].as_str().unwrap().into(), row["allocated_bytes"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn a_summary_knows_what_is_held_and_what_the_ring_lost() {
+    let summary = device("summary", &[]);
+    for (name, expected) in [
+        ("segments", 2),
+        ("reserved_bytes", 3 << 20),
+        ("allocated_bytes", 512),
+        ("requested_bytes", 500),
+        ("active_bytes", 512 + 1_048_576),
+        ("pending_free_bytes", 1_048_576),
+        ("pending_free_blocks", 1),
+        ("inactive_bytes", 1024 + 1_047_040 + 1_048_576),
+        ("inactive_split_bytes", 1024 + 1_047_040),
+        ("largest_inactive_bytes", 1_048_576),
+        ("internal_free_bytes", 12),
+        ("releasable_bytes", 1_048_576),
+        ("reserved_peak_bytes", 3 << 20),
+        ("events", 9),
+        ("older_blocks", 2),
+        ("older_bytes", 1_049_000),
+        ("frees_without_allocation", 2),
+        ("live_at_end_bytes", 500),
+        ("live_at_end_blocks", 1),
+        ("out_of_memory_events", 1),
+    ] {
+        assert_eq!(summary[name], json!(expected), "{name}");
+    }
+    assert_eq!(summary["fragmentation"], json!(1_048_064.0 / 3_145_728.0));
+    let oom = &summary["out_of_memory"][0];
+    assert_eq!(
+        (&oom["event"], &oom["live_bytes"], &oom["live_blocks"]),
+        (&5.into(), &2_048_500.into(), &3.into())
+    );
+    assert_eq!(oom["device_free_bytes"], 7);
+    assert_eq!(summary["look_first"].as_array().unwrap().len(), 3);
+    let text = text("summary", &[]);
+    assert!(text.contains("Fragmentation  33.3 %, much"), "{text}");
+    assert!(
+        text.contains("Peak           2.0 MiB allocated, after event 4, 0.500 s after the first"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_peak_counts_memory_from_before_the_trace() {
+    let peak = device("peak", &[]);
+    assert_eq!(peak["highest"]["event"], 4);
+    assert_eq!(peak["highest"]["allocated_bytes"], 2_048_500);
+    assert_eq!(peak["highest"]["reserved_bytes"], 3 << 20);
+    let expected = [("(allocated before the recording)", 1_048_000), ("work", 1_000_000), ("keep", 500)];
+    assert_eq!(rows(&peak), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+    assert_eq!(peak["rows"][1]["stack"][1]["function"], "keep");
+    // The segments reach their most one event earlier, before `work` is live.
+    let reserved = device("peak", &["--of", "reserved"]);
+    assert_eq!(
+        (&reserved["highest"]["event"], &reserved["highest"]["allocated_bytes"]),
+        (&3.into(), &1_048_500.into())
+    );
+    let text = text("peak", &["-n", "1"]);
+    assert!(text.contains("… and 2 more groups, 977.1 KiB"), "{text}");
+}
+
+#[test]
+fn top_ranks_what_is_live_at_any_moment() {
+    let at = |moment: &str, by: &str| rows(&device("top", &["--at", moment, "--by", by]));
+    let own =
+        |rows: &[(&str, u64)]| rows.iter().map(|&(name, bytes)| (name.to_owned(), bytes)).collect::<Vec<_>>();
+    let old = "(allocated before the recording)";
+    assert_eq!(
+        at("oom", "file"),
+        own(&[(old, 1_048_000), ("/app/ops.py", 1_000_000), ("/app/model.py", 500)])
+    );
+    assert_eq!(at("end", "frame"), own(&[("keep /app/model.py:7", 500)]));
+    assert_eq!(at("0", "stack"), own(&[(old, 1_048_000)]));
+    assert_eq!(at("peak", "stream"), own(&[("default stream", 1_048_500), ("stream 0x3", 1_000_000)]));
+    assert_eq!(at("peak", "pool"), own(&[("default pool", 1_048_500), ("pool (0, 1)", 1_000_000)]));
+    let sizes = rows(&device("top", &["--by", "size"]));
+    // The last was allocated before the trace, and is here because it was live at the peak.
+    assert_eq!(
+        sizes,
+        own(&[
+            ("976.6 KiB (1,000,000 bytes)", 1_000_000),
+            ("500 B (500 bytes)", 500),
+            ("1023.4 KiB (1,048,000 bytes)", 0)
+        ])
+    );
+    assert_eq!(at("peak", "category"), own(&[("(no category)", 2_048_500)]));
+    for moment in ["9", "yesterday", "-1"] {
+        assert_eq!(run("top", &[&format!("--at={moment}")]).status.code(), Some(2), "{moment}");
+    }
+}
+
+#[test]
+fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
+    let code = |arguments: &[&str]| run("check", arguments).status.code();
+    assert_eq!(
+        code(&["--max-peak", "2048500", "--max-leak", "500B", "--max-fragmentation", "0.34"]),
+        Some(0)
+    );
+    for exceeded in [["--max-peak", "2048499"], ["--max-leak", "0.4KiB"], ["--max-fragmentation", "33%"]] {
+        let output = run("check", &exceeded);
+        assert_eq!(output.status.code(), Some(1), "{exceeded:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().count() == 1 && text.starts_with("exceeded: "), "{text}");
+    }
+    let all = run("check", &["--max-peak", "1", "--max-leak", "0", "--max-fragmentation", "0", "--json"]);
+    let value: Value = serde_json::from_slice(&all.stdout).unwrap();
+    assert_eq!((all.status.code(), value["exceeded"].as_array().unwrap().len()), (Some(1), 3));
+    for nonsense in
+        [&["--max-peak", "lots"][..], &["--max-leak", "-1"], &["--max-fragmentation", "120%"], &[]]
+    {
+        assert_eq!(code(nonsense), Some(2), "{nonsense:?}");
+    }
+}

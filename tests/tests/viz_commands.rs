@@ -1,0 +1,139 @@
+//! `stats`, `trace`, `segments`, `memory` and `compare` as a user meets them: options, files, warnings and exit codes.
+//! `viz_texts` compares the texts.
+#![cfg(unix)]
+
+use memtrack_tests::{fixture, memtrack, shared};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn sample(name: &str) -> PathBuf {
+    fixture("snapshots/samples").join(name)
+}
+
+fn synth(name: &str) -> PathBuf {
+    fixture("snapshots/synth").join(name)
+}
+
+fn run(folder: &Path, arguments: &[&str], files: &[&Path]) -> Output {
+    let mut command = Command::new(memtrack());
+    command.args(arguments).args(files).current_dir(folder).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn json(arguments: &[&str], files: &[&Path]) -> Value {
+    let output = run(Path::new("/"), &[arguments, &["--json"]].concat(), files);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_text_has_one_line_break_more_than_pytorchs_string() {
+    let file = sample("basic-1.pickle");
+    for verb in ["stats", "trace"] {
+        let expected = fs::read(sample(&format!("basic-1.{verb}.txt"))).unwrap();
+        assert_eq!(run(Path::new("/"), &[verb], &[&file]).stdout, expected);
+        let piped =
+            Command::new(memtrack()).args([verb, "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        assert_eq!(piped.stdout, expected);
+    }
+}
+
+#[test]
+fn pictures_show_free_blocks_as_free_and_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = sample("basic-2.pickle");
+    for verb in ["memory", "segments"] {
+        let output = run(folder.path(), &[verb], &[&file]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
+        let svg = fs::read_to_string(folder.path().join("output.svg")).unwrap();
+        assert!(svg.contains("<svg") && svg.contains("active_allocated") && svg.contains("inactive"));
+        assert!(!svg.contains("width=\"-") && svg.contains("(rounding)"));
+        assert_eq!(run(folder.path(), &[verb], &[&file]).status.code(), Some(2));
+        assert_eq!(run(folder.path(), &[verb, "--force"], &[&file]).status.code(), Some(0));
+        fs::remove_file(folder.path().join("output.svg")).unwrap();
+    }
+    let empty = run(folder.path(), &["memory", "-o", "empty.svg"], &[&synth("empty.pickle")]);
+    assert_eq!(empty.status.code(), Some(0));
+    assert!(folder.path().join("empty.svg").exists());
+}
+
+#[test]
+fn the_parts_of_a_picture_add_up_to_the_segments() {
+    let file = sample("basic-2.pickle");
+    let total =
+        |rows: &Value| rows.as_array().unwrap().iter().map(|row| row["bytes"].as_i64().unwrap()).sum::<i64>();
+    let reserved = json(&["stats"], &[&file])["total_reserved_bytes"].as_i64().unwrap();
+    for verb in ["memory", "segments"] {
+        let rows = json(&[verb], &[&file]);
+        assert_eq!(total(&rows), reserved);
+        assert!(rows.as_array().unwrap().iter().all(|row| row["bytes"].as_i64().unwrap() >= 0));
+    }
+    let events = json(&["trace"], &[&file]);
+    assert_eq!(events["devices"][0]["entries"][0]["action"], "segment_alloc");
+}
+
+#[test]
+fn a_comparison_prints_addresses_and_draws_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let (before, after) = (sample("basic-1.pickle"), sample("basic-2.pickle"));
+    let output = run(folder.path(), &["compare"], &[&before, &after]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<_> = text.lines().map(|line| line.split(" = ").next().unwrap()).collect();
+    assert_eq!(names, ["only_before", "only_after"]);
+    assert!(fs::read_to_string(folder.path().join("output.svg")).unwrap().contains("only_after"));
+    let value = json(&["compare"], &[&before, &after]);
+    assert!(!value["only_after"]["segments"].as_array().unwrap().is_empty());
+    assert_eq!(run(folder.path(), &["compare", "-", "-"], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn where_pytorch_gives_up_there_is_an_answer_and_a_warning() {
+    for (verb, name, words) in [
+        ("stats", "size_mismatch", "do not add up"),
+        ("stats", "history_empty_list", "without entries"),
+        ("memory", "frames_missing_requested", "no `requested_size`"),
+        ("trace", "legacy_list", "no `device_traces`"),
+        ("trace", "trace_oom_no_free", "no `device_free`"),
+        ("trace", "trace_no_segments_key", "no `allocated_size`"),
+        ("trace", "trace_annotate_no_meta", "no `user_metadata`"),
+    ] {
+        let folded: &[&str] = if verb == "memory" { &[verb, "--folded"] } else { &[verb] };
+        let output = run(Path::new("/"), folded, &[&synth(&format!("{name}.pickle"))]);
+        let warning = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{warning}");
+        assert!(warning.lines().count() == 1 && warning.contains(words), "{verb} {name}: {warning}");
+    }
+}
+
+/// Every hostile file ends as the manifest says, within 2 s and 256 MiB.
+#[test]
+fn stats_survives_hostile_files() {
+    let Some(hostile) = shared().map(|shared| shared.join("oracle/hostile")) else { return };
+    let (folder, memtrack) = (tempfile::tempdir().unwrap(), memtrack());
+    let manifest: Value = serde_json::from_slice(&fs::read(hostile.join("manifest.json")).unwrap()).unwrap();
+    let mut complaints = Vec::new();
+    for entry in manifest.as_array().unwrap() {
+        let (file, start) = (entry["file"].as_str().unwrap(), Instant::now());
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 262144; exec \"$@\"", "sh"])
+            .args([memtrack.as_os_str(), "stats".as_ref(), hostile.join(file).as_os_str()])
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let (code, took) = (output.status.code(), start.elapsed());
+        let expected = match entry["expect"].as_str().unwrap() {
+            "reject" => code == Some(3),
+            "accept" => code == Some(0),
+            _ => matches!(code, Some(0 | 3)),
+        };
+        if !expected || took > Duration::from_secs(2) {
+            complaints.push(format!("{file}: {code:?} after {took:?} ({})", entry["why"]));
+        }
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(!folder.path().join("HOSTILE_RAN").exists(), "code from a pickle was run");
+}
