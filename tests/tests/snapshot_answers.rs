@@ -87,7 +87,7 @@ fn the_peak_counts_memory_from_before_the_trace() {
     assert_eq!(peak["highest"]["event"], 4);
     assert_eq!(peak["highest"]["allocated_bytes"], 2_048_500);
     assert_eq!(peak["highest"]["reserved_bytes"], 3 << 20);
-    let expected = [("(allocated before the recording)", 1_048_000), ("work", 1_000_000), ("keep", 500)];
+    let expected = [("(allocated before the first event)", 1_048_000), ("work", 1_000_000), ("keep", 500)];
     assert_eq!(rows(&peak), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     assert_eq!(peak["rows"][1]["stack"][1]["function"], "keep");
     // The segments reach their most one event earlier, before `work` is live.
@@ -105,7 +105,7 @@ fn top_ranks_what_is_live_at_any_moment() {
     let at = |moment: &str, by: &str| rows(&device("top", &["--at", moment, "--by", by]));
     let own =
         |rows: &[(&str, u64)]| rows.iter().map(|&(name, bytes)| (name.to_owned(), bytes)).collect::<Vec<_>>();
-    let old = "(allocated before the recording)";
+    let old = "(allocated before the first event)";
     assert_eq!(
         at("oom", "file"),
         own(&[(old, 1_048_000), ("/app/ops.py", 1_000_000), ("/app/model.py", 500)])
