@@ -1,4 +1,4 @@
-//! What PyTorch's `_memory_viz.py` says about a snapshot, in the same bytes: [`stats()`], [`trace()`], [`segments_folded`],
+//! What PyTorch's `_memory_viz.py` says about a snapshot, in the same bytes: `stats`, `trace`, [`segments_folded`],
 //! [`memory_folded`] and [`compare_folded`], and the same answers as JSON and as lines for a picture.
 //!
 //! All take a snapshot in PyTorch's form (`Snapshot::as_pytorch` makes a recording one), write to any
