@@ -58,7 +58,7 @@ impl<R: Read> Source<R> {
     }
 
     /// The next `N` bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleErrorKind> {
         let mut bytes = [0; N];
         if let Some(ready) = self.window[self.start..self.end].first_chunk::<N>() {

@@ -1,5 +1,5 @@
 //! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, read from any file that says it, kept in tables
-//! without loss, and written again. [`load`] and [`write`] are the doors; [`PyTorch`] explains where everything is.
+//! without loss, and written again. [`load`] and [`write`](fn@write) are the doors; [`PyTorch`] explains where everything is.
 
 mod convert;
 mod error;

@@ -163,7 +163,7 @@ impl Finish {
     fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
         for (index, event) in self.items(list, path)?.into_iter().enumerate() {
             // A dictionary of one key, or of a text protocol, was not folded when it was filled.
-            self.folder.settle(&mut self.heap, event)?;
+            self.folder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
             if folded.tag() != cell::EVENT {
                 let found = if event.tag() == cell::DICT {

@@ -5,17 +5,32 @@
 use super::cell::{self, Cell};
 use super::finish::BlockLists;
 use super::heap::Heap;
+use super::numbers::{nearest, unsigned};
 use super::shapes::{Sort, without_duplicates};
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::pytorch::intern::StackInterner;
-use crate::snapshot::pytorch::key::action_of;
 use crate::snapshot::pytorch::{Key, Kind, Odd};
 use crate::snapshot::{EventTable, FrameId, StringId, Value};
 use std::collections::HashMap;
 
 /// A dictionary with more entries is no event and no frame.
 const MAX_ENTRIES: usize = 500;
+
+const fn bit(key: Key) -> u64 {
+    1 << key as u8
+}
+
+/// Keys of segments, blocks, annotations and the root: with one of them a dictionary is no event and no frame, whatever
+/// else is in it.
+const NEITHER: u64 = bit(Key::Blocks)
+    | bit(Key::State)
+    | bit(Key::TotalSize)
+    | bit(Key::Stage)
+    | bit(Key::Segments)
+    | bit(Key::DeviceTraces);
+/// Keys that frames do not have.
+const NO_FRAME: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
 
 /// The sorts of dictionaries that have a table.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +40,13 @@ pub(super) enum Table {
     Segments,
     Blocks,
     Annotations,
+}
+
+/// Where the values of one record go, until all of them are known.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    columns: Vec<(Key, u64)>,
+    odd: Vec<(u16, Value)>,
 }
 
 /// The tables while they grow.
@@ -40,6 +62,7 @@ pub(super) struct Folder {
     pub(super) block_lists: BlockLists,
     /// The file is JSON, which has no tuples.
     pub(super) lists_are_tuples: bool,
+    pub(super) scratch_fields: Fields,
     scratch_cells: Vec<Cell>,
     scratch_frames: Vec<FrameId>,
 }
@@ -60,17 +83,20 @@ impl Folder {
         if items.len() > 2 * MAX_ENTRIES {
             return Ok(None);
         }
-        // One pass over the keys; a file's first key is mostly enough.
         let mut seen = 0u64;
         for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
-            match Key::of(StringId(key.payload() as u32)) {
-                Some(Key::Action) => return self.event(heap, items).map(Some),
-                Some(key) => seen |= 1 << key as u8,
-                None => {}
+            if let Some(key) = Key::of(StringId(key.payload() as u32)) {
+                seen |= bit(key);
             }
         }
-        let has = |key: Key| seen >> key as u8 & 1 == 1;
-        if has(Key::Filename) || has(Key::Name) && has(Key::Line) {
+        if seen & NEITHER != 0 {
+            return Ok(None);
+        }
+        if seen & bit(Key::Action) != 0 {
+            return self.event(heap, items).map(Some);
+        }
+        let named = bit(Key::Name) | bit(Key::Line);
+        if seen & NO_FRAME == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
             return self.frame(heap, items).map(Some);
         }
         Ok(None)
@@ -85,6 +111,17 @@ impl Folder {
         match self.dictionary(heap, &items)? {
             Some(folded) => heap.fold(value, folded, items),
             None => heap.put_back(value, items),
+        }
+        Ok(())
+    }
+
+    /// The same for a dictionary that stands where an event must.
+    pub(super) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
+        let action = Cell::new(cell::STR, Key::Action.id().0.into());
+        if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
+            let items = heap.take_body(value);
+            let folded = self.event(heap, &items)?;
+            heap.fold(value, folded, items);
         }
         Ok(())
     }
@@ -120,16 +157,18 @@ impl Folder {
         let items = heap.take_body(list);
         let mut frames = std::mem::take(&mut self.scratch_frames);
         frames.clear();
+        frames.reserve(items.len());
         for &item in &items {
             if item.tag() != cell::DICT {
                 break;
             }
-            if heap.containers[item.row()].tag() == cell::BODY {
-                self.settle(heap, item)?;
-            }
-            let folded = heap.containers[item.row()];
+            let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
-                break;
+                self.settle(heap, item)?;
+                folded = heap.containers[item.row()];
+                if folded.tag() != cell::FRAME {
+                    break;
+                }
             }
             frames.push(FrameId(folded.payload() as u32));
         }
@@ -159,15 +198,15 @@ impl Folder {
                 (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
             }
         };
-        let row = self.sorts[table as usize].records.push(shape);
+        let mut fields = Fields::default();
         for (place, pair) in items.as_chunks::<2>().0.iter().enumerate() {
-            self.set(table, heap, row, place, *pair)?;
+            self.set(table, heap, &mut fields, place, *pair)?;
         }
-        Ok(row)
+        Ok(self.enter(table, shape, &mut fields))
     }
 
     /// The number of the shape that a dictionary has; `None` when a key is there twice.
-    fn shape(
+    pub(super) fn shape(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -186,17 +225,17 @@ impl Folder {
         Ok(Some(self.sorts[table as usize].add(items, keys)))
     }
 
-    /// Sets one value of the last record of a table: in its column if it fits, beside it if not.
-    fn set(
+    /// Finds where one value of a record goes: into its column if it fits, beside it if not.
+    pub(super) fn set(
         &mut self,
         table: Table,
         heap: &mut Heap,
-        row: usize,
+        fields: &mut Fields,
         place: usize,
         [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
         let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
-        let Some(key) = known else { return self.keep(table, heap, row, place, value) };
+        let Some(key) = known else { return self.keep(heap, fields, place, value) };
         let tag = value.tag();
         let fits = match key.kind() {
             Kind::Unsigned => unsigned(heap, value),
@@ -205,33 +244,44 @@ impl Folder {
             Kind::Text if tag == cell::STR => Some(value.payload()),
             Kind::Stack => self.stack(heap, value)?.map(|stack| stack.0.into()),
             Kind::Pool => self.pool(table, heap, value),
-            Kind::Rows => self.blocks(heap, value)?,
+            Kind::Rows if matches!(table, Table::Segments) => self.blocks(heap, value)?,
             _ => None,
         };
-        let Some(number) = fits else {
-            if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, value)) {
-                self.sorts[table as usize].records.set(row, key, near);
-            }
-            return self.keep(table, heap, row, place, value);
-        };
-        self.sorts[table as usize].records.set(row, key, number);
-        Ok(())
+        if let Some(number) = fits {
+            fields.columns.push((key, number));
+            return Ok(());
+        }
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, value)) {
+            fields.columns.push((key, near));
+        }
+        self.keep(heap, fields, place, value)
     }
 
     /// Keeps a value beside its record.
-    fn keep(
+    pub(super) fn keep(
         &mut self,
-        table: Table,
         heap: &mut Heap,
-        row: usize,
+        fields: &mut Fields,
         place: usize,
         value: Cell,
     ) -> Result<(), PickleErrorKind> {
         let value = self.value(heap, value, 0)?;
         let place = u16::try_from(place)
             .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
-        self.sorts[table as usize].records.odd.push(Odd { row: row as u32, place, value });
+        fields.odd.push((place, value));
         Ok(())
+    }
+
+    /// Appends a record to its table, all at once: records that are inside its values were appended before.
+    #[inline]
+    pub(super) fn enter(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
+        let records = &mut self.sorts[table as usize].records;
+        let row = records.push(shape);
+        for (key, number) in fields.columns.drain(..) {
+            records.set(row, key, number);
+        }
+        records.odd.extend(fields.odd.drain(..).map(|(place, value)| Odd { row: row as u32, place, value }));
+        row
     }
 
     /// A pair of integers: a tuple, or in JSON a list.
@@ -247,97 +297,10 @@ impl Folder {
         self.sorts[table as usize].records.pool_number(pair)
     }
 
-    /// An event.
-    fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
-        const TABLE: Table = Table::Events;
-        let deduplicated;
-        let (shape, items) = match self.shape(TABLE, heap, items)? {
-            Some(shape) => (shape, items),
-            None => {
-                deduplicated = without_duplicates(items);
-                let shape = self.shape(TABLE, heap, &deduplicated)?;
-                (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
-            }
-        };
-        let sort = &mut self.sorts[TABLE as usize];
-        let row = sort.records.push(shape);
-        let has_address = sort.records.shapes[shape as usize].has(Key::Addr);
-        let mut event = Event {
-            ticks: row as u64,
-            address: 0,
-            size_bytes: 0,
-            stream: StreamId(0),
-            stack: StackId::NONE,
-            scope: ScopeId::NONE,
-            thread: ThreadId::NONE,
-            device: DeviceId(0),
-            action: Action::Other,
-            flags: EventFlags(0),
-        };
-        for (place, &[key, value]) in items.as_chunks::<2>().0.iter().enumerate() {
-            let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
-            let target = match known {
-                Some(Key::Addr) => &mut event.address,
-                Some(Key::DeviceFree) if !has_address => &mut event.address,
-                Some(Key::Size) => &mut event.size_bytes,
-                Some(Key::Stream) => &mut event.stream.0,
-                Some(Key::TimeUs) => &mut event.ticks,
-                Some(Key::Frames) => {
-                    match self.stack(heap, value)? {
-                        Some(stack) => event.stack = stack,
-                        None => self.keep(TABLE, heap, row, place, value)?,
-                    }
-                    continue;
-                }
-                Some(Key::Action) => {
-                    let name = StringId(value.payload() as u32);
-                    match (value.tag() == cell::STR).then(|| action_of(name)).flatten() {
-                        Some(action) => event.action = action,
-                        None => self.keep(TABLE, heap, row, place, value)?,
-                    }
-                    continue;
-                }
-                _ => {
-                    self.set(TABLE, heap, row, place, [key, value])?;
-                    continue;
-                }
-            };
-            match unsigned(heap, value) {
-                Some(number) => *target = number,
-                None => {
-                    *target = nearest(heap, value).unwrap_or(*target);
-                    self.keep(TABLE, heap, row, place, value)?;
-                }
-            }
-        }
-        self.events.push(&event);
-        Ok(Cell::new(cell::EVENT, row as u64))
-    }
-
     /// Bytes of memory in use.
     pub(super) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
         tables + self.stacks.used_bytes() + indexes as u64 + 48 * self.events.ticks.capacity() as u64
-    }
-}
-
-/// The number, if a column holds it exactly.
-#[inline]
-fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
-    match value.tag() {
-        cell::INT => u64::try_from(value.as_int()).ok(),
-        cell::WIDE => u64::try_from(heap.wide_of(value)).ok(),
-        _ => None,
-    }
-}
-
-/// What a column holds of a number it cannot hold exactly.
-fn nearest(heap: &Heap, value: Cell) -> Option<u64> {
-    match value.tag() {
-        cell::TRUE => Some(1),
-        // `as` cuts the fraction, and takes what is negative or no number for 0.
-        cell::FLOAT => Some(heap.float_of(value) as u64),
-        _ => None,
     }
 }

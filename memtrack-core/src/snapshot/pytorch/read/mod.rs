@@ -4,9 +4,12 @@
 mod cell;
 mod finish;
 mod fold;
+mod fold_event;
 mod heap;
 mod json;
 mod machine;
+mod numbers;
+mod operands;
 mod rare;
 mod shapes;
 mod state;
