@@ -2,6 +2,7 @@
 //! `viz_texts` compares the texts.
 #![cfg(unix)]
 
+use memtrack_tests::snapshots::small;
 use memtrack_tests::{fixture, memtrack, shared};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -106,6 +107,23 @@ fn where_pytorch_gives_up_there_is_an_answer_and_a_warning() {
         assert_eq!(output.status.code(), Some(0), "{warning}");
         assert!(warning.lines().count() == 1 && warning.contains(words), "{verb} {name}: {warning}");
     }
+}
+
+#[test]
+fn a_recording_is_answered_like_a_snapshot_of_pytorchs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.memtrack");
+    small().save(&file).unwrap();
+    // 8 allocations and 4 frees; those that complete at once are two events of PyTorch's.
+    let trace = String::from_utf8(run(folder.path(), &["trace"], &[&file]).stdout).unwrap();
+    assert!(trace.contains(" entries\n") && trace.matches("\ndel ").count() == 4, "{trace}");
+    // At the end: 1001 + 1003 + 1005 + 1007.
+    assert_eq!(json(&["summary"], &[&file])["devices"][0]["peak"]["allocated_bytes"], 4_016);
+    for arguments in [&["stats"][..], &["memory", "--folded"], &["peak"], &["check", "--max-peak", "4016"]] {
+        let output = run(folder.path(), arguments, &[&file]);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+    assert_eq!(run(folder.path(), &["check", "--max-peak", "4015"], &[&file]).status.code(), Some(1));
 }
 
 /// Every hostile file ends as the manifest says, within 2 s and 256 MiB.

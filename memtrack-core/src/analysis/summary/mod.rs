@@ -74,6 +74,9 @@ pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSumma
 
 fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
     let peak = Highest::find(snapshot, symbols, device, HighestOf::Allocated, 3);
+    // Before the lifetimes below, so that those of one report only are in memory.
+    let options = TopOptions { limit: 1, at: Some(Moment::End), ..TopOptions::default() };
+    let live_at_end = top_with(snapshot, symbols, By::Stack, device, &options);
     let lifetimes = lifetimes(snapshot, device);
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
         let chosen = lifetimes.iter().filter(|lifetime| filter(lifetime));
@@ -95,8 +98,6 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         }
     };
     let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
-    let options = TopOptions { limit: 1, at: Some(Moment::End), ..TopOptions::default() };
-    let live_at_end = top_with(snapshot, symbols, By::Stack, device, &options);
     let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
     DeviceSummary {
         device: snapshot.ordinal(device),
