@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::SummaryArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::print_json;
+use crate::report::{print_devices, print_json};
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::stack::symbols::Symbolizer;
 
@@ -21,12 +21,6 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
         print_json(&serde_json::json!({ "devices": devices }), streams)?;
         return Ok(Exit::Fine);
     }
-    if devices.is_empty() {
-        writeln!(streams.stdout, "The snapshot holds no memory and no events.")?;
-    }
-    for (place, device) in devices.iter().enumerate() {
-        let between = if place > 0 { "\n" } else { "" };
-        write!(streams.stdout, "{between}{device}")?;
-    }
+    print_devices(&devices, streams)?;
     Ok(Exit::Fine)
 }

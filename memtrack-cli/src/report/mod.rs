@@ -20,6 +20,21 @@ pub(crate) fn print_json(value: &serde_json::Value, streams: &mut Streams<'_>) -
     Ok(())
 }
 
+/// Prints a report per device, with an empty line between two, or says that there is none.
+pub(crate) fn print_devices<T: std::fmt::Display>(
+    devices: &[T],
+    streams: &mut Streams<'_>,
+) -> Result<(), CliError> {
+    if devices.is_empty() {
+        writeln!(streams.stdout, "The snapshot holds no memory and no events.")?;
+    }
+    for (place, device) in devices.iter().enumerate() {
+        let between = if place > 0 { "\n" } else { "" };
+        write!(streams.stdout, "{between}{device}")?;
+    }
+    Ok(())
+}
+
 /// Says on standard error what is odd about a file.
 pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
