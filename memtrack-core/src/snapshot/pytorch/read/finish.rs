@@ -103,7 +103,9 @@ impl Finish {
             item.tag() == cell::DICT
                 && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
         };
-        list.tag() == cell::LIST && self.heap.body(list).iter().all(plain)
+        list.tag() == cell::LIST
+            && self.heap.containers[list.row()].tag() != cell::STACK
+            && self.heap.body(list).iter().all(plain)
     }
 
     /// The items of a list that stands at `path`.
@@ -173,7 +175,9 @@ impl Finish {
                 };
                 return Err(shape(&format!("{path}[{index}]"), found, "an event"));
             }
-            self.order.push(folded.payload() as u32);
+            if !self.folder.skips_events {
+                self.order.push(folded.payload() as u32);
+            }
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use super::finish::BlockLists;
 use super::heap::Heap;
 use super::numbers::{nearest, unsigned};
 use super::shapes::{Sort, without_duplicates};
-use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::pytorch::intern::StackInterner;
 use crate::snapshot::pytorch::{Key, Kind, Odd};
@@ -16,6 +15,9 @@ use std::collections::HashMap;
 
 /// A dictionary with more entries is no event and no frame.
 const MAX_ENTRIES: usize = 500;
+
+/// An event that is not kept.
+pub(super) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
 
 const fn bit(key: Key) -> u64 {
     1 << key as u8
@@ -56,23 +58,20 @@ pub(super) struct Folder {
     pub(super) sorts: [Sort; 5],
     pub(super) stacks: StackInterner,
     /// Frames by their shape and values.
-    frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
+    pub(super) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
     /// Values made from containers, `None` while one is being made.
     pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(super) block_lists: BlockLists,
     /// The file is JSON, which has no tuples.
     pub(super) lists_are_tuples: bool,
+    /// Nobody asks for the events: they are told from the rest and dropped.
+    pub(super) skips_events: bool,
     pub(super) scratch_fields: Fields,
-    scratch_cells: Vec<Cell>,
-    scratch_frames: Vec<FrameId>,
+    pub(super) scratch_cells: Vec<Cell>,
+    pub(super) scratch_frames: Vec<FrameId>,
 }
 
 impl Folder {
-    /// For JSON, which has no tuples.
-    pub(super) fn for_json() -> Self {
-        Self { lists_are_tuples: true, ..Self::default() }
-    }
-
     /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
     #[inline]
     pub(super) fn dictionary(
@@ -93,7 +92,7 @@ impl Folder {
             return Ok(None);
         }
         if seen & bit(Key::Action) != 0 {
-            return self.event(heap, items).map(Some);
+            return if self.skips_events { Ok(Some(SKIPPED)) } else { self.event(heap, items).map(Some) };
         }
         let named = bit(Key::Name) | bit(Key::Line);
         if seen & NO_FRAME == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
@@ -120,66 +119,10 @@ impl Folder {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
             let items = heap.take_body(value);
-            let folded = self.event(heap, &items)?;
+            let folded = if self.skips_events { SKIPPED } else { self.event(heap, &items)? };
             heap.fold(value, folded, items);
         }
         Ok(())
-    }
-
-    /// A frame, known or new.
-    fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
-        let mut key = std::mem::take(&mut self.scratch_cells);
-        key.clear();
-        key.extend_from_slice(items);
-        let row = match self.frames.get(&key[..]) {
-            Some(&row) => row,
-            None => {
-                let row = self.record(Table::Frames, heap, items)? as u32;
-                self.frames.insert(key.clone().into(), row);
-                row
-            }
-        };
-        self.scratch_cells = key;
-        Ok(Cell::new(cell::FRAME, row.into()))
-    }
-
-    /// The stack that a list of frames is; `None` when it is no list, or holds something else.
-    #[inline]
-    pub(super) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
-        if list.tag() != cell::LIST {
-            return Ok(None);
-        }
-        match heap.containers[list.row()].tag() {
-            cell::STACK => return Ok(Some(StackId(heap.containers[list.row()].payload() as u32))),
-            cell::UNSET => return Ok(Some(StackId::NONE)),
-            _ => {}
-        }
-        let items = heap.take_body(list);
-        let mut frames = std::mem::take(&mut self.scratch_frames);
-        frames.clear();
-        frames.reserve(items.len());
-        for &item in &items {
-            if item.tag() != cell::DICT {
-                break;
-            }
-            let mut folded = heap.containers[item.row()];
-            if folded.tag() != cell::FRAME {
-                self.settle(heap, item)?;
-                folded = heap.containers[item.row()];
-                if folded.tag() != cell::FRAME {
-                    break;
-                }
-            }
-            frames.push(FrameId(folded.payload() as u32));
-        }
-        let whole = frames.len() == items.len();
-        let stack = whole.then(|| self.stacks.intern(&frames));
-        self.scratch_frames = frames;
-        match stack {
-            Some(stack) => heap.fold(list, Cell::new(cell::STACK, stack.0.into()), items),
-            None => heap.put_back(list, items),
-        }
-        Ok(stack)
     }
 
     /// Makes a row of a table from a dictionary.

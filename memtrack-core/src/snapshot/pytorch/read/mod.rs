@@ -1,16 +1,20 @@
 //! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
 //! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
+mod burst;
 mod cell;
 mod finish;
 mod fold;
 mod fold_event;
+mod fold_stack;
 mod heap;
 mod json;
 mod machine;
+mod memo;
 mod numbers;
 mod operands;
 mod rare;
+mod runs;
 mod shapes;
 mod state;
 mod values;
@@ -20,20 +24,24 @@ use super::LoadError;
 use crate::pickle::PickleError;
 use crate::snapshot::Snapshot;
 use finish::{Refusal, finish};
+use fold::Folder;
 use json::Json;
 use machine::Machine;
 use std::cell::Cell;
 use std::io::Read;
 use watch::Watch;
 
-/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`.
+/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
+/// only told from the rest.
 pub(super) fn pickle(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
     progress: &mut dyn FnMut(u64),
+    events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress));
+    let folder = Folder { skips_events: !events, ..Folder::default() };
+    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
     let root = machine.run().map_err(failed)?;
     let offset = machine.source.offset();
@@ -44,14 +52,16 @@ pub(super) fn pickle(
     })
 }
 
-/// Reads the JSON of a snapshot.
+/// Reads the JSON of a snapshot, as [`pickle`] does.
 pub(super) fn json(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
     progress: &mut dyn FnMut(u64),
+    events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let mut json = Json::new(reader, Watch::new(max_input, stored, progress));
+    let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
+    let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, what)| LoadError::Json { offset, what };
     let root = json.run().map_err(failed)?;
     let offset = json.offset();
