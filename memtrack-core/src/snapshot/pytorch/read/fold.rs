@@ -82,6 +82,11 @@ impl Folder {
         if items.len() > 2 * MAX_ENTRIES {
             return Ok(None);
         }
+        if let Some(shape) = self.sorts[Table::Events as usize].again(items, NEITHER)
+            && !self.skips_events
+        {
+            return self.event_of(heap, shape, items).map(Some);
+        }
         let mut seen = 0u64;
         for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
             if let Some(key) = Key::of(StringId(key.payload() as u32)) {

@@ -13,10 +13,13 @@ mod machine;
 mod memo;
 mod numbers;
 mod operands;
+mod order;
 mod rare;
 mod runs;
 mod shapes;
 mod state;
+#[cfg(test)]
+mod tests;
 mod values;
 mod watch;
 
