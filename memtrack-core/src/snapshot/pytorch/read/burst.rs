@@ -117,15 +117,18 @@ impl<R: Read> Machine<'_, R> {
         Some(length + 1)
     }
 
-    /// The stack of a run that was not met before; `None` when not all of it are frames.
+    /// The loose stack of a run that was not met before; `None` when not all of it are frames.
     fn spell_out(&mut self, run: &[u8]) -> Option<StackId> {
+        if !self.runs.has_room(run) {
+            return None;
+        }
         let frame = |slot| {
             let dict = self.memo.get(slot).filter(|value| value.tag() == cell::DICT)?;
             let folded = self.heap.containers[dict.row()];
             (folded.tag() == cell::FRAME).then(|| FrameId(folded.payload() as u32))
         };
         let frames: Vec<FrameId> = runs::slots(run).map(frame).collect::<Option<_>>()?;
-        let stack = self.folder.stacks.intern(&frames);
+        let stack = self.folder.loose.intern(&frames);
         self.runs.keep(run, stack);
         Some(stack)
     }

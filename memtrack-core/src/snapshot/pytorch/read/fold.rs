@@ -7,6 +7,7 @@ use super::finish::BlockLists;
 use super::heap::Heap;
 use super::numbers::{nearest, unsigned};
 use super::shapes::{Sort, without_duplicates};
+use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::pytorch::intern::StackInterner;
 use crate::snapshot::pytorch::{Key, Kind, Odd};
@@ -57,6 +58,11 @@ pub(super) struct Folder {
     pub(super) events: EventTable,
     pub(super) sorts: [Sort; 5],
     pub(super) stacks: StackInterner,
+    /// Stacks that lists became before anybody looked, by numbers of their own: stacks are numbered as they are used,
+    /// so that equal snapshots have equal numbers however they were written.
+    pub(super) loose: StackInterner,
+    /// What each of [`Self::loose`] is in [`Self::stacks`]; `NONE` as long as it was not used.
+    pub(super) used: Vec<StackId>,
     /// Frames by their shape and values.
     pub(super) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
     /// Values made from containers, `None` while one is being made.
@@ -249,6 +255,10 @@ impl Folder {
     pub(super) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
-        tables + self.stacks.used_bytes() + indexes as u64 + 48 * self.events.ticks.capacity() as u64
+        tables
+            + self.stacks.used_bytes()
+            + self.loose.used_bytes()
+            + indexes as u64
+            + 48 * self.events.ticks.capacity() as u64
     }
 }

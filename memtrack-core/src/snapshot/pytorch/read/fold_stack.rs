@@ -33,7 +33,9 @@ impl Folder {
         }
         match heap.containers[list.row()].tag() {
             cell::STACK => {
-                let stack = heap.containers[list.row()].as_stack();
+                let folded = heap.containers[list.row()];
+                let stack =
+                    if folded.is_loose_stack() { self.used(folded.as_stack()) } else { folded.as_stack() };
                 heap.containers[list.row()] = Cell::new(cell::STACK, stack.0.into());
                 return Ok(Some(stack));
             }
@@ -68,10 +70,22 @@ impl Folder {
         Ok(stack)
     }
 
+    /// The number of a loose stack that is used.
+    #[inline]
+    fn used(&mut self, loose: StackId) -> StackId {
+        if self.used.len() <= loose.index() {
+            self.used.resize(loose.index() + 1, StackId::NONE);
+        }
+        if self.used[loose.index()] == StackId::NONE {
+            self.used[loose.index()] = self.stacks.intern(self.loose.table.get(loose));
+        }
+        self.used[loose.index()]
+    }
+
     /// Makes a loose stack the list of frames again that it was.
     #[cold]
     pub(super) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
-        let frames = self.stacks.table.get(heap.containers[list.row()].as_stack());
+        let frames = self.loose.table.get(heap.containers[list.row()].as_stack());
         let mut items = Vec::with_capacity(frames.len());
         for frame in frames {
             let dict = heap.container(cell::DICT);

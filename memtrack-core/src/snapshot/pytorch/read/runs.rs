@@ -72,11 +72,13 @@ impl Runs {
         self.index.find(hash, equal).map(|&at| self.entries[at as usize].stack)
     }
 
-    /// Keeps a run that is not here yet, if there is room.
+    /// Whether one more run can be kept.
+    pub(super) fn has_room(&self, run: &[u8]) -> bool {
+        self.bytes.len() + run.len() <= MAX_BYTES
+    }
+
+    /// Keeps a run that is not here yet.
     pub(super) fn keep(&mut self, run: &[u8], stack: StackId) {
-        if self.bytes.len() + run.len() > MAX_BYTES {
-            return;
-        }
         let (hash, start) = (hash_of(run), self.bytes.len() as u32);
         self.bytes.extend_from_slice(run);
         let at = self.entries.len() as u32;
