@@ -251,7 +251,7 @@ impl Folder {
             fields.columns.push((key, number));
             return Ok(());
         }
-        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, value)) {
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
             fields.columns.push((key, near));
         }
         self.keep(heap, fields, place, value)
