@@ -50,7 +50,7 @@ const NUMBERS: [u64; 14] = [
 ];
 
 fn block(alloc: &Event) -> LiveBlock {
-    LiveBlock { pending_free: alloc.ticks % 3 == 0, ..memtrack_tests::snapshots::live(alloc) }
+    LiveBlock { pending_free: alloc.ticks.is_multiple_of(3), ..memtrack_tests::snapshots::live(alloc) }
 }
 
 /// A recording with every action, numbers of every width, long names and many frames.
