@@ -206,7 +206,7 @@ impl Finish {
             pytorch.events = events;
         } else {
             pytorch.events = events.gather(&self.order);
-            table = gather(&table, &self.order);
+            table = table.gather(&self.order);
         }
         for (device, rows) in pytorch.traces.iter().enumerate() {
             table.device[rows.clone()].fill(DeviceId(device as u16));
@@ -243,14 +243,6 @@ fn clock(events: &EventTable) -> Clock {
     // Times that no clock has shown would not fit as nanoseconds.
     let start = if start < u64::MAX / 2000 { start } else { 0 };
     Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
-}
-
-fn gather(events: &EventTable, rows: &[u32]) -> EventTable {
-    let mut gathered = EventTable::default();
-    for &row in rows {
-        gathered.push(&events.get(row as usize));
-    }
-    gathered
 }
 
 fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
