@@ -41,7 +41,8 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Some(RankBy::Size) => By::Size,
     };
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let mut options = TopOptions { limit: args.rows, patterns, at: None };
+    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
+    let mut options = TopOptions { limit, patterns, at: None };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut reports: Vec<TopReport> = Vec::new();
