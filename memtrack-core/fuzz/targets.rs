@@ -76,9 +76,13 @@ pub fn round_trip(data: &[u8]) {
         let third =
             Snapshot::open_stream(&text[..], LoadOptions::default()).expect("what was written can be read");
         let again = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        // Keys that are one once they are text (1 and "1", a float twice) are one from here on.
+        let third = Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("and read");
+        let once_more = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        assert!(once_more.0 == again.0, "the JSON changed on the way a second time");
         // Two halves of a character side by side are one character to every reader of JSON, Python's too.
         let halves = text.windows(3).any(|escape| escape == br"\ud");
-        assert!(halves || again.0 == text, "the JSON changed on the way");
+        assert!(halves || again.0.len() < text.len() || again.0 == text, "the JSON changed on the way");
     }
     // The other machine knows nothing of snapshots: it must see the same values before and after.
     if let (Format::Pickle, Compression::None, Ok(before)) =
