@@ -147,3 +147,23 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) force: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn pytorchs_names_of_verbs_are_taken() {
+        let command = Cli::command();
+        for verb in ["stats", "trace", "segments", "memory", "compare"] {
+            assert!(command.find_subcommand(verb).is_some(), "{verb}");
+        }
+        // Its names of several words have underscores; ours have hyphens, and take both.
+        for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
+            let alias = verb.get_name().replace('-', "_");
+            assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");
+        }
+        command.debug_assert();
+    }
+}

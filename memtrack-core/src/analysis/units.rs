@@ -68,6 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_thing_is_counted_without_an_s() {
+        assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
+        assert_eq!(counted(2_000, "block"), "2,000 blocks");
+    }
+
+    #[test]
     fn of_an_estimated_count_two_digits_are_shown() {
         let shown = [0, 7, 42, 145, 27_675, 99_950].map(|count| human_estimate(count, true));
         assert_eq!(shown, ["~0", "~7", "~42", "~150", "~28,000", "~100,000"]);
