@@ -21,6 +21,8 @@ pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
     about,
     after_help = "\
 Examples:
+  memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
+  memtrack peak snapshot.pickle                      what was live when most was
   memtrack top train.memtrack                        who made the memory of a recording
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 

@@ -26,6 +26,11 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
+/// A count with what is counted, which takes an `s` unless it is one: `1 block`, `2,000 blocks`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
 /// A count that is `estimated` from samples: only its first two digits say something.
 pub fn human_estimate(count: u64, estimated: bool) -> String {
     if !estimated {

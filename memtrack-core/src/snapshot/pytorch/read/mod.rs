@@ -11,6 +11,7 @@ mod machine;
 mod numbers;
 mod operands;
 mod rare;
+mod settle;
 mod shapes;
 mod state;
 mod values;
