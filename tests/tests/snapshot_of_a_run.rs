@@ -1,6 +1,8 @@
 //! A snapshot that a Rust program dumped, in the hands of PyTorch's tools: `fixtures/snapshots/recorded` holds one and
 //! what PyTorch's own `_memory_viz.py` says about it; the program is run again here.
 
+use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::stack::symbols::Symbolizer;
@@ -8,6 +10,7 @@ use memtrack_core::viz::{Stats, memory_folded, segments_folded, trace};
 use memtrack_tests::child::run_well;
 use memtrack_tests::fixture;
 use memtrack_tests::opcodes::assert_known_to_the_viewer;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -127,6 +130,29 @@ fn run_again_the_program_dumps_the_same() {
         };
         assert_eq!(events(&fresh), events(&open(&recorded())), "{name}");
     }
+}
+
+#[test]
+fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let rankings = |name: &str| -> Vec<Value> {
+        let snapshot = open(&dumped(folder.path(), name));
+        let mut symbols = Symbolizer::of(&snapshot);
+        let places = [By::Operator, By::Module, By::Phase];
+        let all = places.into_iter().flat_map(|by| [0, 1].map(|device| (by, DeviceId(device))));
+        all.map(|(by, device)| {
+            let mut ranking = top_with(&snapshot, &mut symbols, by, device, &TopOptions::default()).to_json();
+            // Stacks hold source lines, and a snapshot has no counts beside its events.
+            ranking["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["stacks"] = Value::Null);
+            let peak = &ranking["peak"];
+            json!([ranking["rows"], ranking["attribution"], peak["bytes"], peak["operator"], peak["phase"]])
+        })
+        .collect()
+    };
+    let recording = rankings("a.memtrack");
+    assert!(recording[0].to_string().contains("block.3.forward.forward"), "{}", recording[0]);
+    assert_eq!(rankings("a.pickle"), recording);
+    assert_eq!(rankings("a.json.gz"), recording);
 }
 
 #[test]

@@ -4,12 +4,13 @@
 mod names;
 mod segments;
 
-use super::{Key, Odd, Part, PyTorch, Records, Shape, known};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, known, scopes};
 use crate::event::{Action, DeviceId, Event, ScopeId};
+use crate::scope::ScopeStep;
 use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 use names::Names;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
 const EVENT: [Key; 9] = [
@@ -123,9 +124,23 @@ impl Convert<'_> {
         })
     }
 
+    /// What the parts of the scopes' paths are. Of scopes with one path the first speaks for all.
+    fn settings(&mut self) -> Value {
+        let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
+        scopes.sort_unstable();
+        let mut seen = HashSet::from([StringId::EMPTY]);
+        scopes.retain(|&(_, path)| seen.insert(path));
+        let steps = |(scope, path)| {
+            let mut steps: Vec<ScopeStep<'_>> = self.from.scopes.outwards(scope).collect();
+            steps.reverse();
+            (path, steps)
+        };
+        scopes::settings(scopes.into_iter().map(steps), &mut self.names.strings)
+    }
+
     fn finish(mut self) -> Snapshot {
         let list = || Part::Value(Value::List([].into()));
-        let settings = Part::Value(Value::Dict([].into()));
+        let settings = Part::Value(self.settings());
         let root = [
             (Key::Segments, Part::Segments),
             (Key::DeviceTraces, Part::DeviceTraces),
@@ -146,6 +161,7 @@ impl Convert<'_> {
         let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));
+        scopes::restore(&mut self.to);
         self.to
     }
 }

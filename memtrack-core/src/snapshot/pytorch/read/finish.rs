@@ -233,6 +233,7 @@ impl Finish {
             ..Snapshot::default()
         };
         super::state::fill(&mut snapshot);
+        crate::snapshot::pytorch::scopes::restore(&mut snapshot);
         snapshot
     }
 }
