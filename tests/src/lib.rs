@@ -3,6 +3,7 @@
 pub mod child;
 pub mod counting;
 pub mod nested;
+pub mod opcodes;
 pub mod pytorch;
 pub mod replay;
 pub mod snapshots;

@@ -25,6 +25,8 @@ tags! {
     GLOBAL = 16,
     // What lists and dictionaries become: contents on the heap, a stack, a frame, an event.
     BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
+    // A dictionary or set that was still empty when a value was made of it: it must stay so.
+    EMPTY = 21,
 }
 
 /// Marks a stack that was made of a list nobody has looked at yet: the list may still grow.

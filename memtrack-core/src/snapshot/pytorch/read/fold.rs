@@ -112,30 +112,6 @@ impl Folder {
         Ok(None)
     }
 
-    /// Folds a dictionary that was filled piece by piece, if it is one to fold.
-    pub(super) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
-        if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
-            return Ok(());
-        }
-        let items = heap.take_body(value);
-        match self.dictionary(heap, &items)? {
-            Some(folded) => heap.fold(value, folded, items),
-            None => heap.put_back(value, items),
-        }
-        Ok(())
-    }
-
-    /// The same for a dictionary that stands where an event must.
-    pub(super) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
-        let action = Cell::new(cell::STR, Key::Action.id().0.into());
-        if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
-            let items = heap.take_body(value);
-            let folded = if self.skips_events { SKIPPED } else { self.event(heap, &items)? };
-            heap.fold(value, folded, items);
-        }
-        Ok(())
-    }
-
     /// Makes a row of a table from a dictionary.
     pub(super) fn record(
         &mut self,
@@ -205,7 +181,7 @@ impl Folder {
             fields.columns.push((key, number));
             return Ok(());
         }
-        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, value)) {
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
             fields.columns.push((key, near));
         }
         self.keep(heap, fields, place, value)

@@ -39,7 +39,11 @@ impl Folder {
                 heap.containers[list.row()] = Cell::new(cell::STACK, stack.0.into());
                 return Ok(Some(stack));
             }
-            cell::UNSET => return Ok(Some(StackId::NONE)),
+            cell::UNSET => {
+                // From here on it stays empty.
+                heap.containers[list.row()] = Cell::new(cell::STACK, 0);
+                return Ok(Some(StackId::NONE));
+            }
             _ => {}
         }
         let items = heap.take_body(list);
@@ -52,7 +56,9 @@ impl Folder {
             }
             let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
+                let before = self.made.insert(list, None);
                 self.settle(heap, item)?;
+                self.restore(list, before);
                 folded = heap.containers[item.row()];
                 if folded.tag() != cell::FRAME {
                     break;

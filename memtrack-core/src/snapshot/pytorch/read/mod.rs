@@ -16,6 +16,7 @@ mod operands;
 mod order;
 mod rare;
 mod runs;
+mod settle;
 mod shapes;
 mod state;
 #[cfg(test)]
@@ -24,8 +25,8 @@ mod values;
 mod watch;
 
 use super::LoadError;
-use crate::pickle::PickleError;
-use crate::snapshot::Snapshot;
+use crate::pickle::{PickleError, PickleErrorKind};
+use crate::snapshot::{Format, Snapshot};
 use finish::{Refusal, finish};
 use fold::Folder;
 use json::Json;
@@ -46,13 +47,28 @@ pub(super) fn pickle(
     let folder = Folder { skips_events: !events, ..Folder::default() };
     let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
-    let root = machine.run().map_err(failed)?;
+    let root = machine.run().map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
     let offset = machine.source.offset();
     let Machine { heap, folder, .. } = machine;
     finish(heap, folder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })
+}
+
+/// The error of a machine: where it got to, if its input ended.
+fn cut(
+    error: (u64, PickleErrorKind),
+    format: Format,
+    folder: &Folder,
+    other: impl Fn((u64, PickleErrorKind)) -> LoadError,
+) -> LoadError {
+    match error {
+        (offset, PickleErrorKind::Truncated) => {
+            LoadError::Cut { offset, format, events: folder.events.len() }
+        }
+        error => other(error),
+    }
 }
 
 /// Reads the JSON of a snapshot, as [`pickle`] does.
@@ -66,7 +82,7 @@ pub(super) fn json(
     let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
     let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, what)| LoadError::Json { offset, what };
-    let root = json.run().map_err(failed)?;
+    let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
     let offset = json.offset();
     let Json { heap, folder, .. } = json;
     finish(heap, folder, root).map_err(|refusal| match refusal {

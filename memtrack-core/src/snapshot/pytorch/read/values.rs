@@ -52,6 +52,8 @@ impl Folder {
         let tag = value.tag();
         if tag == cell::LIST {
             self.stack(heap, value)?;
+        } else if tag != cell::TUPLE && heap.containers[value.row()] == Cell::UNSET {
+            heap.containers[value.row()] = Cell::new(cell::EMPTY, 0);
         }
         if tag != cell::TUPLE {
             let folded = heap.containers[value.row()];
