@@ -129,6 +129,8 @@ pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
 pub mod event;

@@ -160,6 +160,13 @@ pub(crate) fn reset_after_fork() {
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
+    #[cfg(feature = "cuda")]
+    {
+        crate::cuda::warn_without_hook();
+        if crate::cuda::hook_is_in_place() {
+            return;
+        }
+    }
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {

@@ -83,4 +83,6 @@ extern "C" fn in_child() {
     crate::tracker::reset_after_fork();
     crate::monitor::reset_after_fork();
     crate::stack::capture::reset_after_fork();
+    #[cfg(feature = "cuda")]
+    crate::cuda::reset_after_fork();
 }

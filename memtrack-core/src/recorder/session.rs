@@ -166,7 +166,9 @@ impl Recorder {
     /// Forgets events, blocks and segments. Stacks and scopes keep their ids.
     fn clear(&self) {
         self.live.clear();
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.segments.clear();
+        #[cfg(feature = "cuda")]
+        self.driver.clear();
         let mut store = self.store();
         store.rings.iter_mut().for_each(ring::Ring::clear);
         store.stream = None;
@@ -201,7 +203,9 @@ fn write_when_the_program_ends() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         #[cfg(unix)]
-        at_exit::install();
+        if !ends_elsewhere() {
+            at_exit::install();
+        }
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
@@ -214,6 +218,21 @@ fn write_when_the_program_ends() {
             }));
         }
     });
+}
+
+/// Whether something else calls [`write_at_exit`].
+#[cfg(unix)]
+fn ends_elsewhere() -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::cuda::run::ends_with_library();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
+/// Ends the recording because the process exits, and writes it.
+#[cfg(feature = "cuda")]
+pub(crate) fn write_at_exit() {
+    write_so_far(true);
 }
 
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
