@@ -48,6 +48,8 @@ pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use hooks::{Freed, Hook};
+#[cfg(feature = "cuda")]
+pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
