@@ -6,6 +6,8 @@ mod compare;
 mod convert;
 mod devices;
 mod peak;
+#[cfg(unix)]
+mod run;
 mod stats;
 mod summary;
 mod top;
@@ -26,6 +28,8 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Compare(args) => compare::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        #[cfg(unix)]
+        Command::Run(args) => run::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
