@@ -1,6 +1,7 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod allocator;
 mod analysis;
 mod rank;
 mod viz;
@@ -9,6 +10,7 @@ use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use allocator::SimulateArgs;
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use rank::{At, RankArgs, RankBy};
 pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Peak(PeakArgs),
     /// What each segment holds, as a flame graph or PyTorch's folded lines
     Segments(UsageArgs),
+    /// Run an allocation pattern through PyTorch's caching allocator
+    Simulate(SimulateArgs),
     /// How full the segments are, with PyTorch's text
     Stats(StatsArgs),
     /// One page: what each device holds, its peak, its fragmentation, and what to look at first

@@ -105,6 +105,7 @@
 //! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
 //! - `plot`: the tracker's figures as SVG and HTML.
 
+pub mod allocator;
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]

@@ -48,7 +48,7 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 /// Unpacks what its first bytes say is packed.
-pub(super) fn unpack<'a>(reader: impl Read + 'a) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
+pub(crate) fn unpack<'a>(reader: impl Read + 'a) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
     let (head, reader) = peek(BufReader::with_capacity(128 << 10, reader))?;
     Ok(match head[..] {
         [0x1f, 0x8b, ..] => (Box::new(BufReader::new(MultiGzDecoder::new(reader))), Compression::Gzip),

@@ -15,6 +15,7 @@ mod write;
 
 pub use error::LoadError;
 pub use events::value_at as event_value_at;
+pub(crate) use input::unpack;
 pub use input::{Compression, LoadOptions};
 pub use intern::StringInterner;
 pub use key::{Key, Kind, vocabulary};
