@@ -93,7 +93,6 @@ impl<M: DeviceMemory> Device<M> {
             }
         }
         self.private.pools.insert(id, PrivatePool { pair, users: 1 });
-        self.stats.reserved_bytes_by_private_pools.entry(id).or_default();
         Ok(())
     }
 
