@@ -12,8 +12,8 @@ use std::path::Path;
 /// Reads the workload, runs it, writes the results.
 pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_targets(args.output.as_deref(), args.force)?;
-    let workload =
-        read(&args.workload, args.input.max_input, streams).map_err(|e| CliError::input(&args.workload, e))?;
+    let workload = read(&args.workload, args.input.max_input, streams)
+        .map_err(|e| CliError::input(&args.workload, e))?;
     match &args.output {
         None => simulate(&workload, &mut streams.stdout)?,
         Some(path) => {

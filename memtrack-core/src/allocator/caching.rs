@@ -68,10 +68,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     ///
     /// # Errors
     /// When a device cannot say how much memory it has.
-    pub fn new(
-        memories: impl IntoIterator<Item = M>,
-        settings: &Settings,
-    ) -> Result<Self, AllocatorError> {
+    pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         let devices: Result<Box<[_]>, AllocatorError> = memories
             .into_iter()
             .enumerate()

@@ -2,6 +2,8 @@
 
 use super::history::{History, HistoryOptions, KeptStacks};
 use crate::event::{Action, DeviceId, ScopeId, StackId, StreamId};
+use crate::snapshot::Clock;
+#[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Who caused an event.
@@ -11,9 +13,21 @@ pub(super) struct Context {
     pub(super) scope: ScopeId,
 }
 
-/// Nanoseconds since the Unix epoch.
-pub(super) fn now_ns() -> u64 {
+/// Ticks now: of memtrack's clock where the recorder is built in, else nanoseconds.
+#[inline]
+pub(super) fn ticks() -> u64 {
+    #[cfg(feature = "record")]
+    return crate::recorder::ticks();
+    #[cfg(not(feature = "record"))]
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What makes time of ticks.
+pub(super) fn clock() -> Clock {
+    #[cfg(feature = "record")]
+    return crate::recorder::clock_so_far();
+    #[cfg(not(feature = "record"))]
+    Clock { first: (0, 0), last: (1, 1) }
 }
 
 /// Tells memtrack's recorder, if it is on.
@@ -56,11 +70,30 @@ impl Context {
         if !history.enabled && !stack {
             return Self::default();
         }
-        Self { stack: StackId::NONE, scope: ScopeId::NONE }
+        Self::take(stack)
     }
 
-    /// Before stacks are taken for the first time.
+    #[cfg(feature = "record")]
+    #[inline]
+    fn take(stack: bool) -> Self {
+        let stack = if stack { crate::recorder::stack_here() } else { StackId::NONE };
+        Self { stack, scope: crate::scope::current_id() }
+    }
+
+    #[cfg(not(feature = "record"))]
+    fn take(_stack: bool) -> Self {
+        Self::default()
+    }
+
+    /// Before stacks are taken for the first time: learns the loaded binaries, and how stacks are best taken.
     pub(super) fn prepare(options: Option<&HistoryOptions>) {
+        #[cfg(feature = "record")]
+        if options.is_some_and(|options| options.stacks != KeptStacks::None) {
+            crate::stack::capture::prepare();
+        }
+        #[cfg(feature = "record")]
+        let _ = clock();
+        #[cfg(not(feature = "record"))]
         let _ = options;
     }
 }

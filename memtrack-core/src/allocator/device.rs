@@ -140,7 +140,7 @@ impl<M: DeviceMemory> Device<M> {
         context: Context,
     ) {
         let Context { stack, scope } = context;
-        let (pool, time_ns) = (self.pool(pool).owner, super::context::now_ns());
+        let (pool, time_ns) = (self.pool(pool).owner, super::context::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }
 

@@ -168,10 +168,8 @@ impl<M: DeviceMemory> Device<M> {
         self.memory.wait_for_stream(place.0)?;
         self.memory.unmap(first, last - first, range.page)?;
         self.uncache(id);
-        let piece = |from: u64, to: u64| Block {
-            range: range_id,
-            ..Block::new(from, to - from, base, age, place)
-        };
+        let piece =
+            |from: u64, to: u64| Block { range: range_id, ..Block::new(from, to - from, base, age, place) };
         if first > address {
             let before = self.insert_before(id, piece(address, first));
             self.cache(before);

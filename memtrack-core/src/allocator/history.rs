@@ -1,5 +1,6 @@
 //! The history of a device: every event that PyTorch records, the newest of them kept.
 
+use super::context;
 use super::private_pools::MempoolId;
 use crate::event::{Action, ScopeId, StackId, StreamId};
 use std::collections::VecDeque;
@@ -7,7 +8,7 @@ use std::collections::VecDeque;
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// Nanoseconds since the Unix epoch.
+    /// Nanoseconds since the Unix epoch. In the ring it is ticks, which become time when somebody looks.
     pub time_ns: u64,
     /// The address in bytes; for [`Action::Oom`] the device's free bytes.
     pub address: u64,
@@ -109,12 +110,21 @@ impl History {
         self.entries.push_back(entry);
     }
 
-    pub(super) fn entries(&self) -> &VecDeque<TraceEntry> {
-        &self.entries
+    /// All entries, oldest first, with times made of ticks.
+    pub(super) fn entries(&self) -> Vec<TraceEntry> {
+        in_time(self.entries.iter().copied())
     }
 
     /// Takes all entries out.
     pub(super) fn drain(&mut self) -> Vec<TraceEntry> {
-        self.entries.drain(..).collect()
+        in_time(self.entries.drain(..))
     }
+}
+
+fn in_time(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
+    if entries.len() == 0 {
+        return Vec::new();
+    }
+    let clock = context::clock();
+    entries.map(|entry| TraceEntry { time_ns: clock.time_ns(entry.time_ns), ..entry }).collect()
 }

@@ -69,10 +69,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     ///
     /// # Errors
     /// When there is no such device.
-    pub fn memory_stats_as_nested_dict(
-        &self,
-        device: DeviceId,
-    ) -> Result<serde_json::Value, AllocatorError> {
+    pub fn memory_stats_as_nested_dict(&self, device: DeviceId) -> Result<serde_json::Value, AllocatorError> {
         Ok(self.statistics(device)?.nested())
     }
 
@@ -193,10 +190,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// `observer` is told each time memory runs out, after all that were attached before it. No lock is held
     /// meanwhile, so it may take a snapshot.
-    pub fn attach_out_of_memory_observer(
-        &self,
-        observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
-    ) {
+    pub fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.observers().push(Arc::new(observer));
     }
 
@@ -213,7 +207,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// When there is no such device.
     pub fn history(&self, device: DeviceId) -> Result<Vec<TraceEntry>, AllocatorError> {
-        Ok(self.device(device)?.history.entries().iter().copied().collect())
+        Ok(self.device(device)?.history.entries())
     }
 
     /// Takes the events of a device out of its history, oldest first.

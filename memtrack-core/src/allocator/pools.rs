@@ -58,13 +58,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(owner: MempoolId) -> Self {
-        Self {
-            free: FreeBlocks::default(),
-            unmapped: BTreeMap::new(),
-            searches: 0,
-            owner,
-            no_split: false,
-        }
+        Self { free: FreeBlocks::default(), unmapped: BTreeMap::new(), searches: 0, owner, no_split: false }
     }
 
     /// Takes a free block in; its age begins.

@@ -83,7 +83,7 @@ impl<M: DeviceMemory> Device<M> {
             pool.users += 1;
             return Ok(());
         }
-        let pair = self.private.unused_pairs.pop().unwrap_or_else(|| (self.pools.len() / 2) as u32);
+        let pair = self.private.unused_pairs.pop().unwrap_or((self.pools.len() / 2) as u32);
         let first = 2 * pair as usize;
         for place in [first, first + 1] {
             if place < self.pools.len() {

@@ -86,9 +86,8 @@ impl SegmentInfo {
 impl<M: DeviceMemory> Device<M> {
     /// All segments by address.
     pub(super) fn segments(&self) -> Vec<SegmentInfo> {
-        let is_head = |block: &Block| {
-            block.mapped && block.prev.some().is_none_or(|prev| !self.blocks[prev].mapped)
-        };
+        let is_head =
+            |block: &Block| block.mapped && block.prev.some().is_none_or(|prev| !self.blocks[prev].mapped);
         let heads = self.blocks.iter().filter(|(_, block)| is_head(block));
         let mut segments: Vec<SegmentInfo> = heads.map(|(id, _)| self.segment(id)).collect();
         segments.sort_unstable_by_key(|segment| segment.address);

@@ -60,8 +60,9 @@ impl DeviceStats {
             nested.insert(name.to_owned(), json!(value));
         }
         let pools = self.reserved_bytes_by_private_pools.iter();
-        let pools: Map<String, Value> =
-            pools.map(|((first, second), array)| (format!("{first}_{second}"), nested_array(array))).collect();
+        let pools: Map<String, Value> = pools
+            .map(|((first, second), array)| (format!("{first}_{second}"), nested_array(array)))
+            .collect();
         nested.insert("reserved_bytes_by_private_pools".to_owned(), pools.into());
         nested.into()
     }

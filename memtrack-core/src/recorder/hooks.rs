@@ -22,7 +22,7 @@ pub(crate) struct Hook {
     // Dropped in this order: the thread is marked idle before it may be recorded again.
     pub(crate) thread: InHook,
     pub(crate) recorder: &'static Recorder,
-    _inside: reentry::ReentryGuard,
+    pub(super) _inside: reentry::ReentryGuard,
 }
 
 impl Hook {
@@ -40,7 +40,7 @@ impl Hook {
 
     /// The stack of the calling thread, interned; none where the mode keeps none.
     #[inline(always)]
-    fn stack(&self, wanted: bool) -> StackId {
+    pub(super) fn stack(&self, wanted: bool) -> StackId {
         if !wanted {
             return StackId::NONE;
         }

@@ -23,6 +23,7 @@ mod chunk;
 mod clock;
 mod collect;
 mod fork;
+mod here;
 mod hooks;
 mod live;
 mod merge;
@@ -38,9 +39,9 @@ mod totals;
 
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
-#[cfg(feature = "bench-internals")]
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
+pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook};
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};

@@ -27,12 +27,7 @@ impl SettingsError {
 }
 
 /// Reads the value of `key`, whose colon is at `place`. Returns the place of the value's last token.
-fn option(
-    key: &str,
-    tokens: &Tokens,
-    place: usize,
-    settings: &mut Settings,
-) -> Result<usize, SettingsError> {
+fn option(key: &str, tokens: &Tokens, place: usize, settings: &mut Settings) -> Result<usize, SettingsError> {
     const KEYS: [&str; 20] = [
         "backend",
         "max_split_size_mb",

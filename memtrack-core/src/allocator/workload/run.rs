@@ -21,8 +21,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     let mut run = Run::new(workload).map_err(io::Error::other)?;
     run.write(output, Line { op: "config", ..Line::default() })?;
     for (index, operation) in workload.operations.iter().enumerate() {
-        let mut line =
-            Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
+        let mut line = Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
         if let Err(error) = run.operation(operation, &mut line) {
             match error {
                 AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge => {
@@ -128,11 +127,7 @@ impl Run {
         Ok(lines)
     }
 
-    fn operation<'a>(
-        &mut self,
-        operation: &'a Operation,
-        line: &mut Line<'a>,
-    ) -> Result<(), AllocatorError> {
+    fn operation<'a>(&mut self, operation: &'a Operation, line: &mut Line<'a>) -> Result<(), AllocatorError> {
         match operation {
             Operation::Alloc { id, size, stream, device } => {
                 self.alloc(id, size, StreamId(*stream), DeviceId(*device), line)?;
