@@ -10,7 +10,7 @@ use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-pub(crate) use allocator::SimulateArgs;
+pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use rank::{At, RankArgs, RankBy};
 pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Memory(UsageArgs),
     /// Everything that was live at the highest point, by stack, biggest first
     Peak(PeakArgs),
+    /// What other allocator settings would have made of the recorded requests, the best first
+    Replay(ReplayArgs),
     /// What each segment holds, as a flame graph or PyTorch's folded lines
     Segments(UsageArgs),
     /// Run an allocation pattern through PyTorch's caching allocator

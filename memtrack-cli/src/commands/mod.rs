@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod devices;
 mod peak;
+mod replay;
 mod simulate;
 mod stats;
 mod summary;
@@ -27,6 +28,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Compare(args) => compare::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        Command::Replay(args) => replay::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),

@@ -2,7 +2,7 @@
 
 use super::history::{History, HistoryOptions, KeptStacks};
 use crate::event::{Action, DeviceId, ScopeId, StackId, StreamId};
-use crate::snapshot::Clock;
+use crate::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,6 +50,20 @@ pub(super) fn report(action: Action, device: DeviceId, stream: StreamId, address
     }
     #[cfg(not(feature = "record"))]
     let _ = (action, device, stream, address, size);
+}
+
+/// What stack and scope ids of histories stand for, and the loaded binaries. Times of histories are nanoseconds.
+pub(super) fn names() -> Snapshot {
+    #[cfg(feature = "record")]
+    let names = Snapshot {
+        stacks: crate::recorder::stacks_so_far(),
+        scopes: crate::scope::table(),
+        modules: crate::stack::modules::loaded_modules(),
+        ..Snapshot::default()
+    };
+    #[cfg(not(feature = "record"))]
+    let names = Snapshot::default();
+    Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
 }
 
 impl Context {

@@ -1,7 +1,7 @@
 //! `torch.cuda.memory`: the functions people know, under the names they know. All sizes in bytes.
 
 use super::caching::CachingAllocator;
-use super::context::Context;
+use super::context::{self, Context};
 use super::device_memory::{DeviceMemory, MemoryInfo};
 use super::error::AllocatorError;
 use super::history::{HistoryOptions, TraceEntry};
@@ -12,7 +12,12 @@ use super::settings::AllocatorSettings;
 use super::stats::DeviceStats;
 use super::summary;
 use crate::event::{Action, DeviceId, StreamId};
+use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::AllocatorState;
+use crate::stack::symbols::Symbolizer;
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
@@ -229,6 +234,32 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             all.extend(segments);
         }
         all
+    }
+
+    /// Everything, as `torch.cuda.memory._snapshot` says it: the events of each device's history, then its segments,
+    /// then the settings.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let mut symbols = Symbolizer::new(&state.names.modules);
+        state.into_snapshot(&mut symbols)
+    }
+
+    fn state(&self) -> AllocatorState {
+        // As in PyTorch, the history is copied before the `snapshot` event is added to it.
+        let traces = self.devices().map(|device| device.history.entries()).collect();
+        let segments = self.memory_snapshot();
+        let settings = self.allocator_settings();
+        AllocatorState { segments, traces, settings, names: context::names() }
+    }
+
+    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing what is there.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or its suffix is none of `.pickle`, `.json` and `.memtrack`.
+    pub fn dump_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let state = self.state();
+        let mut symbols = Symbolizer::new(&state.names.modules);
+        state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
     }
 
     /// Whether memtrack's recorder hears of this allocator's events while it is on; at the beginning it does.

@@ -46,6 +46,7 @@ mod oom;
 mod pools;
 mod private_pools;
 mod release;
+pub mod replay;
 mod segments;
 mod settings;
 mod simulated;

@@ -7,7 +7,8 @@ mod places;
 mod read;
 mod result;
 mod run;
+mod state;
 
 pub use operation::{Config, Operation};
 pub use read::{Workload, WorkloadError};
-pub use run::simulate;
+pub use run::{record, simulate};

@@ -3,12 +3,13 @@
 use super::operation::Operation;
 use super::places::Places;
 use super::read::Workload;
-use super::result::{EventLine, Line, SegmentLine, Summary};
+use super::result::{EventLine, Line};
 use crate::allocator::{
-    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPool, MemPoolOptions, PoolRoute,
-    SegmentInfo, SimulatedMemory,
+    AllocatorError, CachingAllocator, DeviceStats, HistoryOptions, KeptStacks, MemPool, MemPoolOptions,
+    PoolRoute, SimulatedMemory,
 };
 use crate::event::{Action, DeviceId, StreamId};
+use crate::snapshot::Snapshot;
 use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -37,13 +38,27 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     run.write(output, end)
 }
 
+/// Runs a workload and returns what its devices recorded and count at the end, before its pools are dropped.
+///
+/// # Errors
+/// When the first line asks for what a simulated device cannot be.
+pub fn record(workload: &Workload) -> Result<(Snapshot, Vec<DeviceStats>), AllocatorError> {
+    let mut run = Run::new(workload)?;
+    for operation in &workload.operations {
+        // A failed operation is part of the story.
+        let _ = run.operation(operation, &mut Line::default());
+    }
+    let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
+    Ok((run.allocator.snapshot(), stats))
+}
+
 /// The state of a run.
-struct Run {
-    allocator: CachingAllocator<SimulatedMemory>,
+pub(super) struct Run {
+    pub(super) allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
-    places: Vec<Places>,
+    pub(super) places: Vec<Places>,
     /// Events so far, by device.
-    recorded: Vec<u64>,
+    pub(super) recorded: Vec<u64>,
     /// Addresses by id; 0 for blocks without memory.
     live: HashMap<String, u64>,
     pools: HashMap<String, MemPool<SimulatedMemory>>,
@@ -76,7 +91,7 @@ impl Run {
         })
     }
 
-    fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
+    pub(super) fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
         (0..self.memories.len() as u16).map(DeviceId)
     }
 
@@ -244,60 +259,5 @@ impl Run {
             self.routes.push((name, device.0, pool.use_on(device)?));
         }
         Ok(())
-    }
-
-    fn stats(&self) -> Result<Vec<std::collections::BTreeMap<String, i64>>, AllocatorError> {
-        self.devices().map(|device| self.allocator.memory_stats(device)).collect()
-    }
-
-    fn snapshot(&self, line: &mut Line<'_>) {
-        let mut segments: Vec<SegmentLine> =
-            self.allocator.memory_snapshot().iter().map(|segment| self.segment(segment)).collect();
-        segments.sort_by_key(|segment| (segment.device, segment.seg, segment.off));
-        line.segments = Some(segments);
-        line.allocator_settings = Some(self.allocator.allocator_settings());
-    }
-
-    fn segment(&self, segment: &SegmentInfo) -> SegmentLine {
-        let places = &self.places[usize::from(segment.device.0)];
-        let (ordinal, offset) = places.find(segment.address);
-        let blocks = segment.blocks.iter();
-        SegmentLine {
-            device: segment.device.0,
-            seg: ordinal,
-            off: offset,
-            total_size: segment.total_size,
-            allocated_size: segment.allocated_size,
-            active_size: segment.active_size,
-            requested_size: segment.requested_size,
-            stream: segment.stream.0,
-            segment_type: segment.segment_type(),
-            segment_pool_id: segment.pool,
-            is_expandable: segment.is_expandable,
-            blocks: blocks
-                .map(|block| {
-                    let at = offset + (block.address - segment.address);
-                    (at, block.size, block.requested_size, block.state.name())
-                })
-                .collect(),
-        }
-    }
-
-    /// The last line: what there is at the end.
-    fn end(&mut self, i: usize) -> Result<Line<'static>, AllocatorError> {
-        let mut line = Line { i, op: "end", ..Line::default() };
-        line.trace_lengths = Some(self.recorded.clone());
-        line.stats = Some(self.stats()?);
-        let infos = self.devices().map(|device| self.allocator.mem_get_info(device));
-        let infos = infos.map(|info| info.map(|info| (info.free, info.total)));
-        line.mem_get_info = Some(infos.collect::<Result<_, _>>()?);
-        let summary = |device, abbreviated| self.allocator.memory_summary(device, abbreviated);
-        let summaries = self
-            .devices()
-            .map(|device| Ok(Summary { full: summary(device, false)?, abbreviated: summary(device, true)? }));
-        line.summary = Some(summaries.collect::<Result<_, AllocatorError>>()?);
-        self.allocator.record_memory_history(None);
-        self.snapshot(&mut line);
-        Ok(line)
     }
 }

@@ -13,6 +13,7 @@ mod read;
 mod records;
 mod write;
 
+pub(crate) use convert::AllocatorState;
 pub use error::LoadError;
 pub use events::value_at as event_value_at;
 pub(crate) use input::unpack;
