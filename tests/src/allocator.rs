@@ -1,7 +1,7 @@
 //! What must hold of the caching allocator at every moment, whatever was done to it.
 
 use memtrack_core::allocator::{
-    BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo,
+    BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo, StatArray,
 };
 use memtrack_core::event::DeviceId;
 
@@ -36,7 +36,8 @@ pub fn check_books<M: DeviceMemory>(allocator: &CachingAllocator<M>) {
 }
 
 fn check_device(segments: &[&SegmentInfo], stats: &DeviceStats) {
-    let kinds: [(Option<PoolKind>, fn(&memtrack_core::allocator::StatArray) -> i64); 3] = [
+    type Current = fn(&StatArray) -> i64;
+    let kinds: [(Option<PoolKind>, Current); 3] = [
         (None, |array| array.all.current),
         (Some(PoolKind::Small), |array| array.small_pool.current),
         (Some(PoolKind::Large), |array| array.large_pool.current),

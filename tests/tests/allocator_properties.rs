@@ -209,7 +209,7 @@ fn threads_share_an_allocator() {
                     allocator.record_stream(block.address, StreamId(step % 3));
                     let mut handed = handed.lock().unwrap();
                     handed.push(block.address);
-                    let mine = (handed.len() > 64).then(|| (state >> 20) as usize % 64);
+                    let mine = (handed.len() > 64).then_some((state >> 20) as usize % 64);
                     let given = mine.map(|place| handed.swap_remove(place));
                     drop(handed);
                     if let Some(given) = given {

@@ -4,8 +4,11 @@
 //! `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints
 //! medians of batches; asserts nothing.
 
+use memtrack_core::allocator::replay::{Requests, replay};
+use memtrack_core::allocator::workload::{Operation, Workload, record};
 use memtrack_core::allocator::{CachingAllocator, HistoryOptions, KeptStacks, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};
+use serde_json::Value;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -40,11 +43,51 @@ fn main() {
         println!("  {name:<66} {:>9.1}", median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0));
     }
 
+    replay_of_a_million_events();
+
     println!("\na pair with many blocks cached                                           ns/pair");
     for exponent in 2..=6 {
         let blocks = 10usize.pow(exponent);
         let allocator = fragmented(blocks);
         println!("  {blocks:>9} cached blocks {:>53.1}", median(|| spread(&allocator)));
+    }
+}
+
+/// Steps of a training loop: activations that live for a while, temporaries that do not, as 1 M events.
+fn replay_of_a_million_events() {
+    let mut workload =
+        Workload::read(&br#"{"op":"config","total_bytes":1099511627776}"#[..], u64::MAX).expect("a workload");
+    let mut state = 1u64;
+    let mut live = std::collections::VecDeque::new();
+    for number in 0..340_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let size = if state >> 62 == 0 { (state >> 20) % (48 << 20) } else { (state >> 20) % (2 << 20) };
+        let id: Value = number.into();
+        workload.operations.push(Operation::Alloc {
+            id: id.clone(),
+            size: (size + 1).into(),
+            stream: 0,
+            device: 0,
+        });
+        live.push_back(id);
+        while live.len() as u64 > 20 + (number / 300) % 400 {
+            let id = if state & 3 == 0 { live.pop_front() } else { live.pop_back() };
+            workload.operations.push(Operation::Free { id: id.expect("a live block") });
+        }
+    }
+    let (snapshot, _) = record(&workload).expect("a simulated device");
+    println!(
+        "\na trace of {} events                                                        s",
+        snapshot.events.len()
+    );
+    let start = Instant::now();
+    let requests = Requests::of(&snapshot, DEVICE, None);
+    println!("  {:<66} {:>9.3}", "requests out of the trace", start.elapsed().as_secs_f64());
+    for text in ["", "expandable_segments:True", "max_split_size_mb:64"] {
+        let settings = Settings::parse(text).expect("good settings");
+        let start = Instant::now();
+        black_box(replay(&requests, &settings, None).expect("room enough"));
+        println!("  replay, {:<58} {:>9.3}", format!("settings \"{text}\""), start.elapsed().as_secs_f64());
     }
 }
 
