@@ -40,6 +40,7 @@ fn numbers_follow_an_allocation_through_its_life() {
     allocator.reset_accumulated_memory_stats(DEVICE).unwrap();
     assert_eq!(allocator.memory_stats(DEVICE).unwrap()["allocated_bytes.large_pool.freed"], 0);
     assert_eq!(allocator.get_allocator_backend(), "native");
+    assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
 }
 
 #[test]

@@ -136,6 +136,23 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.memory.memory_info()?)
     }
 
+    /// The processes that use the device, as PyTorch's text.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
+        let processes = self.device(device)?.memory.processes();
+        let mut lines = vec![format!("GPU:{}", device.0)];
+        if processes.is_empty() {
+            lines.push("no processes are running".into());
+        }
+        lines.extend(processes.into_iter().map(|process| {
+            let mib = process.used as f64 / 1_048_576.0;
+            format!("process {:>10} uses {mib:>12.3} MB GPU memory", process.pid)
+        }));
+        Ok(lines.join("\n"))
+    }
+
     /// The statistics as PyTorch's table; abbreviated, without the rows of pools.
     ///
     /// # Errors

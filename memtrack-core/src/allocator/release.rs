@@ -72,11 +72,12 @@ impl<M: DeviceMemory> Device<M> {
             self.release_segment(best, context)?;
             return Ok(true);
         }
-        let largest: Vec<BlockId> = self.pool(pool).free.below(stream, wanted).collect();
+        let largest = self.pool(pool).free.below(stream, wanted);
+        let largest: Vec<BlockId> = largest.take_while(|&id| self.blocks[id].size >= oversize).collect();
         let mut released = 0;
         for id in largest {
             let block = &self.blocks[id];
-            if released >= wanted || block.size < oversize {
+            if released >= wanted {
                 break;
             }
             if !block.is_expandable() && !block.is_split() {

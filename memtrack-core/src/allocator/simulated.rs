@@ -13,8 +13,8 @@ const GRANULARITY: u64 = 2 << 20;
 /// Where the first device's address space begins; each further device has its own.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// Of so many bytes at most can be the memory of a device.
-const MAX_TOTAL: u64 = 1 << 56;
+/// Of so many bytes at most can be the memory of a device (8 PiB), so that every offset in a range has room in a key.
+pub(super) const MAX_TOTAL: u64 = 1 << 53;
 
 /// A device without memory: addresses are never used again, and later ones are higher.
 ///
@@ -43,7 +43,7 @@ struct Space {
 }
 
 impl SimulatedMemory {
-    /// A device with `total` bytes; the addresses of devices with different ordinals differ.
+    /// A device with `total` bytes, at most 8 PiB; the addresses of devices with different ordinals differ.
     ///
     /// # Panics
     /// When `ordinal` is above 62.

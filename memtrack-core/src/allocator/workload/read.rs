@@ -1,6 +1,7 @@
 //! Reading a workload: all of it before anything runs, so that an unreadable one has no half a result.
 
 use super::operation::{Config, Operation};
+use crate::allocator::simulated::MAX_TOTAL;
 use crate::allocator::{Settings, SettingsError};
 use crate::snapshot::pytorch::unpack;
 use serde::Deserialize;
@@ -105,6 +106,9 @@ impl Workload {
         }
         if !(1..=MOST_DEVICES).contains(&config.devices) {
             return refuse(format!("devices must be from 1 to {MOST_DEVICES}, not {}", config.devices));
+        }
+        if config.total_bytes > MAX_TOTAL {
+            return refuse(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
         }
         if config.fraction.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
             return refuse("fraction must be from 0 to 1".into());
