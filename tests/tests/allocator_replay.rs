@@ -38,7 +38,9 @@ fn check(folder: &Path) -> usize {
         let capacity = Some(workload.config.total_bytes);
         for (ordinal, stats) in stats.iter().enumerate() {
             let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), capacity);
-            assert_eq!(requests.settings, workload.config.settings);
+            assert_eq!(requests.settings.as_ref(), Some(&workload.config.settings));
+            // The trace's own peak is PyTorch's too.
+            assert_eq!(requests.recorded_peak.unwrap_or(0), stats.reserved_bytes.all.peak as u64);
             let outcome = replay(&requests, &workload.settings, capacity).unwrap();
             let ours = [
                 outcome.peak_reserved_bytes,

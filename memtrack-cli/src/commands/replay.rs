@@ -46,9 +46,10 @@ fn report(
 ) -> Result<ReplayReport, CliError> {
     let requests = Requests::of(snapshot, device, capacity);
     let mut settings = Vec::new();
-    match Settings::parse(&requests.settings) {
-        Ok(recorded) => settings.push(recorded),
-        Err(error) => {
+    match requests.settings.as_deref().map(Settings::parse) {
+        None => {}
+        Some(Ok(recorded)) => settings.push(recorded),
+        Some(Err(error)) => {
             // The grid is as good without it.
             let _ = writeln!(
                 streams.stderr,

@@ -51,7 +51,7 @@ pub fn replay_grid(
     let place = |text: &str| settings.iter().position(|settings| settings.text() == text);
     let mut rows: Vec<Row> = outcomes
         .into_iter()
-        .map(|outcome| Row { recorded: outcome.settings == requests.settings, outcome })
+        .map(|outcome| Row { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
         .collect();
     rows.sort_by_key(|Row { outcome, .. }| {
         (
@@ -68,6 +68,7 @@ pub fn replay_grid(
         existing_blocks: requests.existing.0,
         existing_bytes: requests.existing.1,
         capacity_bytes: capacity,
+        recorded_peak_reserved_bytes: requests.recorded_peak,
         rows,
     })
 }

@@ -28,6 +28,8 @@ pub struct ReplayReport {
     pub existing_bytes: u64,
     /// The device's memory in bytes; none: it was not limited.
     pub capacity_bytes: Option<u64>,
+    /// The most that was reserved when it was recorded; none where the trace shows no segments.
+    pub recorded_peak_reserved_bytes: Option<u64>,
     /// The settings, best first.
     #[serde(rename = "settings")]
     pub rows: Vec<Row>,
@@ -78,7 +80,10 @@ impl fmt::Display for ReplayReport {
             writeln!(f)?;
         }
         if self.rows.iter().any(|row| row.recorded) {
-            writeln!(f, "* as recorded")?;
+            writeln!(f, "* the settings it was recorded under")?;
+        }
+        if let Some(bytes) = self.recorded_peak_reserved_bytes {
+            writeln!(f, "The recording itself reserved at most {}.", human_bytes(bytes))?;
         }
         if self.existing_blocks > 0 {
             writeln!(

@@ -2,9 +2,10 @@
 
 use super::releases::{Release, Releases};
 use crate::allocator::MempoolId;
+use crate::analysis::reserved::ReservedPeak;
 use crate::event::{Action, DeviceId, StreamId};
-use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{Key, PyTorch};
+use crate::snapshot::{Snapshot, Value};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -39,8 +40,10 @@ pub struct Requests {
     pub existing: (u64, u64),
     /// What the device could give this program in bytes, if memory ever ran out.
     pub capacity: Option<u64>,
-    /// The settings of the snapshot; empty for a recording.
-    pub settings: String,
+    /// The settings that the snapshot names; none for a recording.
+    pub settings: Option<String>,
+    /// The most bytes in segments that the trace shows, if it shows segments.
+    pub recorded_peak: Option<u64>,
 }
 
 impl Requests {
@@ -58,6 +61,7 @@ impl Requests {
                 pools: vec![(0, 0)],
                 capacity: releases.capacity,
                 settings: settings_of(snapshot, pytorch),
+                recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
                 ..Self::default()
             },
             live: HashMap::default(),
@@ -82,15 +86,14 @@ impl Requests {
 }
 
 /// The settings string that the snapshot names.
-fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> String {
-    use crate::snapshot::Value;
-    let Some(Value::Dict(entries)) = pytorch.root_value(Key::AllocatorSettings) else { return String::new() };
-    let is_text =
-        |key: &Value| matches!(key, Value::Str(id) if snapshot.strings.get(*id) == "PYTORCH_CUDA_ALLOC_CONF");
-    match entries.iter().find(|(key, _)| is_text(key)) {
-        Some((_, Value::Str(id))) => snapshot.strings.get(*id).into_owned(),
-        _ => String::new(),
-    }
+fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
+    let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
+    let text_of = |value: &Value| match value {
+        Value::Str(id) => Some(snapshot.strings.get(*id).into_owned()),
+        _ => None,
+    };
+    let named = entries.iter().find(|(key, _)| text_of(key).as_deref() == Some("PYTORCH_CUDA_ALLOC_CONF"));
+    named.and_then(|(_, value)| text_of(value))
 }
 
 struct Reader<'a> {
