@@ -23,6 +23,8 @@ pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
     about,
     after_help = "\
 Examples:
+  memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
+  memtrack peak snapshot.pickle                      what was live when most was
   memtrack top train.memtrack                        who made the memory of a recording
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
@@ -150,4 +152,24 @@ pub(crate) struct OutputArgs {
     /// Replace output files that exist
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn pytorchs_names_of_verbs_are_taken() {
+        let command = Cli::command();
+        for verb in ["stats", "trace", "segments", "memory", "compare"] {
+            assert!(command.find_subcommand(verb).is_some(), "{verb}");
+        }
+        // Its names of several words have underscores; ours have hyphens, and take both.
+        for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
+            let alias = verb.get_name().replace('-', "_");
+            assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");
+        }
+        command.debug_assert();
+    }
 }

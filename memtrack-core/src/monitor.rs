@@ -28,7 +28,8 @@ pub fn start_monitor() {
 /// Starts monitoring. The options of the outermost monitor count.
 ///
 /// # Errors
-/// When the file to stream to cannot be created; nothing is monitored then.
+/// When the file to stream to cannot be created, or the name of [`Options::dump_on_oom`] says no format; nothing is
+/// monitored then.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut tracker = MemoryTracker::new();
     tracker.start_monitor_with(options)?;
@@ -111,8 +112,7 @@ impl Recording {
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let path = path.as_ref();
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        self.snapshot.save(path).map_err(named)
+        session::naming(path, || self.snapshot.save(path))
     }
 
     /// Device ids are sorted, and the host's is the largest.

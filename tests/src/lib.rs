@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod child;
 pub mod counting;
 pub mod nested;
+pub mod opcodes;
 pub mod pytorch;
 pub mod replay;
 pub mod snapshots;

@@ -1,6 +1,6 @@
 //! The allocator of all devices: locks, and the way in for clients.
 
-use super::context::Context;
+use super::context::{self, Context};
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
@@ -130,15 +130,19 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let mut locked = self.device(device)?;
         let context = Context::of_allocation(&locked.history);
         let allocation = locked.malloc(size, stream, context);
+        let reports = locked.reports;
         drop(locked);
         if let Err(AllocatorError::OutOfMemory(error)) = &allocation {
-            self.tell(error);
+            self.tell(error, reports);
         }
         allocation
     }
 
     #[cold]
-    fn tell(&self, error: &OutOfMemory) {
+    fn tell(&self, error: &OutOfMemory, reports: bool) {
+        if reports {
+            context::report_oom(error);
+        }
         // An observer may attach another or take a snapshot: no lock is held.
         let observers = self.observers().clone();
         for observer in observers {

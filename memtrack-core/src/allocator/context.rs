@@ -1,6 +1,7 @@
 //! Who asks: the stack and the scope of the calling thread, and memtrack's recorder, which hears of events too.
 
 use super::history::{History, HistoryOptions, KeptStacks};
+use super::oom::OutOfMemory;
 use crate::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use crate::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
@@ -44,7 +45,7 @@ pub(super) fn report(action: Action, device: DeviceId, stream: StreamId, address
             Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
             Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
             Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
-            Action::Oom => recorder::record_oom(device, stream, size, address),
+            // `report_oom` does it once no lock is held.
             _ => {}
         }
     }
@@ -64,6 +65,18 @@ pub(super) fn names() -> Snapshot {
     #[cfg(not(feature = "record"))]
     let names = Snapshot::default();
     Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
+}
+
+/// Tells memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
+#[cold]
+pub(super) fn report_oom(error: &OutOfMemory) {
+    #[cfg(feature = "record")]
+    {
+        let OutOfMemory { device, stream, requested, device_free, device_total, .. } = *error;
+        crate::recorder::record_oom(device, stream, requested, device_free, device_total);
+    }
+    #[cfg(not(feature = "record"))]
+    let _ = error;
 }
 
 impl Context {

@@ -7,13 +7,15 @@ use super::malloc::Request;
 use super::pools::PoolId;
 use super::sizes::format_size;
 use super::stats::PoolKind;
-use crate::event::{Action, DeviceId};
+use crate::event::{Action, DeviceId, StreamId};
 
 /// An allocation that failed for good. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceId,
+    /// The stream it was for.
+    pub stream: StreamId,
     /// The segment that was tried for.
     pub segment_size: u64,
     /// What was asked for.
@@ -50,6 +52,7 @@ impl<M: DeviceMemory> Device<M> {
         self.stats.num_ooms += 1;
         AllocatorError::OutOfMemory(Box::new(OutOfMemory {
             device: self.id,
+            stream: request.stream,
             segment_size: request.segment,
             requested: request.requested,
             device_free: info.free,

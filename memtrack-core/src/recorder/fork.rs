@@ -77,6 +77,8 @@ extern "C" fn in_child() {
     super::threads::reset_after_fork();
     super::RECORDER.forget();
     super::session::reset_after_fork();
+    super::inherit::reset_after_fork();
+    super::oom::reset_after_fork();
     crate::host::reset_after_fork();
     crate::tracker::reset_after_fork();
     crate::monitor::reset_after_fork();

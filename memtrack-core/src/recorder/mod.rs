@@ -25,8 +25,10 @@ mod collect;
 mod fork;
 mod here;
 mod hooks;
+mod inherit;
 mod live;
 mod merge;
+mod oom;
 mod options;
 mod order;
 mod ring;
@@ -37,6 +39,7 @@ mod sync;
 mod threads;
 mod totals;
 
+pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
 pub(crate) use clock::ticks;
@@ -184,10 +187,23 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
     other(Action::SegmentUnmap, device, stream, address, size_bytes);
 }
 
-/// An allocation of `size_bytes` failed for good while the device reported `device_free_bytes`.
-#[inline]
-pub fn record_oom(device: DeviceId, stream: StreamId, size_bytes: u64, device_free_bytes: u64) {
-    other(Action::Oom, device, stream, device_free_bytes, size_bytes);
+/// An allocation of `requested_bytes` failed for good, while the device reported `device_free_bytes` free of
+/// `device_total_bytes` (0 where that is unknown). Call it when all retries have failed and before the error is returned.
+///
+/// The event is recorded, [`Options::dump_on_oom`] is obeyed, and then the observers of
+/// [`attach_out_of_memory_observer`] are told on this thread, these also while nothing is monitored. So hold no lock
+/// that they may need. It never panics, and does nothing but record the event when an observer runs out of memory
+/// itself.
+#[cold]
+pub fn record_oom(
+    device: DeviceId,
+    stream: StreamId,
+    requested_bytes: u64,
+    device_free_bytes: u64,
+    device_total_bytes: u64,
+) {
+    other(Action::Oom, device, stream, device_free_bytes, requested_bytes);
+    oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
 }
 
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {

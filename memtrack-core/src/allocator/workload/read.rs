@@ -3,7 +3,7 @@
 use super::operation::{Config, Operation};
 use crate::allocator::simulated::MAX_TOTAL;
 use crate::allocator::{Settings, SettingsError};
-use crate::snapshot::pytorch::unpack;
+use crate::snapshot::pytorch::{Counted, Stored, unpack};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -71,7 +71,8 @@ impl Workload {
     /// # Errors
     /// When it cannot be read or a line is none of the language.
     pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
-        let (reader, _) = unpack(reader)?;
+        let count = Stored::default();
+        let (reader, _) = unpack(Counted { inner: reader, count: &count })?;
         let mut reader = reader.take(max_input);
         let mut number = 0;
         let mut line = Vec::new();

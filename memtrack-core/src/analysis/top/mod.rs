@@ -6,8 +6,8 @@
 
 mod groups;
 mod json;
-mod rows;
-mod stacks;
+pub(super) mod rows;
+pub(super) mod stacks;
 pub(super) mod text;
 
 use super::attribution::AttributedBytes;

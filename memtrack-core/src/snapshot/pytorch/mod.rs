@@ -11,18 +11,21 @@ mod open;
 mod output;
 mod read;
 mod records;
+mod scopes;
 mod write;
 
 pub(crate) use convert::AllocatorState;
 pub use error::LoadError;
 pub use events::value_at as event_value_at;
-pub(crate) use input::unpack;
 pub use input::{Compression, LoadOptions};
+pub(crate) use input::{Counted, Stored, unpack};
 pub use intern::StringInterner;
 pub use key::{Key, Kind, vocabulary};
 pub use open::load;
 pub(crate) use open::load_pickle;
 pub use output::format_of;
+#[cfg(feature = "record")]
+pub(crate) use output::tagged;
 pub use records::{Odd, Records, Shape, known};
 pub use write::write;
 
@@ -41,7 +44,8 @@ use std::ops::Range;
 /// event without a time has its row number there; `device_free` is the address of an [`Oom`] event); the segments and
 /// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
 /// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
-/// empty stack, and [`Records::has`] tells it from one whose list is empty.
+/// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
+/// scopes again.
 ///
 /// [`DeviceId::HOST`]: crate::event::DeviceId::HOST
 /// [`Oom`]: crate::event::Action::Oom

@@ -46,7 +46,7 @@ impl AllocatorState {
         for segment in &self.segments {
             convert.allocator_segment(segment);
         }
-        let settings = convert.settings(&self.settings);
+        let settings = convert.allocator_settings(&self.settings);
         let mut snapshot = convert.finish();
         let root = snapshot.pytorch.iter_mut().flat_map(|pytorch| &mut pytorch.root);
         for (_, part) in root.filter(|(key, _)| super::super::known(key) == Some(Key::AllocatorSettings)) {
@@ -124,7 +124,7 @@ impl Convert<'_> {
         });
     }
 
-    fn settings(&mut self, settings: &AllocatorSettings) -> Value {
+    fn allocator_settings(&mut self, settings: &AllocatorSettings) -> Value {
         let mut text = |text: &str| Value::Str(self.names.strings.intern(text.as_bytes()));
         let divisions = settings.roundup_power2_divisions.divisions().iter().enumerate();
         let divisions = divisions

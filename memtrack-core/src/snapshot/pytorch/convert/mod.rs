@@ -5,13 +5,14 @@ mod allocator;
 mod names;
 mod segments;
 
-use super::{Key, Odd, Part, PyTorch, Records, Shape};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, known, scopes};
 use crate::event::{Action, DeviceId, Event, ScopeId};
+use crate::scope::ScopeStep;
 use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 pub(crate) use allocator::AllocatorState;
 use names::Names;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
 const EVENT: [Key; 9] = [
@@ -101,11 +102,18 @@ impl Convert<'_> {
             let name = self.names.strings.intern(Action::Other.name().as_bytes());
             details.odd.push(Odd { row: row as u32, place: 0, value: Value::Str(name) });
         }
+        if event.action != Action::Oom {
+            keep_bits(details, row, Key::Addr, event.address);
+        }
+        keep_bits(details, row, Key::Stream, event.stream.0);
         details.set(row, Key::CompileContext, none.0.into());
         details.set(row, Key::UserMetadata, scope.0.into());
         set_default_pool(details, row, Key::PoolId);
         let time_us = self.from.clock.time_ns(event.ticks) / 1000;
-        self.to.events.push(&Event { ticks: time_us, stack, scope: ScopeId::NONE, ..*event });
+        let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
+        let size_bytes = event.size_bytes.min(LARGEST);
+        let scope = ScopeId::NONE;
+        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, ..*event });
     }
 
     /// The path of a scope: `encoder.forward.matmul`; empty outside.
@@ -118,9 +126,23 @@ impl Convert<'_> {
         })
     }
 
+    /// What the parts of the scopes' paths are. Of scopes with one path the first speaks for all.
+    fn settings(&mut self) -> Value {
+        let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
+        scopes.sort_unstable();
+        let mut seen = HashSet::from([StringId::EMPTY]);
+        scopes.retain(|&(_, path)| seen.insert(path));
+        let steps = |(scope, path)| {
+            let mut steps: Vec<ScopeStep<'_>> = self.from.scopes.outwards(scope).collect();
+            steps.reverse();
+            (path, steps)
+        };
+        scopes::settings(scopes.into_iter().map(steps), &mut self.names.strings)
+    }
+
     fn finish(mut self) -> Snapshot {
         let list = || Part::Value(Value::List([].into()));
-        let settings = Part::Value(Value::Dict([].into()));
+        let settings = Part::Value(self.settings());
         let root = [
             (Key::Segments, Part::Segments),
             (Key::DeviceTraces, Part::DeviceTraces),
@@ -141,7 +163,26 @@ impl Convert<'_> {
         let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));
+        scopes::restore(&mut self.to);
         self.to
+    }
+}
+
+/// The largest integer that is written.
+///
+/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's issue
+/// 115234), and today make them another type than all other numbers. A size that large is not real and becomes this one.
+/// An address or handle may be (tagged pointers), and there the bits count: see [`keep_bits`]. What was read from a file
+/// of PyTorch's is not made here: Python's own pickler would write it as it was, and so does memtrack.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
+/// the column, and whoever reads the file, have it as it is.
+fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
+    if bits > LARGEST
+        && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
+    {
+        records.odd.push(Odd { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
     }
 }
 
