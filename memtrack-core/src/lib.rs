@@ -134,6 +134,7 @@
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 
+pub mod allocator;
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]

@@ -6,8 +6,10 @@ mod compare;
 mod convert;
 mod devices;
 mod peak;
+mod replay;
 #[cfg(unix)]
 mod run;
+mod simulate;
 mod stats;
 mod summary;
 mod top;
@@ -28,9 +30,11 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Compare(args) => compare::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
+        Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
