@@ -104,11 +104,14 @@
 //!
 //! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
 //! - `plot`: the tracker's figures as SVG and HTML.
+//! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+#[cfg(feature = "cuda-stats")]
+pub mod cuda;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
