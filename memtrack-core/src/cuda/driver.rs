@@ -6,6 +6,7 @@ use super::error::GpuError;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
 use libloading::Library;
+use std::error::Error;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::OnceLock;
@@ -60,7 +61,9 @@ fn open() -> Result<(), GpuError> {
     // SAFETY: the driver's start-up code is run by every CUDA program.
     let open = |name| unsafe { Library::new(name) };
     let library = open("libcuda.so.1").or_else(|first| open("libcuda.so").map_err(|_| first));
-    let library = library.map_err(|error| GpuError::NoDriver(error.to_string()))?;
+    // The loader's words are the error's source.
+    let why = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
+    let library = library.map_err(|error| GpuError::NoDriver(why(error)))?;
     for &missing in NEEDED {
         // SAFETY: only looked for, never called through this type.
         if unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err() {
