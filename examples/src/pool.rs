@@ -168,7 +168,13 @@ impl State {
         let device_free_bytes = self.capacity_bytes - self.reserved_bytes;
         if segment_bytes > device_free_bytes {
             // memtrack: a request that failed for good
-            recorder::record_oom(self.device, StreamId(0), requested_bytes, device_free_bytes);
+            recorder::record_oom(
+                self.device,
+                StreamId(0),
+                requested_bytes,
+                device_free_bytes,
+                self.capacity_bytes,
+            );
             return Err(OutOfMemory { requested_bytes, device_free_bytes });
         }
         let address = self.next_address;

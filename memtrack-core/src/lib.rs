@@ -34,6 +34,26 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # While it runs, and when memory runs out
+//!
+//! [`dump_snapshot`] writes what was recorded so far at any moment: `.pickle` is a snapshot that
+//! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. [`save_segment_usage`] and
+//! [`save_memory_usage`] (feature `plot`) draw what the segments hold. When an allocator reports that memory ran out, the
+//! recorder dumps by itself if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
+//! program's own observers ([`attach_out_of_memory_observer`]).
+//!
+//! ```
+//! # let folder = std::env::temp_dir();
+//! use memtrack_core::recorder::Options;
+//!
+//! let options = Options::new().dump_on_oom(folder.join("oom.memtrack"));
+//! memtrack_core::start_monitor_with(&options)?;
+//! memtrack_core::attach_out_of_memory_observer(|oom| eprintln!("{oom}"));
+//! memtrack_core::dump_snapshot(folder.join("now.pickle"))?;
+//! memtrack_core::stop();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # For a library or a model
 //!
 //! [`#[track_memory]`](track_memory) on a function makes it an operator; `(module)`, `(root)`, `(backward)` and
@@ -75,7 +95,7 @@
 //! # For an allocator
 //!
 //! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and their
-//! siblings, for any device and stream.
+//! siblings, for any device and stream, and what it cannot give with [`recorder::record_oom`].
 //!
 //! # What is exact and what is estimated
 //!
@@ -103,15 +123,17 @@
 //! # Features
 //!
 //! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
-//! - `plot`: the tracker's figures as SVG and HTML.
+//! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
-#[cfg(feature = "cuda-stats")]
+#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub mod cuda;
+#[cfg(feature = "record")]
+mod dump;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
@@ -133,11 +155,17 @@ pub mod viz;
 
 pub use analysis::top::By;
 #[cfg(feature = "record")]
+pub use dump::dump_snapshot;
+#[cfg(all(feature = "record", feature = "plot"))]
+pub use dump::{save_memory_usage, save_segment_usage};
+#[cfg(feature = "record")]
 pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
 pub use monitor::{Recording, snapshot, start_monitor, start_monitor_with, stop};
+#[cfg(feature = "record")]
+pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use replacing_file::ReplacingFile;
 #[doc(hidden)]
 pub use scope::__private;

@@ -28,7 +28,8 @@ pub fn start_monitor() {
 /// Starts monitoring. The options of the outermost monitor count.
 ///
 /// # Errors
-/// When the file to stream to cannot be created; nothing is monitored then.
+/// When the file to stream to cannot be created, or the name of [`Options::dump_on_oom`] says no format; nothing is
+/// monitored then.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut tracker = MemoryTracker::new();
     tracker.start_monitor_with(options)?;
@@ -111,8 +112,7 @@ impl Recording {
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let path = path.as_ref();
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        self.snapshot.save(path).map_err(named)
+        session::naming(path, || self.snapshot.save(path))
     }
 
     /// Device ids are sorted, and the host's is the largest.
@@ -160,6 +160,13 @@ pub(crate) fn reset_after_fork() {
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
+    #[cfg(feature = "cuda")]
+    {
+        crate::cuda::warn_without_hook();
+        if crate::cuda::hook_is_in_place() {
+            return;
+        }
+    }
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {

@@ -24,7 +24,7 @@ fn place_that_frees(address: u64) {
 #[inline(never)]
 fn place_that_grows() {
     record_segment_alloc(DEVICE, STREAM, 0x1000, 4096);
-    record_oom(DEVICE, STREAM, 1 << 40, 77);
+    record_oom(DEVICE, STREAM, 1 << 40, 77, 1 << 30);
 }
 
 fn recorded(context: Context) -> Snapshot {

@@ -77,8 +77,12 @@ extern "C" fn in_child() {
     super::threads::reset_after_fork();
     super::RECORDER.forget();
     super::session::reset_after_fork();
+    super::inherit::reset_after_fork();
+    super::oom::reset_after_fork();
     crate::host::reset_after_fork();
     crate::tracker::reset_after_fork();
     crate::monitor::reset_after_fork();
     crate::stack::capture::reset_after_fork();
+    #[cfg(feature = "cuda")]
+    crate::cuda::reset_after_fork();
 }

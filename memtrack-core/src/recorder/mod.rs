@@ -22,13 +22,18 @@ mod binaries;
 mod chunk;
 mod clock;
 mod collect;
+#[cfg(feature = "cuda")]
+pub(crate) mod driver;
 mod fork;
 mod hooks;
+mod inherit;
 mod live;
 mod merge;
+mod oom;
 mod options;
 mod order;
 mod ring;
+mod segments;
 pub(crate) mod session;
 mod settings;
 mod stream;
@@ -36,6 +41,7 @@ mod sync;
 mod threads;
 mod totals;
 
+pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
 #[cfg(feature = "bench-internals")]
@@ -47,12 +53,11 @@ pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};
-use crate::snapshot::Segment;
 use crate::stack::intern::StackInterner;
 use chunk::Chunk;
 use live::LiveTable;
 use ring::Ring;
-use std::collections::HashMap;
+use segments::Segments;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -62,7 +67,9 @@ pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 pub(crate) struct Recorder {
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
-    segments: Mutex<HashMap<(DeviceId, u64), Segment>>,
+    segments: Segments,
+    #[cfg(feature = "cuda")]
+    pub(crate) driver: driver::DriverTable,
     store: Mutex<Store>,
 }
 
@@ -79,7 +86,9 @@ impl Recorder {
         Self {
             live: LiveTable::new(),
             stacks: StackInterner::new(),
-            segments: Mutex::default(),
+            segments: Segments::default(),
+            #[cfg(feature = "cuda")]
+            driver: driver::DriverTable::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,
@@ -104,28 +113,13 @@ impl Recorder {
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
         store.rings[slot].push(full, settings::start_ticks(), bound);
     }
-
-    /// Keeps the table of segments in step.
-    fn note_segment(&self, event: &Event) {
-        let key = (event.device, event.address);
-        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        match event.action {
-            Action::SegmentAlloc | Action::SegmentMap => {
-                let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
-                segments.insert(key, Segment { device, address, size_bytes, stream, stack, ticks });
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                segments.remove(&key);
-            }
-            _ => {}
-        }
-    }
 }
 
 /// A block of `size_bytes` at `address` was handed out to a client. The stack and the scope are the caller's.
 #[inline]
 pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
+        hook.make_room(device, address);
         hook.alloc(device, stream, address, size_bytes, Default::default());
     }
 }
@@ -183,10 +177,23 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
     other(Action::SegmentUnmap, device, stream, address, size_bytes);
 }
 
-/// An allocation of `size_bytes` failed for good while the device reported `device_free_bytes`.
-#[inline]
-pub fn record_oom(device: DeviceId, stream: StreamId, size_bytes: u64, device_free_bytes: u64) {
-    other(Action::Oom, device, stream, device_free_bytes, size_bytes);
+/// An allocation of `requested_bytes` failed for good, while the device reported `device_free_bytes` free of
+/// `device_total_bytes` (0 where that is unknown). Call it when all retries have failed and before the error is returned.
+///
+/// The event is recorded, [`Options::dump_on_oom`] is obeyed, and then the observers of
+/// [`attach_out_of_memory_observer`](crate::attach_out_of_memory_observer) are told on this thread, these also while
+/// nothing is monitored. So hold no lock that they may need. It never panics, and does nothing but record the event when
+/// an observer runs out of memory itself.
+#[cold]
+pub fn record_oom(
+    device: DeviceId,
+    stream: StreamId,
+    requested_bytes: u64,
+    device_free_bytes: u64,
+    device_total_bytes: u64,
+) {
+    other(Action::Oom, device, stream, device_free_bytes, requested_bytes);
+    oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
 }
 
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {

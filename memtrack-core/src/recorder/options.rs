@@ -100,6 +100,7 @@ pub struct Options {
     pub(crate) host_heap: bool,
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
+    pub(crate) dump_on_oom: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -114,6 +115,7 @@ impl Default for Options {
             host_heap: true,
             output: None,
             stream: false,
+            dump_on_oom: None,
         }
     }
 }
@@ -188,6 +190,17 @@ impl Options {
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = true;
+        self
+    }
+
+    /// Dumps everything recorded so far to `path` when an allocator reports that memory ran out
+    /// ([`record_oom`](super::record_oom)), as [`dump_snapshot`](crate::dump_snapshot) does, before observers are told.
+    /// The suffix says the format; a `.memtrack` file is the quickest, because its stacks are named later.
+    ///
+    /// When memory runs out again the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`; after eight there is none more. A
+    /// file that exists is replaced; a dump that fails is said on stderr. A forked child dumps to `NAME.PID.SUFFIX`.
+    pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dump_on_oom = Some(path.into());
         self
     }
 

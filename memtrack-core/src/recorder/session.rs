@@ -3,15 +3,16 @@
 
 use super::collect::Baseline;
 use super::fork::ForkCell;
+use super::inherit::{inherited_options, publish};
 use super::stream::{self, Stream};
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, fork, ring, settings};
 use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::{format_of, tagged};
 use crate::{reentry, stack, switch};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,11 @@ struct Session {
     monitors: u32,
     options: Options,
     baseline: Baseline,
+    /// How often memory ran out and the recorder dumped itself.
+    dumps: u32,
 }
 
 static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
-
-/// The options of the running session where the child of a fork finds them without a lock; null when none runs.
-static RUNNING: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 
 fn session() -> MutexGuard<'static, Option<Session>> {
     SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +34,7 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// [`stop`]; it is none when it asked for nothing and nothing runs.
 ///
 /// # Errors
-/// When the file to stream to cannot be created; nothing is recorded then.
+/// When the file to stream to cannot be created, or a dump's name says no format; nothing is recorded then.
 pub(crate) fn start(options: &Options) -> io::Result<bool> {
     let _inside = reentry::enter();
     let mut session = session();
@@ -51,6 +51,10 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     if options.enabled == Enabled::None {
         return Ok(false);
     }
+    if let Some(path) = &options.dump_on_oom {
+        let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        naming(path, || format_of(path).map_err(refused))?;
+    }
     stack::capture::prepare();
     binaries::loaded();
     fork::watch();
@@ -59,15 +63,14 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     if let Some(path) = &options.output {
         write_when_the_program_ends();
         if options.stream {
-            let stream = Stream::create(path, options).map_err(|error| naming(path, &error))?;
-            recorder.store().stream = Some(stream);
+            recorder.store().stream = Some(naming(path, || Stream::create(path, options))?);
             stream::keep_up(recorder);
         }
     }
     clock::first_reading();
     settings::apply(options, clock::ticks());
     publish(Some(options));
-    *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now() });
+    *session = Some(Session { monitors: 1, options: options.clone(), baseline: Baseline::now(), dumps: 0 });
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host, true);
     Ok(true)
@@ -107,6 +110,20 @@ pub(crate) fn snapshot() -> Option<Snapshot> {
     session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
+/// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs,
+/// no such file is wanted, or enough were written.
+pub(super) fn dump_on_oom(most: u32) -> Option<(Snapshot, PathBuf)> {
+    let mut session = session();
+    let running = session.as_mut()?;
+    let path = running.options.dump_on_oom.as_ref().filter(|_| running.dumps < most)?;
+    let path = match running.dumps {
+        0 => path.clone(),
+        count => tagged(path, &count.to_string()),
+    };
+    running.dumps += 1;
+    Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
+}
+
 /// The sums of each device slot when the session began; of now when none runs.
 pub(crate) fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
@@ -115,13 +132,12 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
 /// Writes the recording to where the options say. An error names the file.
 fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot, last: bool) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
-    let written = write_to(path, recorder, options, snapshot, last);
-    written.map_err(|error| naming(path, &error))
+    naming(path, || write_to(path, recorder, options, snapshot, last))
 }
 
-/// The error, with the file's name before it.
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// Does something with a file; an error has the file's name before it.
+pub(crate) fn naming<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    act().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn write_to(
@@ -150,7 +166,9 @@ impl Recorder {
     /// Forgets events, blocks and segments. Stacks and scopes keep their ids.
     fn clear(&self) {
         self.live.clear();
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.segments.clear();
+        #[cfg(feature = "cuda")]
+        self.driver.clear();
         let mut store = self.store();
         store.rings.iter_mut().for_each(ring::Ring::clear);
         store.stream = None;
@@ -158,51 +176,15 @@ impl Recorder {
     }
 }
 
-/// The options published so far.
-static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::default);
-
-/// Makes the options findable for a child, or withdraws them. A published value is leaked (a child may read it), so an
-/// equal one is used again.
-#[allow(unsafe_code)]
-fn publish(options: Option<&Options>) {
-    let running = options.map_or(std::ptr::null_mut(), |options| {
-        let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().find(|known| **known == options).copied();
-        let leaked = found.unwrap_or_else(|| {
-            let leaked: &'static Options = Box::leak(Box::new(options.clone()));
-            known.push(leaked);
-            leaked
-        });
-        std::ptr::from_ref(leaked).cast_mut()
-    });
-    RUNNING.store(running, Ordering::Release);
-}
-
-#[allow(unsafe_code)]
-fn running_options() -> Option<&'static Options> {
-    // SAFETY: null, or a leaked value that nothing changes.
-    unsafe { RUNNING.load(Ordering::Acquire).as_ref() }
-}
-
-/// The options a forked child goes on with: as its parent's, but into a file of its own.
-fn inherited_options() -> Option<Options> {
-    if fork::generation() == 0 {
-        return None;
-    }
-    running_options().map(|options| {
-        let own = |path: &PathBuf| {
-            let mut name = path.clone().into_os_string();
-            name.push(format!(".{}", std::process::id()));
-            PathBuf::from(name)
-        };
-        Options { output: options.output.as_ref().map(own), ..options.clone() }
-    })
-}
-
 fn inherited() -> Option<Session> {
     let options = inherited_options()?;
     let sums = [Sums::default(); DEVICE_SLOTS];
-    Some(Session { monitors: 1, options, baseline: Baseline { clock: clock::first_reading(), sums } })
+    Some(Session {
+        monitors: 1,
+        options,
+        baseline: Baseline { clock: clock::first_reading(), sums },
+        dumps: 0,
+    })
 }
 
 /// The stream a forked child's fresh recorder writes to.
@@ -214,7 +196,6 @@ pub(super) fn stream_after_fork() -> Option<Stream> {
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
 pub(super) fn reset_after_fork() {
     SESSION.forget();
-    KNOWN.forget();
 }
 
 /// Has the recording written at exit and on a panic, from now on.
@@ -222,7 +203,9 @@ fn write_when_the_program_ends() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         #[cfg(unix)]
-        at_exit::install();
+        if !ends_elsewhere() {
+            at_exit::install();
+        }
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
@@ -235,6 +218,21 @@ fn write_when_the_program_ends() {
             }));
         }
     });
+}
+
+/// Whether something else calls [`write_at_exit`].
+#[cfg(unix)]
+fn ends_elsewhere() -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::cuda::run::ends_with_library();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
+/// Ends the recording because the process exits, and writes it.
+#[cfg(feature = "cuda")]
+pub(crate) fn write_at_exit() {
+    write_so_far(true);
 }
 
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must

@@ -81,7 +81,8 @@ impl MemoryTracker {
     /// As [`Self::start_monitor`]. The options count when nothing else is monitoring: the first monitor decides.
     ///
     /// # Errors
-    /// When the file to stream to cannot be created; the tracker does not run then.
+    /// When the file to stream to cannot be created, or the name of [`Options::dump_on_oom`] says no format; the
+    /// tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
             eprintln!("memtrack: this tracker is running already; start_monitor changes nothing");

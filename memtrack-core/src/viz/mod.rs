@@ -7,6 +7,8 @@
 
 mod blocks;
 mod compare;
+#[cfg(feature = "plot")]
+mod flame;
 mod folded;
 mod intervals;
 mod number;
@@ -23,6 +25,8 @@ mod trace_json;
 mod usage;
 
 pub use compare::{SegmentKey, compare_folded, compare_usage, only_in};
+#[cfg(feature = "plot")]
+pub use flame::{flame_graph, save_usage};
 pub use folded::{memory_folded, segments_folded};
 pub use oddities::Oddities;
 pub use stats::{SegmentFill, Stats};

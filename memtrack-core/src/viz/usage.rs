@@ -20,6 +20,16 @@ pub enum Grouping {
     Segment,
 }
 
+impl Grouping {
+    /// What a picture of it is called.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Stream => "Memory by stream",
+            Self::Segment => "Segments",
+        }
+    }
+}
+
 /// Which part of a block a row counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {

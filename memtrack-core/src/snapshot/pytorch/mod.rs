@@ -21,6 +21,8 @@ pub use key::{Key, Kind, vocabulary};
 pub use open::load;
 pub(crate) use open::load_pickle;
 pub use output::format_of;
+#[cfg(feature = "record")]
+pub(crate) use output::tagged;
 pub use records::{Odd, Records, Shape, known};
 pub use write::write;
 

@@ -35,6 +35,27 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     }
 }
 
+/// The file's name with `.tag` before what says the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
+#[cfg(feature = "record")]
+pub(crate) fn tagged(path: &Path, tag: &str) -> std::path::PathBuf {
+    let mut stem = path.to_owned();
+    let mut suffixes = std::ffi::OsString::new();
+    while let Some(suffix) = stem.extension().map(ToOwned::to_owned) {
+        stem.set_extension("");
+        let packed = ["gz", "zst", "zstd"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
+        let after = std::mem::replace(&mut suffixes, ".".into());
+        suffixes.push(suffix);
+        suffixes.push(after);
+        if !packed {
+            break;
+        }
+    }
+    let mut name = stem.into_os_string();
+    name.push(format!(".{tag}"));
+    name.push(suffixes);
+    name.into()
+}
+
 impl Snapshot {
     /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
     /// or `.zst`), replacing what is there. The file appears whole or not at all. A recording's stacks are named by
@@ -105,5 +126,22 @@ impl<W: Write> Write for Zstd<W> {
     /// Does nothing: a frame for each flush would pack badly.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "record"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_stands_before_what_says_the_format() {
+        for (name, expected) in [
+            ("a.pickle", "a.1.pickle"),
+            ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),
+            ("A.MEMTRACK.ZST", "A.1.MEMTRACK.ZST"),
+        ] {
+            assert_eq!(tagged(Path::new(name), "1"), Path::new(expected));
+            assert_eq!(format_of(Path::new(name)), format_of(Path::new(expected)));
+        }
     }
 }

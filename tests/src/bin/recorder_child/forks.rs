@@ -1,10 +1,11 @@
 //! Children of `fork`: each records into its own file with fresh tables and never waits for a thread that is gone.
 
-use memtrack_core::event::{Action, DeviceId};
-use memtrack_core::recorder::Options;
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::recorder::{Options, record_oom};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::replay::{replay, statistics};
 use std::hint::black_box;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -172,4 +173,32 @@ pub fn stream(path: &str) {
     (0..3000).for_each(|_| allocate(OF_PARENT));
     drop(memtrack_core::stop());
     println!("{child}");
+}
+
+/// A child dumps to a file of its own and has no observer, whatever its parent's threads were doing.
+pub fn oom(path: &str) {
+    let run_out = || record_oom(DeviceId(0), StreamId(0), 5, 3, 4);
+    memtrack_core::start_monitor_with(&Options::new().dump_on_oom(path)).unwrap();
+    memtrack_core::attach_out_of_memory_observer(|_| {
+        // SAFETY: asks for a number.
+        println!("{}", unsafe { libc::getpid() });
+        std::io::stdout().flush().unwrap();
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = Arc::clone(&stop);
+    let thread = thread::spawn(move || {
+        while !busy.load(Ordering::Relaxed) {
+            memtrack_core::attach_out_of_memory_observer(|_| ()).detach();
+        }
+    });
+    for _ in 0..20 {
+        wait(fork(|| {
+            run_out();
+            0
+        }));
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    run_out();
+    drop(memtrack_core::stop());
 }

@@ -2,6 +2,7 @@
 //! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
 #![allow(unsafe_code)]
 
+mod dumps;
 mod endings;
 mod forks;
 mod safety;
@@ -33,6 +34,14 @@ fn main() {
         ["fork_stop"] => forks::stop_in_the_child(),
         ["fork_exec", path] => forks::exec(path),
         ["fork_stream", path] => forks::stream(path),
+        ["fork_oom", path] => forks::oom(path),
+        ["dump_beside_threads", folder] => dumps::beside_threads_that_record(folder),
+        ["dump_without_a_monitor", folder] => dumps::without_a_monitor(folder),
+        ["dump_usage", folder] => dumps::usage(folder),
+        ["oom", path] => dumps::oom(path),
+        ["oom_without_a_folder"] => dumps::oom_without_a_folder(),
+        ["oom_observers", folder] => dumps::observers(folder),
+        ["oom_observer_storm"] => dumps::observer_storm(),
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
         ["stream_after_panics", path] => endings::stream_after_panics(path),

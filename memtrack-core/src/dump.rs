@@ -1,0 +1,69 @@
+//! Files of what is being recorded, written while recording goes on: snapshots for PyTorch's tools, and pictures of what
+//! the segments hold.
+
+use crate::recorder::session;
+use crate::reentry;
+use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::format_of;
+use crate::stack::symbols::Symbolizer;
+#[cfg(feature = "plot")]
+use crate::viz::{Grouping, save_usage};
+use std::io;
+use std::path::Path;
+
+/// Writes everything recorded so far to `path`, replacing what is there, while recording goes on: what
+/// `torch.cuda.memory._dump_snapshot` is in PyTorch. The suffix says the format: `.pickle` opens in
+/// pytorch.org/memory_viz and loads in Python, `.json` says the same as text, `.memtrack` keeps everything; `.gz` or
+/// `.zst` after it packs the file.
+///
+/// The first two name the stacks, which reads debug information: that takes a moment, and memory. A `.memtrack` file is
+/// named later, by whoever reads it.
+///
+/// # Errors
+/// When nothing is monitored, the suffix is none of these, or the file cannot be written. The error names the file.
+pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    let _inside = reentry::enter();
+    session::naming(path, || {
+        format_of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let snapshot = running()?;
+        snapshot.save_as(path, &mut Symbolizer::of(&snapshot))
+    })
+}
+
+/// Draws what each segment holds now as a flame graph (SVG), replacing what is there: blocks by their stacks, rounding
+/// apart, free memory as free. Counterpart of `torch.cuda.memory._save_segment_usage`.
+///
+/// # Errors
+/// When nothing is monitored, or the file cannot be written. The error names the file.
+#[cfg(feature = "plot")]
+pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
+    save_usage_of(Grouping::Segment, path.as_ref())
+}
+
+/// As [`save_segment_usage`], with all segments of a stream as one. Counterpart of
+/// `torch.cuda.memory._save_memory_usage`.
+///
+/// # Errors
+/// When nothing is monitored, or the file cannot be written. The error names the file.
+#[cfg(feature = "plot")]
+pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
+    save_usage_of(Grouping::Stream, path.as_ref())
+}
+
+#[cfg(feature = "plot")]
+fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
+    let _inside = reentry::enter();
+    session::naming(path, || {
+        let mut snapshot = running()?;
+        // The segments say it all; naming the events' stacks would take long.
+        snapshot.events = Default::default();
+        let converted = snapshot.as_pytorch(&mut Symbolizer::of(&snapshot));
+        save_usage(&converted, grouping, path)
+    })
+}
+
+fn running() -> io::Result<Snapshot> {
+    let nothing = "nothing is monitored: call memtrack_core::start_monitor() first";
+    session::snapshot().ok_or_else(|| io::Error::other(nothing))
+}
