@@ -3,6 +3,8 @@
 
 mod analysis;
 mod rank;
+#[cfg(unix)]
+mod run;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -11,6 +13,8 @@ use std::path::PathBuf;
 
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use rank::{At, RankArgs, RankBy};
+#[cfg(unix)]
+pub(crate) use run::RunArgs;
 pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
 
 /// Where did my device memory go?
@@ -21,6 +25,9 @@ pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
     about,
     after_help = "\
 Examples:
+  memtrack run -- python3 train.py                   record a program's CUDA memory
+  memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
+  memtrack peak snapshot.pickle                      what was live when most was
   memtrack top train.memtrack                        who made the memory of a recording
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
@@ -48,6 +55,9 @@ pub(crate) enum Command {
     Memory(UsageArgs),
     /// Everything that was live at the highest point, by stack, biggest first
     Peak(PeakArgs),
+    /// Record the CUDA memory of any program, with stacks
+    #[cfg(unix)]
+    Run(RunArgs),
     /// What each segment holds, as a flame graph or PyTorch's folded lines
     Segments(UsageArgs),
     /// How full the segments are, with PyTorch's text
@@ -162,4 +172,24 @@ pub(crate) struct OutputArgs {
     /// Replace output files that exist
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn pytorchs_names_of_verbs_are_taken() {
+        let command = Cli::command();
+        for verb in ["stats", "trace", "segments", "memory", "compare"] {
+            assert!(command.find_subcommand(verb).is_some(), "{verb}");
+        }
+        // Its names of several words have underscores; ours have hyphens, and take both.
+        for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
+            let alias = verb.get_name().replace('-', "_");
+            assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");
+        }
+        command.debug_assert();
+    }
 }

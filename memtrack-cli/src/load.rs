@@ -1,20 +1,19 @@
 //! How every verb gets its snapshot: from a file of any kind or standard input, with a bound on its size, a progress
-//! line for whoever waits, and a warning when a recording is not whole.
+//! bar for whoever waits, and a warning when a recording is not whole.
 
 use crate::Streams;
 use crate::args::InputArgs;
 use crate::error::CliError;
+use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Loads that take less time show no progress.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// Between two progress lines.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads the snapshot at `path`, or for `-` from standard input.
 ///
@@ -23,12 +22,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let from_stdin = path == Path::new("-");
     let total = if from_stdin { None } else { path.metadata().ok().map(|file| file.len()) };
-    let mut progress = Progress { total, start: Instant::now(), next: PATIENCE, shown: false };
-    // The progress line is for people in front of a terminal only.
+    let mut progress = Progress { total, start: Instant::now(), bar: None };
+    // The progress bar is for people in front of a terminal only.
     let watched = std::io::stderr().is_terminal();
     let loaded = {
-        let stderr = &mut *streams.stderr;
-        let mut report = |bytes| progress.show(bytes, stderr);
+        let mut report = |bytes| progress.show(bytes);
         let options = LoadOptions {
             max_input: input.max_input,
             progress: watched.then_some(&mut report as &mut dyn FnMut(u64)),
@@ -39,8 +37,8 @@ pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> 
             Snapshot::open(path, options)
         }
     };
-    if progress.shown {
-        let _ = write!(streams.stderr, "\r\x1b[K");
+    if let Some(bar) = progress.bar {
+        bar.finish_and_clear();
     }
     let loaded = loaded.map_err(|error| CliError::input(path, error))?;
     if let Some(warning) = loaded.report.as_ref().and_then(|report| report.warning()) {
@@ -67,31 +65,29 @@ pub(crate) fn load_pytorch(
     Ok(snapshot.as_pytorch(&mut Symbolizer::of(&snapshot)))
 }
 
-/// The line that says how far a load is.
+/// The bar that says how far a load is, once it is worth one.
 struct Progress {
     total: Option<u64>,
     start: Instant,
-    next: Duration,
-    shown: bool,
+    bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    fn show(&mut self, bytes: u64, stderr: &mut dyn Write) {
-        let elapsed = self.start.elapsed();
-        if elapsed < self.next {
+    fn show(&mut self, bytes: u64) {
+        if self.bar.is_none() && self.start.elapsed() < PATIENCE {
             return;
         }
-        self.next = elapsed + PAUSE;
-        self.shown = true;
-        let mib = bytes >> 20;
-        // Whether it can be shown does not matter to the load.
-        let _ = match self.total {
-            Some(total) if total > 0 => {
-                let percent = bytes.min(total) * 100 / total;
-                write!(stderr, "\rreading: {percent:3} %  {mib} of {} MiB\x1b[K", total >> 20)
-            }
-            _ => write!(stderr, "\rreading: {mib} MiB\x1b[K"),
-        };
-        let _ = stderr.flush();
+        self.bar.get_or_insert_with(|| bar(self.total)).set_position(bytes);
     }
+}
+
+/// A bar of the bytes of a file, or a spinner where it is not known how many will come. It draws on standard error, a
+/// few times a second, and only on a terminal.
+fn bar(total: Option<u64>) -> ProgressBar {
+    let template = match total {
+        Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",
+        None => "reading {spinner} {bytes}",
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    total.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_style(style)
 }

@@ -31,12 +31,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(*factor).ok_or_else(|| "it is too large".to_owned());
     }
-    match number.parse::<f64>() {
-        Ok(part) if part.is_finite() && part * (*factor as f64) < u64::MAX as f64 => {
-            Ok((part * *factor as f64).round() as u64)
-        }
-        _ => Err(wrong()),
+    let bytes = number.parse::<f64>().map_err(|_| wrong())? * *factor as f64;
+    if bytes >= u64::MAX as f64 {
+        return Err("it is too large".to_owned());
     }
+    Ok(bytes.round() as u64)
 }
 
 /// Reads a share: 0 to 1, or 0% to 100%.
@@ -61,7 +60,10 @@ mod tests {
         for (text, share) in [("0", 0.0), ("0.25", 0.25), ("25%", 0.25), ("100 %", 1.0), ("1", 1.0)] {
             assert_eq!(parse_share(text), Ok(share), "{text}");
         }
-        for text in ["", "%", "-0.1", "1.5", "101%", "NaN", "inf", "a lot"] {
+        for text in [
+            "", "%", "-0.1", "-5%", "1.5", "25", "101%", "150%", "NaN", "NaN%", "inf", "50%%", "1%1", "0x1",
+            "a lot",
+        ] {
             assert!(parse_share(text).is_err(), "{text}");
         }
     }
@@ -81,7 +83,27 @@ mod tests {
         ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
-        for text in ["", "GiB", "-1", "1e3", "10 apples", "1.2.3", "99999999999TiB", "∞"] {
+        assert_eq!(parse_bytes("18446744073709551616").unwrap_err(), "it is too large");
+        for text in [
+            "",
+            "GiB",
+            "-1",
+            "1e3",
+            "10 apples",
+            "1.2.3",
+            "99999999999TiB",
+            "∞",
+            "10XB",
+            "-5",
+            "1e3GiB",
+            "NaN",
+            "0x10",
+            "+5",
+            "1_000",
+            ".",
+            "GiB10",
+            "10GiB10",
+        ] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

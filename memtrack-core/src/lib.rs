@@ -37,8 +37,8 @@
 //! # While it runs, and when memory runs out
 //!
 //! [`dump_snapshot`] writes what was recorded so far at any moment: `.pickle` is a snapshot that
-//! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. [`save_segment_usage`] and
-//! [`save_memory_usage`] (feature `plot`) draw what the segments hold. When an allocator reports that memory ran out, the
+//! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. `save_segment_usage` and
+//! `save_memory_usage` (feature `plot`) draw what the segments hold. When an allocator reports that memory ran out, the
 //! recorder dumps by itself if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
 //! program's own observers ([`attach_out_of_memory_observer`]).
 //!

@@ -4,6 +4,7 @@ pub mod child;
 pub mod counting;
 pub mod mock_cuda;
 pub mod nested;
+pub mod opcodes;
 pub mod pytorch;
 pub mod replay;
 pub mod snapshots;

@@ -146,9 +146,20 @@ fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
     let all = run("check", &["--max-peak", "1", "--max-leak", "0", "--max-fragmentation", "0", "--json"]);
     let value: Value = serde_json::from_slice(&all.stdout).unwrap();
     assert_eq!((all.status.code(), value["exceeded"].as_array().unwrap().len()), (Some(1), 3));
-    for nonsense in
-        [&["--max-peak", "lots"][..], &["--max-leak", "-1"], &["--max-fragmentation", "120%"], &[]]
-    {
-        assert_eq!(code(nonsense), Some(2), "{nonsense:?}");
+    for nonsense in [
+        ["--max-peak", "lots"],
+        ["--max-leak", "-1"],
+        ["--max-peak", ""],
+        ["--max-leak", "1e3GiB"],
+        ["--max-fragmentation", "120%"],
+        ["--max-fragmentation", "-0.1"],
+        ["--max-fragmentation", "NaN%"],
+    ] {
+        let output = run("check", &nonsense);
+        assert_eq!(output.status.code(), Some(2), "{nonsense:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(&format!("invalid value '{}' for '{}", nonsense[1], nonsense[0])), "{text}");
+        assert!(text.contains(": write "), "{text}");
     }
+    assert_eq!(code(&[]), Some(2), "a check of nothing");
 }

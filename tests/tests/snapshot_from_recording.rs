@@ -106,6 +106,53 @@ fn every_format_of_a_recording_is_read_back() {
     }
 }
 
+#[test]
+fn scopes_come_back_whatever_they_are_called() {
+    let mut recording = empty();
+    let chains: [&[(ScopeKind, &str)]; 8] = [
+        &[(ScopeKind::Operator, "action")],
+        &[(ScopeKind::Operator, "forward")],
+        &[(ScopeKind::Backward, "backward")],
+        &[(ScopeKind::Module, "a.b"), (ScopeKind::Operator, "c")],
+        &[(ScopeKind::Module, "name"), (ScopeKind::Module, "line"), (ScopeKind::Module, "filename")],
+        &[(ScopeKind::Root, "Net"), (ScopeKind::Module, "enc"), (ScopeKind::Operator, "x.forward.y")],
+        &[(ScopeKind::Optimizer, "adam"), (ScopeKind::Operator, "outer"), (ScopeKind::Operator, "innér 😀")],
+        &[],
+    ];
+    for (number, chain) in chains.into_iter().enumerate() {
+        let mut scope = ScopeId::NONE;
+        for &(kind, name) in chain {
+            recording.scopes.rows.push(Scope { parent: scope, kind, name: name.into() });
+            scope = ScopeId(recording.scopes.rows.len() as u32 - 1);
+        }
+        let at = number as u64 + 1;
+        recording.events.push(&Event { scope, ..event(at * 1000, Action::Alloc, at << 12, at) });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let converted = recording.as_pytorch(&mut Symbolizer::of(&recording));
+    for name in ["a.pickle", "a.json", "a.memtrack"] {
+        let path = folder.path().join(name);
+        converted.save_as(&path, &mut Symbolizer::of(&converted)).unwrap();
+        let back = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
+        for row in 0..chains.len() {
+            let place =
+                |snapshot: &'_ Snapshot| format!("{:?}", snapshot.scopes.place(snapshot.events.scope[row]));
+            assert_eq!(place(&back), place(&recording), "{name}");
+        }
+        assert_eq!(back.scopes, converted.scopes, "{name}");
+    }
+}
+
+#[test]
+fn metadata_of_pytorchs_own_files_is_no_scope() {
+    for name in ["samples/annotated.pickle", "synth/sim_2.15.pickle"] {
+        let path = memtrack_tests::fixture("snapshots").join(name);
+        let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
+        assert_eq!(snapshot.scopes.rows.len(), 1);
+        assert!(snapshot.events.scope.iter().all(|scope| scope.is_none()));
+    }
+}
+
 /// What CPython must find in the file.
 const CHECK: &str = r#"
 import pickle, pickletools, sys

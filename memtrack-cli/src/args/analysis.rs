@@ -34,6 +34,7 @@ Examples:
   memtrack peak snapshot.pickle --of reserved     … when the segments took most
   memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
 
+Bytes of blocks are those that were asked for; what rounding adds to them is in `memtrack summary`.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct PeakArgs {
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub(crate) struct PeakArgs {
 /// Of what the highest point is sought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
-    /// Bytes that clients asked for
+    /// Bytes that were asked for and not given back
     Allocated,
     /// Bytes of segments
     Reserved,
@@ -68,8 +69,8 @@ Examples:
   memtrack check run.memtrack --max-leak 0                      … when anything allocated is live at the end
   memtrack check snapshot.pickle --max-fragmentation 25%        … when more is stuck in split segments
 
-Of several devices the worst counts. Peak: the highest allocated bytes. Leak: bytes live at the end of the trace that
-were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+Of several devices the worst counts. Peak: the highest allocated bytes, as they were asked for. Leak: bytes live at the
+end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
 Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
@@ -79,13 +80,13 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// The highest allocated bytes, such as 10GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_peak: Option<u64>,
     /// Bytes allocated within the trace and live at its end
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_leak: Option<u64>,
     /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, group = "limits")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_fragmentation: Option<f64>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,

@@ -17,7 +17,8 @@ Examples:
   memtrack top train.memtrack --symbols build/       with binaries that were moved
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
-Numbers with ~ are estimates from sampled blocks.
+Bytes are those that were asked for, without what an allocator adds by rounding. Share: of all rows. Live at peak: what
+the row held when the device held most. Numbers with ~ are estimates from sampled blocks.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
@@ -25,7 +26,7 @@ pub(crate) struct RankArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// How many rows to show
+    /// How many rows to show; 0 shows all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
     /// What the rows are [default: operator where the file has scopes, else stack]
@@ -33,7 +34,7 @@ pub(crate) struct RankArgs {
     pub(crate) by: Option<RankBy>,
     /// Rank what is live at a moment, not all that was allocated: peak, end, oom (the last), or an event's number in
     /// its device's trace
-    #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
+    #[arg(long, value_name = "MOMENT", value_parser = parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     /// Only this device; the host heap is the one after the last accelerator
     #[arg(long, value_name = "N")]
@@ -59,9 +60,9 @@ pub(crate) enum RankBy {
     Stack,
     /// forward, backward, optimizer
     Phase,
-    /// Functions that asked for the memory
+    /// Lines that asked for the memory: Python's where there are any
     Frame,
-    /// Files of those functions
+    /// Files of those lines
     File,
     /// What a profile says the memory was for
     Category,

@@ -4,13 +4,14 @@ use crate::Streams;
 use crate::args::CheckArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::print_json;
+use crate::report::{order_by_time, print_json};
 use memtrack_core::analysis::limits::{Found, Limits};
 use memtrack_core::analysis::units::{human_bytes, human_share};
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let snapshot = load_pytorch(&args.path, args.input, streams)?;
+    let mut snapshot = load_pytorch(&args.path, args.input, streams)?;
+    order_by_time(&mut snapshot, streams);
     let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
     let found = Found::of(&snapshot);
     let exceeded = found.exceeded(&limits);

@@ -14,6 +14,6 @@ pub(super) fn chosen(snapshot: &Snapshot, asked: Option<u16>) -> Result<Vec<Devi
         let there: Vec<_> =
             snapshot.device_ids().iter().map(|&device| snapshot.ordinal(device).to_string()).collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        CliError::Usage(format!("the recording has no device {ordinal}; it has: {there}"))
+        CliError::Usage(format!("the file has no device {ordinal}; it has: {there}"))
     })
 }

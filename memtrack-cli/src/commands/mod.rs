@@ -8,6 +8,8 @@ mod devices;
 #[cfg(feature = "gpus")]
 mod gpus;
 mod peak;
+#[cfg(unix)]
+mod run;
 mod stats;
 mod summary;
 mod top;
@@ -30,6 +32,8 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        #[cfg(unix)]
+        Command::Run(args) => run::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),

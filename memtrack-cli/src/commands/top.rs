@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::{At, RankArgs, RankBy};
 use crate::error::{CliError, Exit};
 use crate::load::load;
-use crate::report::terminal_width;
+use crate::report::{order_by_time, terminal_width};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
@@ -20,7 +20,8 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if let Some(missing) = args.symbols.iter().find(|folder| !folder.is_dir()) {
         return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
     }
-    let Loaded { snapshot, report, .. } = load(&args.file, args.input, streams)?;
+    let Loaded { mut snapshot, report, .. } = load(&args.file, args.input, streams)?;
+    order_by_time(&mut snapshot, streams);
     let complete = report.is_none_or(|report| report.complete);
     let mut devices = chosen(&snapshot, args.device)?;
     if devices.iter().any(|&device| has(&snapshot, device, args.at)) {
@@ -40,7 +41,8 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Some(RankBy::Size) => By::Size,
     };
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let mut options = TopOptions { limit: args.rows, patterns, at: None };
+    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
+    let mut options = TopOptions { limit, patterns, at: None };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut reports: Vec<TopReport> = Vec::new();

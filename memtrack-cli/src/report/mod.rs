@@ -3,6 +3,7 @@
 use crate::Streams;
 use crate::error::CliError;
 use memtrack_core::analysis::units::printable;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
@@ -33,6 +34,18 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
         write!(streams.stdout, "{between}{device}")?;
     }
     Ok(())
+}
+
+/// Puts the events in order of time, which the analysis needs, and says on standard error where they were not.
+pub(crate) fn order_by_time(snapshot: &mut Snapshot, streams: &mut Streams<'_>) {
+    for device in snapshot.order_by_time() {
+        // A hint; when nobody can read it, the report is there all the same.
+        let _ = writeln!(
+            streams.stderr,
+            "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
+             they are taken, and numbered, in order of time"
+        );
+    }
 }
 
 /// Says on standard error what is odd about a file.

@@ -24,10 +24,14 @@ pub struct Held {
     pub pending_blocks: u64,
     /// Bytes of those.
     pub pending: u64,
+    /// Bytes that were asked for, of those.
+    pub pending_requested: u64,
     /// Bytes of free blocks.
     pub inactive: u64,
     /// Bytes of free blocks that share a segment with others, expandable ones aside: they cannot be given back.
     pub inactive_split: u64,
+    /// Those blocks.
+    pub inactive_split_blocks: u64,
     /// Bytes of the largest free block.
     pub largest_inactive: u64,
     /// Segments that are free as a whole.
@@ -61,23 +65,26 @@ impl Held {
         for block in blocks {
             let table = &pytorch.blocks;
             let size = table.number(block, Key::Size);
+            let asked = || if table.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
             match snapshot.strings.bytes(table.text(block, Key::State)) {
                 b"active_allocated" => {
                     active = true;
-                    let asked =
-                        table.has(block, Key::RequestedSize).then(|| table.number(block, Key::RequestedSize));
                     self.blocks += 1;
                     add(&mut self.allocated, size);
-                    add(&mut self.requested, asked.unwrap_or(size));
+                    add(&mut self.requested, table.number(block, asked()));
                 }
                 b"active_pending_free" | b"active_awaiting_free" => {
                     active = true;
                     self.pending_blocks += 1;
                     add(&mut self.pending, size);
+                    add(&mut self.pending_requested, table.number(block, asked()));
                 }
                 _ => {
                     add(&mut self.inactive, size);
-                    add(&mut self.inactive_split, if split { size } else { 0 });
+                    if split {
+                        add(&mut self.inactive_split, size);
+                        self.inactive_split_blocks += 1;
+                    }
                     self.largest_inactive = self.largest_inactive.max(size);
                 }
             }

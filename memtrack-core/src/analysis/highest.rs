@@ -5,7 +5,7 @@ use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::text::described;
 use super::top::{By, TopOptions, TopReport, top_with};
-use super::units::{human_bytes, human_count, human_share};
+use super::units::{counted, human_bytes, human_share};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -83,7 +83,11 @@ impl Highest {
 impl fmt::Display for Highest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = &self.live;
-        let name = if live.is_host { "host".to_owned() } else { format!("device {}", live.device) };
+        let name = match (live.is_host, live.is_pinned) {
+            (true, _) => "host".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", live.device),
+        };
         let of = if self.of == HighestOf::Allocated { "allocated" } else { "reserved" };
         write!(f, "Highest {of} of {name}: {} allocated", human_bytes(self.allocated_bytes))?;
         if self.reserved_bytes > 0 {
@@ -97,10 +101,9 @@ impl fmt::Display for Highest {
         }
         for (place, row) in live.rows.iter().enumerate() {
             let mark = if row.estimated { "~" } else { "" };
-            let (bytes, count) = (human_bytes(row.allocated_bytes), human_count(row.count));
-            let blocks = if row.count == 1 { "block" } else { "blocks" };
+            let (bytes, blocks) = (human_bytes(row.allocated_bytes), counted(row.count, "block"));
             let share = human_share(row.share);
-            writeln!(f, "\n{:>3}. {mark}{bytes}  {share}  {mark}{count} {blocks}", place + 1)?;
+            writeln!(f, "\n{:>3}. {mark}{bytes}  {share}  {mark}{blocks}", place + 1)?;
             if row.stack.is_empty() {
                 writeln!(f, "     {}", super::units::printable(&row.name))?;
             }
@@ -112,7 +115,7 @@ impl fmt::Display for Highest {
         let more = live.rows_in_all - live.rows.len();
         if more > 0 {
             let rest = human_bytes(self.allocated_bytes.saturating_sub(shown));
-            writeln!(f, "\n… and {} more groups, {rest}", human_count(more as u64))?;
+            writeln!(f, "\n… and {}, {rest}", counted(more as u64, "more group"))?;
         }
         Ok(())
     }

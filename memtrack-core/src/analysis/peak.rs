@@ -50,6 +50,12 @@ impl Peak {
         let mark = if self.estimated { "~" } else { "" };
         let what = format!("Peak: {mark}{} live", human_bytes(self.bytes));
         match (self.seconds, place) {
+            // A file without scopes has nothing to say here.
+            (Some(seconds), Some((phase, operator)))
+                if phase.starts_with('(') && operator.starts_with('(') =>
+            {
+                format!("{what}, {seconds:.3} s after the start")
+            }
             (Some(seconds), Some((phase, operator))) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
                 format!("{what}, {seconds:.3} s after the start, in {operator} ({phase})")

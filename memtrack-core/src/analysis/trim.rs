@@ -21,8 +21,22 @@ const FUNCTIONS: [&str; 10] = [
     "operator new[]",
 ];
 
+/// Beginnings of PyTorch's functions that do: what takes the stack, the caching allocator, and what makes an empty
+/// tensor of its memory.
+const PYTORCH: [&str; 6] = [
+    "torch::unwind::",
+    "torch::CapturedTraceback::",
+    "torch::cuda::(anonymous namespace)::gather",
+    "c10::",
+    "at::detail::",
+    "at::TensorBase at::detail::",
+];
+
 /// Whether a frame of this function only carries an allocation out for its caller.
 pub fn is_plumbing(function: &str) -> bool {
+    if PYTORCH.iter().any(|beginning| function.starts_with(beginning)) {
+        return true;
+    }
     // What a trait does for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, is the trait's.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
@@ -61,6 +75,20 @@ mod tests {
             "my::work",
             "core::ops::function::FnOnce::call_once",
             "main",
+        ]);
+        assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn pytorchs_allocator_is_plumbing_and_its_operators_are_not() {
+        let frames = named(&[
+            "torch::unwind::unwind()",
+            "torch::CapturedTraceback::gather(bool, bool, bool)",
+            "torch::cuda::(anonymous namespace)::gather_with_cpp()",
+            "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)",
+            "at::TensorBase at::detail::_empty_generic<long>(c10::ArrayRef<long>, c10::Allocator*)",
+            "at::native::mm(at::Tensor const&)",
+            "c10::impl::wrap_kernel_functor_unboxed_<at::Tensor>",
         ]);
         assert_eq!(interesting(&frames), &frames[5..]);
     }

@@ -26,6 +26,11 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
+/// A count with what is counted, which takes an `s` unless it is one: `1 block`, `2,000 blocks`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
 /// A count that is `estimated` from samples: only its first two digits say something.
 pub fn human_estimate(count: u64, estimated: bool) -> String {
     if !estimated {
@@ -61,6 +66,12 @@ pub fn shorten_middle(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_counted_without_an_s() {
+        assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
+        assert_eq!(counted(2_000, "block"), "2,000 blocks");
+    }
 
     #[test]
     fn of_an_estimated_count_two_digits_are_shown() {

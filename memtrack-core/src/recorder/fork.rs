@@ -44,6 +44,11 @@ impl<T: Send + Sync> ForkCell<T> {
         }
     }
 
+    /// Whether the value was made.
+    pub(crate) fn is_made(&self) -> bool {
+        !self.value.load(Ordering::Acquire).is_null()
+    }
+
     /// Leaves the value behind; the next `get` makes another.
     pub(crate) fn forget(&self) {
         self.value.store(std::ptr::null_mut(), Ordering::Release);

@@ -45,7 +45,7 @@ impl Hook {
             return StackId::NONE;
         }
         let own = self.thread.own();
-        let addresses = own.capture.take();
+        let addresses = settings::without_own_code(own.capture.take());
         let hash = intern::hash(addresses);
         if let Some(stack) = own.stacks.get(hash) {
             return stack;
@@ -56,7 +56,7 @@ impl Hook {
                 let addresses = addresses.to_vec();
                 if learn_modules_of(&addresses) {
                     // Cut short by code that was unknown: take it once more.
-                    let again = own.capture.take();
+                    let again = settings::without_own_code(own.capture.take());
                     let hash = intern::hash(again);
                     return self.recorder.stacks.insert(hash, again);
                 }

@@ -48,6 +48,8 @@ pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use hooks::{Freed, Hook};
+#[cfg(feature = "cuda")]
+pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
@@ -181,9 +183,9 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
 /// `device_total_bytes` (0 where that is unknown). Call it when all retries have failed and before the error is returned.
 ///
 /// The event is recorded, [`Options::dump_on_oom`] is obeyed, and then the observers of
-/// [`attach_out_of_memory_observer`](crate::attach_out_of_memory_observer) are told on this thread, these also while
-/// nothing is monitored. So hold no lock that they may need. It never panics, and does nothing but record the event when
-/// an observer runs out of memory itself.
+/// [`attach_out_of_memory_observer`] are told on this thread, these also while nothing is monitored. So hold no lock
+/// that they may need. It never panics, and does nothing but record the event when an observer runs out of memory
+/// itself.
 #[cold]
 pub fn record_oom(
     device: DeviceId,

@@ -157,6 +157,9 @@ fn write_to(
         return Ok(());
     }
     match recorder.store().stream.take() {
+        Some(stream) if options.drop_empty && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
+            stream.discard()
+        }
         Some(stream) => stream.finish(snapshot),
         None => Ok(()),
     }
@@ -229,6 +232,12 @@ fn ends_elsewhere() -> bool {
     false
 }
 
+/// Whether anything was recorded in this process: not in a fresh child of a fork.
+#[cfg(feature = "cuda")]
+pub(crate) fn is_recording() -> bool {
+    RECORDER.is_made()
+}
+
 /// Ends the recording because the process exits, and writes it.
 #[cfg(feature = "cuda")]
 pub(crate) fn write_at_exit() {
@@ -240,6 +249,10 @@ pub(crate) fn write_at_exit() {
 fn write_so_far(last: bool) {
     let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
+    if fork::generation() > 0 && !RECORDER.is_made() {
+        // A forked child in which nothing happened leaves no file.
+        return;
+    }
     let Some(session) = session_within(patience) else { return };
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
     if last {

@@ -7,12 +7,13 @@ mod text;
 use super::held::Held;
 use super::highest::{Highest, HighestOf};
 use super::lifetimes::{Lifetime, lifetimes};
-use super::moment::Moment;
 use super::reserved::ReservedPeak;
-use super::top::{By, TopOptions, TopRow, top_with};
-use crate::event::{Action, DeviceId};
+use super::top::StackLine;
+use super::top::stacks::named;
+use crate::event::{Action, DeviceId, StackId};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
+use std::collections::BTreeMap;
 
 /// Most `oom` events that are told one by one.
 const MOST_OOMS: usize = 5;
@@ -40,8 +41,8 @@ pub struct DeviceSummary {
     pub frees_without_allocation: u64,
     /// Bytes that were allocated within the trace and are live at its end, and their blocks.
     pub kept: (u64, u64),
-    /// The largest group of those by stack.
-    pub largest_kept: Option<TopRow>,
+    /// The stack that most of those bytes are from, as named, and its bytes.
+    pub largest_kept: Option<(Vec<StackLine>, u64)>,
     /// When memory ran out, the last times.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
@@ -74,15 +75,20 @@ pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSumma
 
 fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
     let peak = Highest::find(snapshot, symbols, device, HighestOf::Allocated, 3);
-    // Before the lifetimes below, so that those of one report only are in memory.
-    let options = TopOptions { limit: 1, at: Some(Moment::End), ..TopOptions::default() };
-    let live_at_end = top_with(snapshot, symbols, By::Stack, device, &options);
     let lifetimes = lifetimes(snapshot, device);
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
         let chosen = lifetimes.iter().filter(|lifetime| filter(lifetime));
         chosen.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
     };
-    let kept = sum(&|one| one.from.is_some() && one.to.is_none());
+    let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
+    let kept = sum(&is_kept);
+    let mut by_stack: BTreeMap<StackId, u64> = BTreeMap::new();
+    for one in lifetimes.iter().filter(|one| is_kept(one)) {
+        let bytes = by_stack.entry(one.stack).or_default();
+        *bytes = bytes.saturating_add(one.bytes);
+    }
+    let largest_kept = by_stack.into_iter().max_by_key(|&(_, bytes)| bytes);
+    let largest_kept = largest_kept.map(|(stack, bytes)| (named(snapshot, stack, symbols), bytes));
     let rows = || snapshot.events.rows_of(device);
     let ooms: Vec<(usize, usize)> =
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
@@ -110,7 +116,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: sum(&|one| !one.known).0,
         kept: (kept.1, kept.0),
-        largest_kept: live_at_end.rows.into_iter().next(),
+        largest_kept,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
     }

@@ -1,9 +1,11 @@
 //! A summary in words, with the three things to look at first.
 
 use super::DeviceSummary;
-use crate::analysis::top::TopRow;
+use crate::analysis::top::StackLine;
+use crate::analysis::top::rows::NO_STACK;
+use crate::analysis::top::stacks::asking;
 use crate::analysis::top::text::described;
-use crate::analysis::units::{human_bytes, human_count, human_share, printable};
+use crate::analysis::units::{counted, human_bytes, human_count, human_share, printable};
 use std::fmt;
 
 /// Shares below these are nothing to worry about, then something, then much.
@@ -33,7 +35,10 @@ impl DeviceSummary {
         }
         if let Some(row) = self.peak.live.rows.first() {
             let (bytes, share) = (human_bytes(row.allocated_bytes), human_share(row.share));
-            let text = format!("the largest group at the peak, {bytes} ({share}), is from {}", place(row));
+            let text = format!(
+                "the largest group at the peak, {bytes} ({share}), {}",
+                origin(&row.name, &row.stack)
+            );
             things.push((row.allocated_bytes as f64 / whole, text));
         }
         if held.inactive_split > 0 {
@@ -46,18 +51,16 @@ impl DeviceSummary {
         }
         if held.free_segment_bytes > 0 {
             let bytes = human_bytes(held.free_segment_bytes);
-            let text = format!(
-                "{bytes} in {} whole segments are cached and could be given back",
-                held.free_segments
-            );
+            let segments = counted(held.free_segments, "whole segment");
+            let text = format!("{bytes} in {segments} are cached and could be given back");
             things.push((held.free_segment_bytes as f64 / whole, text));
         }
-        if let Some(row) = self.largest_kept.as_ref().filter(|_| self.kept.0 > 0) {
+        if let Some((stack, bytes)) = self.largest_kept.as_ref().filter(|_| self.kept.0 > 0) {
             let text = format!(
-                "{} allocated in the trace are still live; the largest group at the end, {}, is from {}",
+                "{} allocated in the trace are live at its end; the largest group, {}, {}",
                 human_bytes(self.kept.0),
-                human_bytes(row.allocated_bytes),
-                place(row)
+                human_bytes(*bytes),
+                origin(NO_STACK, stack)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
             things.push((self.kept.0 as f64 / whole / 2.0, text));
@@ -75,9 +78,13 @@ impl DeviceSummary {
     }
 }
 
-/// Where a group comes from: its first function.
-fn place(row: &TopRow) -> String {
-    row.stack.first().map_or_else(|| printable(&row.name), |line| described(&line.frame))
+/// Where a group comes from, as the end of a sentence.
+fn origin(name: &str, stack: &[StackLine]) -> String {
+    match asking(stack) {
+        Some(line) => format!("is from {}", described(&line.frame)),
+        None if name == NO_STACK => "has no recorded stack".to_owned(),
+        None => format!("was {}", printable(name.trim_matches(['(', ')']))),
+    }
 }
 
 impl fmt::Display for DeviceSummary {
@@ -87,7 +94,7 @@ impl fmt::Display for DeviceSummary {
         writeln!(f, "{name}")?;
         let mut line = |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
         let (bytes, count) = (human_bytes, human_count);
-        let blocks = |number| format!("{} block{}", count(number), if number == 1 { "" } else { "s" });
+        let blocks = |number| counted(number, "block");
         line(
             "Allocated",
             format!(
@@ -108,7 +115,7 @@ impl fmt::Display for DeviceSummary {
         };
         line(
             "Reserved",
-            format!("{} in {} segments{expandable}", bytes(held.reserved), count(held.segments)),
+            format!("{} in {}{expandable}", bytes(held.reserved), counted(held.segments, "segment")),
         )?;
         line(
             "Inactive",
@@ -147,12 +154,12 @@ impl fmt::Display for DeviceSummary {
             )?;
         }
         if self.oom_count > self.ooms.len() as u64 {
-            line("", format!("{} times in all", count(self.oom_count)))?;
+            line("", format!("{} in all", counted(self.oom_count, "time")))?;
         }
         let (older, older_bytes) = self.older;
-        let mut trace = format!("{} events", count(self.events));
+        let mut trace = counted(self.events, "event");
         if self.dropped > 0 {
-            trace += &format!("; {} older ones did not fit the ring", count(self.dropped));
+            trace += &format!("; {} did not fit the ring", counted(self.dropped, "older one"));
         }
         line("Trace", trace)?;
         if older > 0 {
@@ -160,8 +167,8 @@ impl fmt::Display for DeviceSummary {
             line(
                 "",
                 format!(
-                    "{} ({}) are older than it: the ring lost their allocation, or recording began later; \
-                     {} of them were freed in it",
+                    "{} ({}) from before it: the ring lost the allocation, or recording began later; \
+                     {} of them freed in it",
                     blocks(older),
                     bytes(older_bytes),
                     count(freed)

@@ -2,8 +2,8 @@
 //! of those is named once.
 
 use super::groups::{self, Groups};
-use super::stacks::{Trimmer, lines};
-use super::{By, TopOptions, TopReport, TopRow, Totals};
+use super::stacks::{Trimmer, asking, lines};
+use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source, row_name};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::moment::Moment;
@@ -15,6 +15,9 @@ use std::collections::HashMap;
 
 /// The row of blocks of which only the free was recorded.
 const BEFORE: &str = "(allocated before the first event)";
+
+/// The row of blocks without a stack.
+pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 
 /// What makes two allocations one row.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -75,13 +78,14 @@ impl Sorter<'_> {
             By::Phase => Key::Name(phase_name(self.snapshot, place.0)),
             By::Frame | By::File => {
                 let keys = self.snapshot.frame_keys(place.1);
-                let first = lines(self.trimmer.trim(&keys, self.symbols), self.symbols).into_iter().next();
-                Key::Name(first.map_or("(no stack)".into(), |line| groups::frame_name(&line.frame, self.by)))
+                let stack = lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
+                let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
+                Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
             }
             // Their rows are found by their groups.
             By::Category | By::Stream | By::Pool | By::Size => Key::Name(operator),
             By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
-                [] => Key::Name("(no stack)".into()),
+                [] => Key::Name(NO_STACK.into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
             },
         };
@@ -192,6 +196,7 @@ pub(super) fn rank(
     TopReport {
         device: snapshot.ordinal(device),
         is_host: device.is_host(),
+        is_pinned: device.is_pinned(),
         by,
         at: options.at,
         rows,

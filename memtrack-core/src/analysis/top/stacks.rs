@@ -2,6 +2,8 @@
 
 use super::StackLine;
 use crate::analysis::trim::is_plumbing;
+use crate::event::StackId;
+use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 
@@ -22,6 +24,22 @@ impl Trimmer {
         });
         &addresses[first.unwrap_or(0)..]
     }
+}
+
+/// The function of a stack that asked for the memory, for whoever wants one: the innermost of Python, or else the first.
+/// Below a line of Python lies what carried its wish out.
+pub(in crate::analysis) fn asking(stack: &[StackLine]) -> Option<&StackLine> {
+    let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
+    stack.iter().find(of_python).or(stack.first())
+}
+
+/// The functions of a whole stack from the first that says something.
+pub(in crate::analysis) fn named(
+    snapshot: &Snapshot,
+    stack: StackId,
+    symbols: &mut Symbolizer,
+) -> Vec<StackLine> {
+    lines(Trimmer::default().trim(&snapshot.frame_keys(stack), symbols), symbols)
 }
 
 /// The functions at trimmed `addresses`, without those inlined into the first that say nothing.

@@ -1,8 +1,9 @@
 //! A ranking as a table for people, with the answers to "is that all?" below it.
 
 use super::{By, TopReport, TopRow};
+use crate::analysis::moment::Moment;
 use crate::analysis::units::{
-    human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
+    counted, human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
 };
 use crate::stack::symbols::Frame;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
@@ -52,17 +53,21 @@ impl TopReport {
         match (self.rows_in_all, count) {
             (0, 0) => "Nothing was allocated in the recorded time.\n".to_owned(),
             (0, _) => format!(
-                "{} in {} blocks were allocated, so small that none was picked as a sample; record with \
+                "{} in {} were allocated, so small that none was picked as a sample; record with \
                  Options::exact() to see them.\n",
                 human_bytes(bytes),
-                human_count(count)
+                counted(count, "block")
             ),
             _ => String::new(),
         }
     }
 
     fn title(&self) -> String {
-        let device = if self.is_host { "host heap".to_owned() } else { format!("device {}", self.device) };
+        let device = match (self.is_host, self.is_pinned) {
+            (true, _) => "host heap".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", self.device),
+        };
         let plural = match self.by {
             By::Operator => "operators",
             By::Module => "modules",
@@ -105,22 +110,19 @@ impl TopReport {
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         let allocated = if self.at.is_some() { "Live" } else { "Allocated" };
-        let heads = [allocated, "Share", "Live at peak", "Count", "Largest"];
-        table.set_header(
-            std::iter::once(Cell::new(title)).chain(heads.into_iter().map(|head| right(head.into()))),
-        );
+        // At the peak, what was live then and what was live at the peak is one.
+        let at_peak = (self.at != Some(Moment::Peak)).then_some("Live at peak");
+        let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
+        table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
         for row in &self.rows {
             let mark = if row.estimated { "~" } else { "" };
             let name: Vec<String> =
                 name_lines(row, self.by).map(|line| shorten_middle(&line, name_width)).collect();
-            table.add_row([
-                Cell::new(name.join("\n")),
-                right(format!("{mark}{}", human_bytes(row.allocated_bytes))),
-                right(human_share(row.share)),
-                right(format!("{mark}{}", human_bytes(row.live_at_peak_bytes))),
-                right(human_estimate(row.count, row.estimated)),
-                right(human_bytes(row.largest_bytes)),
-            ]);
+            let live_at_peak = at_peak.map(|_| format!("{mark}{}", human_bytes(row.live_at_peak_bytes)));
+            let allocated = [format!("{mark}{}", human_bytes(row.allocated_bytes)), human_share(row.share)];
+            let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
+            let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
+            table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
         }
         table.trim_fmt() + "\n"
     }
@@ -138,12 +140,17 @@ impl TopReport {
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.allocations > 0 {
             // The recorder counts every block, also those of which only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
-            let _ = writeln!(text, "{what}: {} in {} blocks", human_bytes(bytes), human_count(count));
+            let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
         } else {
-            let count = human_estimate(self.totals.count, self.totals.estimated);
-            let _ = writeln!(text, "{what}: {mark}{} in {count} blocks", human_bytes(total));
+            let count = match self.totals.estimated {
+                true => format!("{} blocks", human_estimate(self.totals.count, true)),
+                false => counted(self.totals.count, "block"),
+            };
+            let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
         }
-        if matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
+        // Stacks need no scopes: where there are none, it is nothing to speak of.
+        let attributed = self.by != By::Stack || self.attribution.unattributed < total;
+        if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
@@ -155,10 +162,10 @@ impl TopReport {
         if self.statistics.dropped > 0 {
             let _ = writeln!(
                 text,
-                "Dropped: {} older events did not fit the ring; {} were allocated in all, in {} blocks",
-                human_count(self.statistics.dropped),
+                "Dropped: {} did not fit the ring; {} were allocated in all, in {}",
+                counted(self.statistics.dropped, "older event"),
                 human_bytes(self.statistics.allocated_bytes),
-                human_count(self.statistics.allocations),
+                counted(self.statistics.allocations, "block"),
             );
         }
         if self.is_host && self.sample_threshold_bytes > 0 {

@@ -119,14 +119,25 @@ pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
+/// Where the binary around an address begins; null for none.
+fn binary_of(address: *const c_void) -> *const c_void {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: all zeros are a `Dl_info`, which the loader fills; an address that it does not know is no error.
+    unsafe {
+        libc::dladdr(address, info.as_mut_ptr());
+        info.assume_init().dli_fbase
+    }
+}
+
 /// Whether the process's `dlsym` is this one. If it is not, programs reach the driver past the hook.
 pub(crate) fn is_in_place() -> bool {
     const UNKNOWN: u8 = 0;
     static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
     match IN_PLACE.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let first = look_up(libc::RTLD_DEFAULT, c"dlsym");
-            let ours = first.cast_const().cast() == dlsym as *const ();
+            // By the binary that it lies in: in a library, even our own `dlsym` may mean another's.
+            let first = binary_of(look_up(libc::RTLD_DEFAULT, c"dlsym"));
+            let ours = !first.is_null() && first == binary_of(pick as *const c_void);
             IN_PLACE.store(1 + u8::from(ours), Ordering::Relaxed);
             ours
         }

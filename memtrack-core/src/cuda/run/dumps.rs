@@ -59,7 +59,9 @@ extern "C" fn exit_handler() {
 
 /// The program ends.
 pub(super) fn at_exit() {
-    if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) {
+    // A forked child in which nothing happened has nothing to show.
+    let happened = generation() == 0 || session::is_recording();
+    if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
         write("at the end");
     }
 }

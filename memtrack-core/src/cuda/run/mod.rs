@@ -7,8 +7,9 @@
 mod dumps;
 
 use super::hook;
-use crate::recorder::{Options, session};
+use crate::recorder::{Options, session, set_own_code};
 use crate::reentry;
+use crate::stack::modules::loaded_modules;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,10 +68,23 @@ fn ask() {
     let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options =
         Options::new().context(context).max_entries(max_entries).without_host_heap().stream_to(&output);
+    let options = Options { drop_empty: true, ..options };
+    if ends_with_library() {
+        leave_out_own_frames();
+    }
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
         Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
         Err(error) => eprintln!("memtrack: nothing is recorded: {error}"),
+    }
+}
+
+/// In the preload library, which has no symbols, frames of memtrack's own say nothing to anybody.
+fn leave_out_own_frames() {
+    let here = ask as *const () as u64;
+    if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
+    {
+        set_own_code(own.start..own.end);
     }
 }
 

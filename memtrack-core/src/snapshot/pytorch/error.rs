@@ -1,6 +1,7 @@
 //! Why a snapshot could not be read: what, where, and what to do.
 
 use crate::pickle::{PickleError, PickleErrorKind};
+use crate::snapshot::Format;
 use crate::snapshot::recording::RecordingError;
 use std::fmt;
 use std::io;
@@ -21,6 +22,15 @@ pub enum LoadError {
         offset: u64,
         /// What is wrong there.
         what: PickleErrorKind,
+    },
+    /// The input ends in the middle of a pickle or of JSON.
+    Cut {
+        /// The byte offset of what is not whole, from the start of the unpacked input.
+        offset: u64,
+        /// What was being read.
+        format: Format,
+        /// How many events were read before.
+        events: usize,
     },
     /// No recording, or one of a newer version.
     Recording(RecordingError),
@@ -43,9 +53,13 @@ impl fmt::Display for LoadError {
             Self::Io(error) => write!(f, "{error}"),
             Self::Empty => f.write_str("the file is empty; was the snapshot written to the end?"),
             Self::Pickle(error) => write!(f, "{error}"),
-            Self::Json { offset, what: PickleErrorKind::Truncated } => {
-                write!(f, "at byte {offset}: the JSON ends too early; the file is cut, write it again")
+            Self::Cut { offset, format, events } => {
+                let what = if *format == Format::Json { "JSON" } else { "pickle" };
+                write!(f, "at byte {offset}: the {what} ends too early (events before that: {events}); ")?;
+                f.write_str("the file is cut, write it again")
             }
+            // What concerns the disk has no place in the text.
+            Self::Json { what: PickleErrorKind::Io(error), .. } => write!(f, "{error}"),
             Self::Json { offset, what } => write!(f, "at byte {offset} of the JSON: {what}"),
             Self::Recording(error) => write!(f, "{error}"),
             Self::Misnamed => {

@@ -33,30 +33,75 @@ pub enum Compression {
     Zstd,
 }
 
+/// What is known of the file behind a reader.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// Bytes that were read so far.
+    pub(super) bytes: Cell<u64>,
+    /// Whether its end was reached.
+    ended: Cell<bool>,
+    /// Whether reading it failed.
+    failed: Cell<bool>,
+}
+
 /// Counts the bytes that pass.
 pub(super) struct Counted<'a, R> {
     pub(super) inner: R,
-    pub(super) count: &'a Cell<u64>,
+    pub(super) count: &'a Stored,
 }
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.count.set(self.count.get() + read as u64);
+        let read = self.inner.read(buffer).inspect_err(|_| self.count.failed.set(true))?;
+        self.count.bytes.set(self.count.bytes.get() + read as u64);
+        self.count.ended.set(read == 0 && !buffer.is_empty());
+        self.count.failed.set(false);
         Ok(read)
     }
 }
 
 /// Unpacks what its first bytes say is packed.
-pub(super) fn unpack<'a>(reader: impl Read + 'a) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
+pub(super) fn unpack<'a>(
+    reader: Counted<'a, impl Read + 'a>,
+) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
+    let count = reader.count;
     let (head, reader) = peek(BufReader::with_capacity(128 << 10, reader))?;
     Ok(match head[..] {
-        [0x1f, 0x8b, ..] => (Box::new(BufReader::new(MultiGzDecoder::new(reader))), Compression::Gzip),
+        [0x1f, 0x8b, ..] => {
+            let inner = MultiGzDecoder::new(reader);
+            (Box::new(BufReader::new(Unpacked { inner, packed_by: "gzip", count })), Compression::Gzip)
+        }
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            (Box::new(BufReader::new(Zstd { state: Some(ZstdState::Between(reader)) })), Compression::Zstd)
+            let inner = Zstd { state: Some(ZstdState::Between(reader)) };
+            (Box::new(BufReader::new(Unpacked { inner, packed_by: "Zstandard", count })), Compression::Zstd)
         }
         _ => (Box::new(reader), Compression::None),
     })
+}
+
+/// Says what is wrong with packed data in words for whoever has the file.
+struct Unpacked<'a, R> {
+    inner: R,
+    packed_by: &'static str,
+    count: &'a Stored,
+}
+
+impl<R: Read> Read for Unpacked<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer).map_err(|error| {
+            if error.kind() == io::ErrorKind::Interrupted || self.count.failed.get() {
+                return error;
+            }
+            let (packed_by, bytes) = (self.packed_by, self.count.bytes.get());
+            // The unpackers do not say which of the two it is.
+            let why = if self.count.ended.get() {
+                format!("the {packed_by} data ends too early, at byte {bytes} of the file: it is cut, copy it again")
+            } else {
+                format!("the {packed_by} data is damaged before byte {bytes} of the file; copy it again")
+            };
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
+    }
 }
 
 /// The first bytes of a reader, up to eight, and a reader that still has them.

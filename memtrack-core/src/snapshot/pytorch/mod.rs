@@ -11,6 +11,7 @@ mod open;
 mod output;
 mod read;
 mod records;
+mod scopes;
 mod write;
 
 pub use error::LoadError;
@@ -41,7 +42,8 @@ use std::ops::Range;
 /// event without a time has its row number there; `device_free` is the address of an [`Oom`] event); the segments and
 /// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
 /// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
-/// empty stack, and [`Records::has`] tells it from one whose list is empty.
+/// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
+/// scopes again.
 ///
 /// [`DeviceId::HOST`]: crate::event::DeviceId::HOST
 /// [`Oom`]: crate::event::Action::Oom

@@ -1,6 +1,6 @@
 //! Telling files apart, and reading each with its reader.
 
-use super::input::{Counted, LoadOptions, peek, unpack};
+use super::input::{Counted, LoadOptions, Stored, peek, unpack};
 use super::{LoadError, read};
 use crate::snapshot::recording::{self, load_from};
 use crate::snapshot::{Format, Loaded, Snapshot};
@@ -18,7 +18,7 @@ pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
 /// When `reader` fails, gives more than `options` allow, or gives no snapshot.
 pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
     let LoadOptions { max_input, progress } = options;
-    let stored = Cell::new(0);
+    let stored = Stored::default();
     let mut quiet = |_| {};
     let progress: &mut dyn FnMut(u64) = match progress {
         Some(progress) => progress,
@@ -37,9 +37,9 @@ pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadE
     let text = head.trim_ascii_start();
     // Neither bracket is an instruction of pickle's.
     if matches!(text.first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf") {
-        let snapshot = read::json(reader, max_input, &stored, progress)?;
+        let snapshot = read::json(reader, max_input, &stored.bytes, progress)?;
         return Ok(loaded(snapshot, Format::Json));
     }
-    let snapshot = read::pickle(reader, max_input, &stored, progress)?;
+    let snapshot = read::pickle(reader, max_input, &stored.bytes, progress)?;
     Ok(loaded(snapshot, Format::Pickle))
 }

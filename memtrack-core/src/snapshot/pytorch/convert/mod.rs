@@ -4,12 +4,14 @@
 mod names;
 mod segments;
 
-use super::{Key, Odd, Part, PyTorch, Records, Shape};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, known, scopes};
 use crate::event::{Action, DeviceId, Event, ScopeId};
+use crate::scope::ScopeStep;
 use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 use names::Names;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
 const EVENT: [Key; 9] = [
@@ -69,23 +71,38 @@ impl Convert<'_> {
     fn events(&mut self) {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
-        let devices = from.device_ids();
+        let mut devices = from.device_ids();
+        devices.retain(|device| !device.is_pinned());
         let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
         for ordinal in 0..count {
-            let start = self.to.events.len();
             let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);
-            for row in device.into_iter().flat_map(|device| from.events.rows_of(device)) {
-                let event = from.events.get(row);
-                let as_action = |action| Event { action, device: DeviceId(ordinal as u16), ..event };
-                if event.action == Action::Free {
-                    self.event(&as_action(Action::FreeRequested));
-                    self.event(&as_action(Action::FreeCompleted));
-                } else {
-                    self.event(&as_action(event.action));
-                }
-            }
-            self.pytorch.traces.push(start..self.to.events.len());
+            let rows = self.trace(device, DeviceId(ordinal as u16));
+            self.pytorch.traces.push(rows);
         }
+        self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
+    }
+
+    /// The events of a device, under its number in PyTorch's file.
+    fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
+        let from = self.from;
+        let start = self.to.events.len();
+        for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
+            let event = from.events.get(row);
+            let as_action = |action| Event { action, device, ..event };
+            if event.action == Action::Free {
+                self.event(&as_action(Action::FreeRequested));
+                self.event(&as_action(Action::FreeCompleted));
+            } else {
+                self.event(&as_action(event.action));
+            }
+        }
+        start..self.to.events.len()
+    }
+
+    /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
+    /// is one device more.
+    fn device(&self, device: DeviceId) -> DeviceId {
+        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.from.ordinal(device)) }
     }
 
     fn event(&mut self, event: &Event) {
@@ -99,11 +116,18 @@ impl Convert<'_> {
             let name = self.names.strings.intern(Action::Other.name().as_bytes());
             details.odd.push(Odd { row: row as u32, place: 0, value: Value::Str(name) });
         }
+        if event.action != Action::Oom {
+            keep_bits(details, row, Key::Addr, event.address);
+        }
+        keep_bits(details, row, Key::Stream, event.stream.0);
         details.set(row, Key::CompileContext, none.0.into());
         details.set(row, Key::UserMetadata, scope.0.into());
         set_default_pool(details, row, Key::PoolId);
         let time_us = self.from.clock.time_ns(event.ticks) / 1000;
-        self.to.events.push(&Event { ticks: time_us, stack, scope: ScopeId::NONE, ..*event });
+        let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
+        let size_bytes = event.size_bytes.min(LARGEST);
+        let scope = ScopeId::NONE;
+        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, ..*event });
     }
 
     /// The path of a scope: `encoder.forward.matmul`; empty outside.
@@ -116,30 +140,63 @@ impl Convert<'_> {
         })
     }
 
+    /// What the parts of the scopes' paths are. Of scopes with one path the first speaks for all.
+    fn settings(&mut self) -> Value {
+        let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
+        scopes.sort_unstable();
+        let mut seen = HashSet::from([StringId::EMPTY]);
+        scopes.retain(|&(_, path)| seen.insert(path));
+        let steps = |(scope, path)| {
+            let mut steps: Vec<ScopeStep<'_>> = self.from.scopes.outwards(scope).collect();
+            steps.reverse();
+            (path, steps)
+        };
+        scopes::settings(scopes.into_iter().map(steps), &mut self.names.strings)
+    }
+
     fn finish(mut self) -> Snapshot {
-        let list = || Part::Value(Value::List([].into()));
-        let settings = Part::Value(Value::Dict([].into()));
+        let settings = Part::Value(self.settings());
         let root = [
             (Key::Segments, Part::Segments),
             (Key::DeviceTraces, Part::DeviceTraces),
             (Key::AllocatorSettings, settings),
             (Key::ExternalAnnotations, Part::Annotations),
-            (Key::HostSegments, list()),
-            (Key::HostTraces, list()),
+            (Key::HostSegments, Part::HostSegments),
+            (Key::HostTraces, Part::HostTraces),
         ];
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
-        self.pytorch.device_segments = self.pytorch.segments.len();
+        let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
+        self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
+        let with_number =
+            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
+        self.to.devices = self.from.devices.iter().map(with_number).collect();
         let Names { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;
         self.to.named = stacks.table;
-        let ordinal = |row: &DeviceStatistics| DeviceId(self.from.ordinal(row.device));
-        self.to.devices =
-            self.from.devices.iter().map(|row| DeviceStatistics { device: ordinal(row), ..*row }).collect();
         let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));
+        scopes::restore(&mut self.to);
         self.to
+    }
+}
+
+/// The largest integer that is written.
+///
+/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's issue
+/// 115234), and today make them another type than all other numbers. A size that large is not real and becomes this one.
+/// An address or handle may be (tagged pointers), and there the bits count: see [`keep_bits`]. What was read from a file
+/// of PyTorch's is not made here: Python's own pickler would write it as it was, and so does memtrack.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
+/// the column, and whoever reads the file, have it as it is.
+fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
+    if bits > LARGEST
+        && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
+    {
+        records.odd.push(Odd { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
     }
 }
 

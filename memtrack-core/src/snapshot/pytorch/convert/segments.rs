@@ -1,8 +1,8 @@
 //! Held segments and live blocks as PyTorch's segments with their blocks. What lies between live blocks of a segment
 //! is an inactive block; a live block outside all segments is a segment of its own.
 
-use super::{Convert, set_default_pool};
-use crate::event::{DeviceId, StackId, StreamId};
+use super::{Convert, LARGEST, keep_bits, set_default_pool};
+use crate::event::{StackId, StreamId};
 use crate::snapshot::pytorch::{Key, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment};
 
@@ -40,7 +40,8 @@ impl Convert<'_> {
         let from = self.from;
         let mut blocks: Vec<&LiveBlock> = from.blocks.iter().collect();
         blocks.sort_by_key(|block| (from.ordinal(block.device), block.address));
-        let mut segments: Vec<&Segment> = from.segments.iter().collect();
+        let real = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
+        let mut segments: Vec<Segment> = from.segments.iter().map(real).collect();
         segments.sort_by_key(|segment| (from.ordinal(segment.device), segment.address));
         let mut segments = segments.into_iter().peekable();
         let mut next = 0;
@@ -62,7 +63,7 @@ impl Convert<'_> {
                 let count = blocks[next..].iter().take_while(within).count();
                 let inside = &blocks[next..next + count];
                 next += count;
-                self.segment(segment, inside);
+                self.segment(&segment, inside);
             }
         }
     }
@@ -72,6 +73,7 @@ impl Convert<'_> {
         let mut sums = Sums::default();
         let mut free_from = segment.address;
         let end = segment.address.saturating_add(segment.size_bytes);
+        let total = end - segment.address;
         for (place, block) in blocks.iter().enumerate() {
             if block.address > free_from {
                 self.block(free_from, block.address - free_from, 0, "inactive", StackId::NONE);
@@ -81,7 +83,7 @@ impl Convert<'_> {
             let start = block.address.max(free_from);
             let size = block.size_bytes.min(limit.saturating_sub(start));
             let state = if block.pending_free { "active_pending_free" } else { "active_allocated" };
-            self.block(start, size, block.size_bytes, state, block.stack);
+            self.block(start, size, block.size_bytes.min(LARGEST), state, block.stack);
             sums.active += size;
             sums.allocated += if block.pending_free { 0 } else { size };
             sums.requested = sums.requested.saturating_add(block.size_bytes);
@@ -92,18 +94,20 @@ impl Convert<'_> {
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.stack(segment.stack);
-        let small = segment.size_bytes <= SMALL_SEGMENT_BYTES;
+        let small = total <= SMALL_SEGMENT_BYTES;
         let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
-        let device = DeviceId(self.from.ordinal(segment.device));
+        let device = self.device(segment.device);
+        // The host has no ordinal.
+        let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push(0);
         for (key, number) in [
-            (Key::Device, device.0.into()),
+            (Key::Device, number),
             (Key::Address, segment.address),
-            (Key::TotalSize, segment.size_bytes),
+            (Key::TotalSize, total),
             (Key::AllocatedSize, sums.allocated),
             (Key::ActiveSize, sums.active),
-            (Key::RequestedSize, sums.requested),
+            (Key::RequestedSize, sums.requested.min(LARGEST)),
             (Key::Stream, segment.stream.0),
             (Key::SegmentType, kind.0.into()),
             (Key::IsExpandable, 0),
@@ -112,11 +116,14 @@ impl Convert<'_> {
         ] {
             segments.set(row, key, number);
         }
+        keep_bits(segments, row, Key::Address, segment.address);
+        keep_bits(segments, row, Key::Stream, segment.stream.0);
         set_default_pool(segments, row, Key::SegmentPoolId);
-        self.to.segments.push(Segment { device, stack, ticks: 0, ..*segment });
+        self.to.segments.push(Segment { device, size_bytes: total, stack, ticks: 0, ..*segment });
         for block in blocks {
             let stack = self.names.stack(block.stack);
-            self.to.blocks.push(LiveBlock { device, stack, ..**block });
+            let size_bytes = block.size_bytes.min(LARGEST);
+            self.to.blocks.push(LiveBlock { device, size_bytes, stack, ..**block });
         }
     }
 
@@ -134,6 +141,7 @@ impl Convert<'_> {
         ] {
             blocks.set(row, key, number);
         }
+        keep_bits(blocks, row, Key::Address, address);
     }
 }
 
@@ -142,7 +150,7 @@ fn around(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,
         address: block.address,
-        size_bytes: block.size_bytes,
+        size_bytes: block.size_bytes.min(LARGEST),
         stream: StreamId(block.stream.0),
         stack: block.stack,
         ticks: block.ticks,

@@ -23,6 +23,8 @@ tags! {
     GLOBAL = 16,
     // What lists and dictionaries become: contents on the heap, a stack, a frame, an event.
     BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
+    // A dictionary or set that was still empty when a value was made of it: it must stay so.
+    EMPTY = 21,
 }
 
 const PAIR_BITS: u32 = 28;

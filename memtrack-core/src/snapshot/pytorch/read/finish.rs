@@ -101,7 +101,7 @@ impl Finish {
     fn is_list_of_dictionaries(&self, list: Cell) -> bool {
         let plain = |item: &Cell| {
             item.tag() == cell::DICT
-                && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
+                && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
         };
         list.tag() == cell::LIST && self.heap.body(list).iter().all(plain)
     }
@@ -122,7 +122,7 @@ impl Finish {
     fn segments(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
         for (index, segment) in self.items(list, path)?.into_iter().enumerate() {
             let folded = (segment.tag() == cell::DICT).then(|| self.heap.containers[segment.row()].tag());
-            if !matches!(folded, Some(cell::BODY | cell::UNSET)) {
+            if !matches!(folded, Some(cell::BODY | cell::UNSET | cell::EMPTY)) {
                 let path = format!("{path}[{index}]");
                 return Err(shape(&path, self.name(segment), "the dictionary of a segment"));
             }
@@ -206,7 +206,7 @@ impl Finish {
             pytorch.events = events;
         } else {
             pytorch.events = events.gather(&self.order);
-            table = gather(&table, &self.order);
+            table = table.gather(&self.order);
         }
         for (device, rows) in pytorch.traces.iter().enumerate() {
             table.device[rows.clone()].fill(DeviceId(device as u16));
@@ -233,6 +233,7 @@ impl Finish {
             ..Snapshot::default()
         };
         super::state::fill(&mut snapshot);
+        crate::snapshot::pytorch::scopes::restore(&mut snapshot);
         snapshot
     }
 }
@@ -243,14 +244,6 @@ fn clock(events: &EventTable) -> Clock {
     // Times that no clock has shown would not fit as nanoseconds.
     let start = if start < u64::MAX / 2000 { start } else { 0 };
     Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
-}
-
-fn gather(events: &EventTable, rows: &[u32]) -> EventTable {
-    let mut gathered = EventTable::default();
-    for &row in rows {
-        gathered.push(&events.get(row as usize));
-    }
-    gathered
 }
 
 fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
@@ -269,7 +262,8 @@ impl Folder {
         }
         let items = heap.body(list).to_vec();
         let plain = |item: &Cell| {
-            item.tag() == cell::DICT && matches!(heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
+            item.tag() == cell::DICT
+                && matches!(heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
         };
         let folded_list = heap.containers[list.row()];
         if !items.iter().all(plain) || folded_list.tag() == cell::STACK && folded_list.payload() != 0 {

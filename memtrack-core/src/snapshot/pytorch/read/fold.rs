@@ -102,30 +102,6 @@ impl Folder {
         Ok(None)
     }
 
-    /// Folds a dictionary that was filled piece by piece, if it is one to fold.
-    pub(super) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
-        if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
-            return Ok(());
-        }
-        let items = heap.take_body(value);
-        match self.dictionary(heap, &items)? {
-            Some(folded) => heap.fold(value, folded, items),
-            None => heap.put_back(value, items),
-        }
-        Ok(())
-    }
-
-    /// The same for a dictionary that stands where an event must.
-    pub(super) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
-        let action = Cell::new(cell::STR, Key::Action.id().0.into());
-        if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
-            let items = heap.take_body(value);
-            let folded = self.event(heap, &items)?;
-            heap.fold(value, folded, items);
-        }
-        Ok(())
-    }
-
     /// A frame, known or new.
     fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
@@ -151,7 +127,11 @@ impl Folder {
         }
         match heap.containers[list.row()].tag() {
             cell::STACK => return Ok(Some(StackId(heap.containers[list.row()].payload() as u32))),
-            cell::UNSET => return Ok(Some(StackId::NONE)),
+            cell::UNSET => {
+                // From here on it stays empty.
+                heap.containers[list.row()] = Cell::new(cell::STACK, 0);
+                return Ok(Some(StackId::NONE));
+            }
             _ => {}
         }
         let items = heap.take_body(list);
@@ -164,7 +144,9 @@ impl Folder {
             }
             let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
+                let before = self.made.insert(list, None);
                 self.settle(heap, item)?;
+                self.restore(list, before);
                 folded = heap.containers[item.row()];
                 if folded.tag() != cell::FRAME {
                     break;
@@ -251,7 +233,7 @@ impl Folder {
             fields.columns.push((key, number));
             return Ok(());
         }
-        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, value)) {
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
             fields.columns.push((key, near));
         }
         self.keep(heap, fields, place, value)

@@ -69,7 +69,7 @@ impl Folder {
             match unsigned(heap, value) {
                 Some(number) => *target = number,
                 None => {
-                    *target = nearest(heap, value).unwrap_or(*target);
+                    *target = known.and_then(|key| nearest(heap, key, value)).unwrap_or(*target);
                     self.keep(heap, &mut fields, place, value)?;
                 }
             }

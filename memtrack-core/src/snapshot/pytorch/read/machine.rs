@@ -249,6 +249,10 @@ impl<'a, R: Read> Machine<'a, R> {
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
         let folded = if fresh { self.folder.dictionary(&mut self.heap, items)? } else { None };
         match folded {
+            // Its own values have looked at it, and found it empty.
+            Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
+                return Err(PickleErrorKind::Cyclic);
+            }
             Some(folded) => self.heap.containers[dict.row()] = folded,
             None => self.heap.extend(dict, items)?,
         }

@@ -11,15 +11,17 @@ mod machine;
 mod numbers;
 mod operands;
 mod rare;
+mod settle;
 mod shapes;
 mod state;
 mod values;
 mod watch;
 
 use super::LoadError;
-use crate::pickle::PickleError;
-use crate::snapshot::Snapshot;
+use crate::pickle::{PickleError, PickleErrorKind};
+use crate::snapshot::{Format, Snapshot};
 use finish::{Refusal, finish};
+use fold::Folder;
 use json::Json;
 use machine::Machine;
 use std::cell::Cell;
@@ -35,13 +37,28 @@ pub(super) fn pickle(
 ) -> Result<Snapshot, LoadError> {
     let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress));
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
-    let root = machine.run().map_err(failed)?;
+    let root = machine.run().map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
     let offset = machine.source.offset();
     let Machine { heap, folder, .. } = machine;
     finish(heap, folder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })
+}
+
+/// The error of a machine: where it got to, if its input ended.
+fn cut(
+    error: (u64, PickleErrorKind),
+    format: Format,
+    folder: &Folder,
+    other: impl Fn((u64, PickleErrorKind)) -> LoadError,
+) -> LoadError {
+    match error {
+        (offset, PickleErrorKind::Truncated) => {
+            LoadError::Cut { offset, format, events: folder.events.len() }
+        }
+        error => other(error),
+    }
 }
 
 /// Reads the JSON of a snapshot.
@@ -53,7 +70,7 @@ pub(super) fn json(
 ) -> Result<Snapshot, LoadError> {
     let mut json = Json::new(reader, Watch::new(max_input, stored, progress));
     let failed = |(offset, what)| LoadError::Json { offset, what };
-    let root = json.run().map_err(failed)?;
+    let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
     let offset = json.offset();
     let Json { heap, folder, .. } = json;
     finish(heap, folder, root).map_err(|refusal| match refusal {

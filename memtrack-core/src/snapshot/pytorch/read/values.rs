@@ -51,8 +51,10 @@ impl Folder {
         }
         self.settle(heap, value)?;
         let tag = value.tag();
-        if tag == cell::LIST && !heap.body(value).is_empty() {
+        if tag == cell::LIST {
             self.stack(heap, value)?;
+        } else if tag != cell::TUPLE && heap.containers[value.row()] == Cell::UNSET {
+            heap.containers[value.row()] = Cell::new(cell::EMPTY, 0);
         }
         if tag != cell::TUPLE {
             let folded = heap.containers[value.row()];

@@ -1,0 +1,7 @@
+//! Every report on whatever was read.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::answers(data));

@@ -1,0 +1,7 @@
+//! The pickle machine, and the tracker's files that go through it.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::pickle(data));

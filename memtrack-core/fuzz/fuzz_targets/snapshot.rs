@@ -1,0 +1,7 @@
+//! The snapshot reader, by the door the command line uses.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::snapshot(data));

@@ -1,0 +1,165 @@
+//! What the fuzzers do with a file, one function a target. On a sound memtrack none of them panics, hangs or takes much
+//! memory, whatever the file holds. The project's own tests run them over the corpus with a stable compiler
+//! (`tests/tests/fuzz_corpus.rs`), where not every function is used.
+#![allow(dead_code)]
+
+#[path = "same.rs"]
+mod same;
+
+use memtrack_core::analysis::highest::{Highest, HighestOf};
+use memtrack_core::analysis::limits::{Found, Limits as Gate};
+use memtrack_core::analysis::moment::Moment;
+use memtrack_core::analysis::summary::{DeviceSummary, summary};
+use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
+use memtrack_core::snapshot::{Format, Loaded, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_core::tracker::TrackerStats;
+use memtrack_core::viz::{self, Grouping, Stats, Usage};
+use same::{same, visit};
+use std::io::{self, Write};
+
+/// Every class a caller of the machine allows.
+const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::Int];
+/// Small, so that the bounds are met often.
+const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
+/// Most bytes of input once unpacked.
+const MAX_INPUT: u64 = 512 << 10;
+/// Most bytes of text that are made of one file: what is shared in it may be written again and again.
+const MAX_TEXT: usize = 1 << 20;
+
+/// The pickle machine: what it takes in can be walked; and the tracker's files, which come back as they were saved.
+pub fn pickle(data: &[u8]) {
+    if let Ok(document) = load(data, &ALLOWED, LIMITS) {
+        visit(&document);
+    }
+    if let Ok(stats) = TrackerStats::load_from(data) {
+        let saved = stats.save_to(Vec::new()).expect("statistics that were read can be saved");
+        let again = TrackerStats::load_from(&saved[..]).expect("what was saved can be read");
+        assert_eq!(saved, again.save_to(Vec::new()).expect("and saved"), "statistics changed on the way");
+        let _ = stats.summary(10).map(|summary| summary.to_string());
+    }
+}
+
+/// The snapshot reader, by the door the command line uses.
+pub fn snapshot(data: &[u8]) {
+    match read(data) {
+        Ok(loaded) => drop(loaded),
+        Err(why) => assert!(!why.contains('\n') && why.len() < 2000, "{why}"),
+    }
+}
+
+/// Whatever can be read is written and read again, and must be the same.
+pub fn round_trip(data: &[u8]) {
+    let Ok(Loaded { snapshot: first, format, compression, .. }) = read(data) else { return };
+    if first.pytorch.is_none() {
+        let saved = first.save_to(Vec::new()).expect("a recording that was read can be saved");
+        let again =
+            Snapshot::open_stream(&saved[..], LoadOptions::default()).expect("what was saved can be read");
+        assert_eq!(
+            saved,
+            again.snapshot.save_to(Vec::new()).expect("and saved"),
+            "a recording changed on the way"
+        );
+        return;
+    }
+    let pickle = |snapshot: &Snapshot| {
+        write(snapshot, Vec::new(), Format::Pickle).expect("a pickle has a form for all")
+    };
+    let written = pickle(&first);
+    let second =
+        Snapshot::open_stream(&written[..], LoadOptions::default()).expect("what was written can be read");
+    assert!(pickle(&second.snapshot) == written, "a snapshot changed on the way");
+    assert!(first.events == second.snapshot.events, "the events changed on the way");
+    if let Ok(Text(text)) = write(&first, Text::default(), Format::Json) {
+        let third =
+            Snapshot::open_stream(&text[..], LoadOptions::default()).expect("what was written can be read");
+        let again = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        // Keys that are one once they are text (1 and "1", a float twice) are one from here on.
+        let third = Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("and read");
+        let once_more = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        assert!(once_more.0 == again.0, "the JSON changed on the way a second time");
+        // Two halves of a character side by side are one character to every reader of JSON, Python's too.
+        let halves = text.windows(3).any(|escape| escape == br"\ud");
+        assert!(halves || again.0.len() < text.len() || again.0 == text, "the JSON changed on the way");
+    }
+    // The other machine knows nothing of snapshots: it must see the same values before and after.
+    if let (Format::Pickle, Compression::None, Ok(before)) =
+        (format, compression, load(data, &ALLOWED, LIMITS))
+    {
+        let limits = Limits { memory_bytes: 256 << 20, ..Limits::default() };
+        let after = load(&written[..], &ALLOWED, limits).expect("what was written is a pickle");
+        assert!(same(&before, &after), "a value changed on the way");
+    }
+}
+
+/// Every report on whatever can be read.
+pub fn answers(data: &[u8]) {
+    let Ok(Loaded { mut snapshot, .. }) = read(data) else { return };
+    // A fuzzer should not open the files that a recording names.
+    snapshot.modules.clear();
+    let symbols = &mut Symbolizer::of(&snapshot);
+    let snapshot = if snapshot.pytorch.is_some() { snapshot } else { snapshot.as_pytorch(symbols) };
+    for device in snapshot.device_ids() {
+        for by in [By::Stack, By::Frame, By::File, By::Category, By::Stream, By::Pool, By::Size, By::Operator]
+        {
+            let moments = [None, Some(Moment::Peak), Some(Moment::End), Moment::last_oom(&snapshot, device)];
+            for at in moments.into_iter().chain([Moment::event(&snapshot, device, 1)]) {
+                let options = TopOptions { at, ..TopOptions::default() };
+                let report = top_with(&snapshot, symbols, by, device, &options);
+                let _ = (report.to_text(Some(80)), report.to_json());
+            }
+        }
+        for of in [HighestOf::Allocated, HighestOf::Reserved] {
+            let highest = Highest::find(&snapshot, symbols, device, of, 5);
+            let _ = (highest.to_string(), highest.to_json());
+        }
+    }
+    for device in summary(&snapshot, symbols) {
+        let _ = (device.to_string(), DeviceSummary::to_json(&device));
+    }
+    let gate = Gate { peak: Some(1), leak: Some(1), fragmentation: Some(0.5) };
+    let found = Found::of(&snapshot);
+    let _ = (found.exceeded(&gate), found.to_json(&gate));
+    let _ = viz::trace(&snapshot, &mut Text::default());
+    let _ = viz::trace_json(&snapshot, &mut Text::default());
+    let _ = viz::segments_folded(&snapshot, &mut Text::default());
+    let _ = viz::memory_folded(&snapshot, &mut Text::default());
+    let _ = viz::compare_folded(&snapshot, &Snapshot::default(), &mut Text::default());
+    // The text has a character for each 20 MiB: bounded, but at more than a fuzzer has time for.
+    let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
+        && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
+    if let Some(Ok(stats)) = small.then(|| Stats::of(&snapshot)) {
+        let _ = (stats.write_text(&mut Text::default()), stats.to_json(), stats.odd.lines().count());
+    }
+    for grouping in [Grouping::Segment, Grouping::Stream] {
+        if let Ok(usage) = Usage::of(&snapshot, grouping) {
+            let _ = (usage.lines(""), usage.to_json());
+        }
+    }
+}
+
+fn read(data: &[u8]) -> Result<Loaded, String> {
+    let mut quiet = |_: u64| {};
+    let options = LoadOptions { max_input: MAX_INPUT, progress: Some(&mut quiet) };
+    Snapshot::open_stream(data, options).map_err(|error| error.to_string())
+}
+
+/// Keeps what is written, and fails when it is too much.
+#[derive(Default)]
+struct Text(Vec<u8>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_TEXT {
+            return Err(io::Error::other("the text is too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Scopes in PyTorch's files. An event's scope travels as a path in its `user_metadata`, which the viewer shows. What the
+//! parts of a path are cannot be read off it (a module's name may hold dots, an operator's may be `forward`), so that
+//! stands once for each path among the settings, where only memtrack looks:
+//! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
+//! with a key such as `action` would be taken for an event.)
+
+use super::{Key, PyTorch, StringInterner};
+use crate::event::ScopeId;
+use crate::scope::ScopeStep;
+use crate::snapshot::{Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value};
+use std::collections::HashMap;
+
+/// Kinds as they are written.
+const KINDS: [(ScopeKind, &str); 5] = [
+    (ScopeKind::Operator, "operator"),
+    (ScopeKind::Module, "module"),
+    (ScopeKind::Root, "root"),
+    (ScopeKind::Backward, "backward"),
+    (ScopeKind::Optimizer, "optimizer"),
+];
+/// Scopes inside one another that are read back at most.
+const MAX_DEPTH: usize = 256;
+/// Bytes of scopes' names that are read back at most: a file may refer to one endless name without end.
+const MAX_NAME_BYTES: usize = 64 << 20;
+
+/// The settings that say what the parts of each path are.
+pub(super) fn settings<'a>(
+    paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
+    strings: &mut StringInterner,
+) -> Value {
+    let step = |step: &ScopeStep<'_>, strings: &mut StringInterner| {
+        let (_, kind) = KINDS[step.kind as usize];
+        let parts = [kind, step.name].map(|text| Value::Str(strings.intern(text.as_bytes())));
+        Value::List(parts.into_iter().collect())
+    };
+    let scopes: Vec<Value> = paths
+        .map(|(path, steps)| {
+            let steps = steps.iter().map(|one| step(one, strings)).collect();
+            Value::List([Value::Str(path), Value::List(steps)].into())
+        })
+        .collect();
+    if scopes.is_empty() {
+        return Value::Dict([].into());
+    }
+    let mut name = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let ours = Value::Dict([(name("scopes"), Value::List(scopes.into()))].into());
+    Value::Dict([(name("memtrack"), ours)].into())
+}
+
+/// Gives the events of a snapshot that memtrack wrote their scopes again.
+pub(super) fn restore(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
+    let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
+    if paths.is_empty() {
+        return;
+    }
+    for row in 0..pytorch.events.len() {
+        if let Some(&scope) = paths.get(&pytorch.events.text(row, Key::UserMetadata)) {
+            snapshot.events.scope[row] = scope;
+        }
+    }
+    snapshot.scopes = scopes;
+}
+
+/// The scopes, and which of them each path stands for.
+fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
+    let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
+    let settings = pytorch.root_value(Key::AllocatorSettings);
+    let ours = settings.and_then(|settings| under(settings, "memtrack", strings));
+    let Some(Value::List(entries)) = ours.and_then(|ours| under(ours, "scopes", strings)) else {
+        return (table, paths);
+    };
+    let mut room = MAX_NAME_BYTES;
+    for entry in entries.iter() {
+        let Value::List(entry) = entry else { continue };
+        let [Value::Str(path), Value::List(steps)] = &entry[..] else { continue };
+        let mut scope = ScopeId::NONE;
+        for step in steps.iter().take(MAX_DEPTH) {
+            let Some((kind, name)) = kind_and_name(step, strings) else { break };
+            let next = ScopeId(table.rows.len() as u32);
+            let parent = scope;
+            scope = *known.entry((parent, kind, name)).or_insert(next);
+            if scope == next {
+                let name = strings.get(name).into_owned();
+                match room.checked_sub(name.len() + size_of::<Scope>()) {
+                    Some(left) => room = left,
+                    None => return (table, paths),
+                }
+                table.rows.push(Scope { parent, kind, name });
+            }
+        }
+        paths.insert(*path, scope);
+    }
+    (table, paths)
+}
+
+fn kind_and_name(step: &Value, strings: &StringTable) -> Option<(ScopeKind, StringId)> {
+    let Value::List(parts) = step else { return None };
+    let [Value::Str(kind), Value::Str(name)] = parts[..] else { return None };
+    let known = KINDS.iter().find(|(_, text)| text.as_bytes() == strings.bytes(kind))?;
+    Some((known.0, name))
+}
+
+/// What a dictionary holds under a name that is in no vocabulary.
+fn under<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
+    let Value::Dict(entries) = dictionary else { return None };
+    let is_it = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());
+    entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_stand_at_their_numbers() {
+        for (number, (kind, _)) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+        }
+    }
+}
