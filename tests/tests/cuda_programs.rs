@@ -103,3 +103,17 @@ fn loaded_by_a_program_as_it_is_shipped() {
     let (snapshot, _folder) = run(&build("cudarc_loaded", "shipped", &[]), &[]);
     assert!(snapshot.events.iter().any(|event| event.size_bytes == 80_404));
 }
+
+/// The program of `tests/gpu/check.sh`: what it says on a GPU cannot be tested here, that it runs and finds memtrack's
+/// sums right can.
+#[test]
+fn the_gpu_check_runs_on_the_mock() {
+    let drivers = mock_cuda::driver_dir();
+    for pools in ["1", "0"] {
+        let mut check = mock_cuda::with_driver(env!("CARGO_BIN_EXE_gpu_check"), drivers.path());
+        let output = child::ends_well(check.env("MEMTRACK_MOCK_POOLS", pools));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.trim_end().ends_with("\nfine"), "{text}");
+        assert_eq!(text.contains("cuMemAllocAsync"), pools == "1", "{text}");
+    }
+}
