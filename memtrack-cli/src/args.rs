@@ -50,6 +50,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Which segments two snapshots do not share, with PyTorch's text
     Compare(CompareArgs),
+    /// The machine's NVIDIA devices: what is used and free, pools, processes
+    #[cfg(feature = "gpus")]
+    Gpus(GpusArgs),
     /// What each stream holds, as a flame graph or PyTorch's folded lines
     Memory(UsageArgs),
     /// Everything that was live at the highest point, by stack, biggest first
@@ -97,6 +100,21 @@ pub(crate) struct TrackerArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `memtrack gpus`.
+#[cfg(feature = "gpus")]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack gpus                                      each device: used, free, pools, processes
+  memtrack gpus --json                               the same as JSON
+
+Asks NVML, which takes nothing of the devices; without it the CUDA driver, which needs a context on each.
+Exit codes: 0 fine, 2 wrong usage, 3 no driver, or one that does not answer.")]
+pub(crate) struct GpusArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Arguments of `memtrack convert`.
