@@ -86,6 +86,10 @@ fn what_is_no_workload_is_refused_with_the_line() {
         (format!("{config}\n{{\"op\":\"dance\"}}"), "line 2: unknown variant `dance`"),
         (format!("{config}\n{{\"op\":\"alloc\",\"size\":1}}"), "line 2: missing field `id`"),
         (format!("{config}\n{{\"op\":\"alloc\",\"id\":1,\"size\":\"big\"}}"), "line 2: "),
+        (
+            format!("{config}\n{{\"op\":\"alloc\",\"id\":1,\"size\":1,\"stream\":99999999}}"),
+            "streams go up to",
+        ),
         (format!("{config}\nnot json"), "line 2: "),
         (format!("{config}\n{}", "x".repeat(2 << 20)), "longer than 1 MiB"),
     ] {

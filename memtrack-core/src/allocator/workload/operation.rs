@@ -135,6 +135,14 @@ impl Operation {
         }
     }
 
+    /// The stream it is for, or 0.
+    pub fn stream(&self) -> u64 {
+        match self {
+            Self::Alloc { stream, .. } | Self::RecordStream { stream, .. } => *stream,
+            _ => 0,
+        }
+    }
+
     /// The id it names, if it names one.
     pub fn id(&self) -> Option<&Value> {
         match self {

@@ -10,6 +10,8 @@ use std::io::{self, BufRead, Read};
 
 /// No sensible line is longer.
 const LONGEST_LINE: usize = 1 << 20;
+/// PyTorch makes 32 streams of a kind and goes round then; this leaves room for whoever tries more.
+const MOST_STREAMS: u64 = 1 << 20;
 /// As many devices have an address space.
 const MOST_DEVICES: u16 = 63;
 
@@ -88,7 +90,11 @@ impl Workload {
                     workload = Some(Self::of_first(first, number)?);
                 }
                 Some(workload) => {
-                    let operation = serde_json::from_slice(&line).map_err(wrong)?;
+                    let operation: Operation = serde_json::from_slice(&line).map_err(wrong)?;
+                    if operation.stream() > MOST_STREAMS {
+                        let why = format!("streams go up to {MOST_STREAMS}, not {}", operation.stream());
+                        return Err(WorkloadError::Line(number, why));
+                    }
                     workload.operations.push(operation);
                 }
             }
