@@ -124,12 +124,15 @@
 //!
 //! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
 pub mod allocator;
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
+pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
 pub mod event;

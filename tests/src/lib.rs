@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod child;
 pub mod counting;
+pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
 pub mod pytorch;

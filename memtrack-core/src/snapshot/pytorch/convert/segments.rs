@@ -2,7 +2,7 @@
 //! is an inactive block; a live block outside all segments is a segment of its own.
 
 use super::{Convert, LARGEST, keep_bits, set_default_pool};
-use crate::event::{DeviceId, StackId, StreamId};
+use crate::event::{StackId, StreamId};
 use crate::snapshot::pytorch::{Key, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment};
 
@@ -96,11 +96,13 @@ impl Convert<'_> {
         let stack = self.names.stack(segment.stack);
         let small = total <= SMALL_SEGMENT_BYTES;
         let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
-        let device = DeviceId(self.from.ordinal(segment.device));
+        let device = self.device(segment.device);
+        // The host has no ordinal.
+        let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push(0);
         for (key, number) in [
-            (Key::Device, device.0.into()),
+            (Key::Device, number),
             (Key::Address, segment.address),
             (Key::TotalSize, total),
             (Key::AllocatedSize, sums.allocated),
