@@ -38,6 +38,13 @@ pub(super) struct Device<M: DeviceMemory> {
     /// Whether memtrack's recorder hears of events too.
     pub(super) reports: bool,
     segments_made: u32,
+    /// The recorder hears of segments from the driver.
+    segments_are_recorded: bool,
+}
+
+fn is_of_segment(action: Action) -> bool {
+    use Action::{SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
+    matches!(action, SegmentAlloc | SegmentFree | SegmentMap | SegmentUnmap)
 }
 
 impl<M: DeviceMemory> Device<M> {
@@ -45,8 +52,10 @@ impl<M: DeviceMemory> Device<M> {
         let total_memory = memory.memory_info()?.total;
         let options = *settings.options();
         let max_split_size = options.max_split_size as i64;
+        let segments_are_recorded = memory.segments_are_recorded();
         let mut device = Self {
             id,
+            segments_are_recorded,
             memory,
             options,
             total_memory,
@@ -123,7 +132,7 @@ impl<M: DeviceMemory> Device<M> {
         place: (StreamId, PoolId),
         context: Context,
     ) {
-        if self.reports {
+        if self.reports && !(self.segments_are_recorded && is_of_segment(action)) {
             super::context::report(action, self.id, place.0, address, size);
         }
         if self.history.enabled {

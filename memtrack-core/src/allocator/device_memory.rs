@@ -119,6 +119,12 @@ pub trait DeviceMemory: Send + 'static {
         Vec::new()
     }
 
+    /// Whether memtrack's recorder hears of segments anyway, so that the allocator need not tell: a hook in the driver
+    /// does.
+    fn segments_are_recorded(&self) -> bool {
+        false
+    }
+
     /// By what PyTorch's hash tables order streams. Only the order of events that complete together depends on it.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0

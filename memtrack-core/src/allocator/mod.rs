@@ -25,12 +25,17 @@
 //! request fails (`oom`). With expandable segments, memory is mapped page by page into reserved address space
 //! (`expandable`). Private pools keep memory apart (`private_pools`).
 //!
-//! The device itself is a [`DeviceMemory`]; [`SimulatedMemory`] is one without a GPU.
+//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature `cuda-stats`)
+//! is a CUDA device.
 
 mod block;
 mod caching;
 mod context;
+#[cfg(feature = "cuda-stats")]
+mod cuda_memory;
 mod device;
+#[cfg(feature = "cuda-stats")]
+mod device_buffer;
 mod device_memory;
 mod error;
 mod events;
@@ -58,6 +63,10 @@ mod summary;
 pub mod workload;
 
 pub use caching::CachingAllocator;
+#[cfg(feature = "cuda-stats")]
+pub use cuda_memory::{CudaEvent, CudaMemory};
+#[cfg(feature = "cuda-stats")]
+pub use device_buffer::{BufferError, DeviceBuffer};
 pub use device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 pub use error::AllocatorError;
 pub use history::{HistoryOptions, KeptStacks, TraceEntry};

@@ -33,6 +33,8 @@ pub mod run;
 mod stats;
 
 #[cfg(feature = "cuda-stats")]
+pub(crate) use stats::start_driver;
+#[cfg(feature = "cuda-stats")]
 pub use stats::*;
 
 /// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the

@@ -56,6 +56,26 @@ fn start() -> Result<(), GpuError> {
     STARTED.get_or_init(|| open().and_then(|()| result::init().map_err(failed("cuInit")))).clone()
 }
 
+/// Starts the driver, and looks for functions that are called beyond those of this file.
+///
+/// # Errors
+/// No driver, one that does not start, or one that lacks a function.
+pub(crate) fn start_driver(needed: &[&'static str]) -> Result<(), GpuError> {
+    start()?;
+    // Opened already: this finds it again.
+    // SAFETY: as in `open`.
+    let open = |name| unsafe { Library::new(name) };
+    let library = open("libcuda.so.1").or_else(|_| open("libcuda.so"));
+    let library = library.map_err(|error| GpuError::NoDriver(error.to_string()))?;
+    for &missing in needed {
+        // SAFETY: only looked for, never called through this type.
+        if unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err() {
+            return Err(GpuError::OldDriver { missing });
+        }
+    }
+    Ok(())
+}
+
 /// Opens the library for good and looks for every function.
 fn open() -> Result<(), GpuError> {
     // SAFETY: the driver's start-up code is run by every CUDA program.

@@ -10,6 +10,8 @@ mod page;
 mod pools;
 mod processes;
 
+pub(crate) use driver::start_driver;
+
 pub use self::{
     error::GpuError,
     gpus::{Gpu, Gpus, gpus},

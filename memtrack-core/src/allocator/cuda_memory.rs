@@ -1,0 +1,348 @@
+//! A CUDA device through the driver: plain allocations for segments, mapped pages for expandable ones, events for memory
+//! that other streams use. Everything happens in the device's primary context, as in PyTorch and cudarc, whatever
+//! context the calling thread has.
+#![allow(unsafe_code)]
+
+use super::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
+use crate::cuda::{GpuError, gpu_processes, start_driver};
+use crate::event::StreamId;
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUresult};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is called below, beyond what statistics need.
+const NEEDED: &[&str] = &[
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy_v2",
+    "cuStreamSynchronize",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+];
+
+/// The memory of one CUDA device. What is still allocated when it is dropped is given back.
+#[derive(Debug)]
+pub struct CudaMemory {
+    context: Context,
+    held: Mutex<Held>,
+}
+
+/// What has to be given back.
+#[derive(Debug, Default)]
+struct Held {
+    /// Segments by address; the value counts for nothing.
+    segments: HashMap<u64, ()>,
+    /// Ranges by address, with their sizes.
+    ranges: HashMap<u64, u64>,
+    /// Mapped pages by address: size and handle.
+    pages: HashMap<u64, (u64, u64)>,
+}
+
+/// A device's primary context, kept alive.
+#[derive(Debug)]
+struct Context {
+    ordinal: u16,
+    device: sys::CUdevice,
+    /// The driver's handle, which any thread may use.
+    handle: usize,
+}
+
+/// An event of the driver.
+#[derive(Debug)]
+pub struct CudaEvent {
+    handle: usize,
+    context: usize,
+}
+
+fn failed(call: &str, code: CUresult) -> DeviceError {
+    match code {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
+        code => DeviceError::Failed(format!("the CUDA driver does not do it: {call} gives {code:?}")),
+    }
+}
+
+fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
+    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
+}
+
+/// Does something while a context is current.
+fn within<R>(context: usize, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+    // SAFETY: the context is kept alive by its `Context`, which outlives every use of the memory.
+    check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
+    let result = action();
+    let mut popped = ptr::null_mut();
+    // SAFETY: takes off what was pushed above.
+    check("cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
+    result
+}
+
+impl Context {
+    fn of(ordinal: u16) -> Result<Self, GpuError> {
+        start_driver(NEEDED)?;
+        let refused = |call| {
+            move |error: result::DriverError| GpuError::Driver { call, code: format!("{:?}", error.0) }
+        };
+        let count = result::device::get_count().map_err(refused("cuDeviceGetCount"))?;
+        if c_int::from(ordinal) >= count {
+            return Err(GpuError::NoSuchDevice { device: ordinal.into(), count: count.unsigned_abs() });
+        }
+        let device = result::device::get(ordinal.into()).map_err(refused("cuDeviceGet"))?;
+        // SAFETY: the handle is a device's; `drop` ends what is retained here.
+        let handle = unsafe { result::primary_ctx::retain(device) };
+        let handle = handle.map_err(refused("cuDevicePrimaryCtxRetain"))? as usize;
+        Ok(Self { ordinal, device, handle })
+    }
+
+    /// Where memory of this device lies.
+    fn location(&self) -> sys::CUmemLocation {
+        // SAFETY: all parts are integers or enumerations that have 0.
+        let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
+        location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        // SAFETY: in every version the device's number is an `int` right behind the type, also where it is part of a
+        // union, so that it has no name of its own.
+        unsafe { (&raw mut location).cast::<c_int>().add(1).write(self.device) };
+        location
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which it
+        // says.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+impl CudaMemory {
+    /// The memory of the device with that number in this process. Starts the driver, and a context if there is none.
+    ///
+    /// # Errors
+    /// No driver, an old one, one that fails, or no such device.
+    pub fn new(ordinal: u16) -> Result<Self, GpuError> {
+        Ok(Self { context: Context::of(ordinal)?, held: Mutex::default() })
+    }
+
+    /// The memory of every device that this process may use, in order.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn all() -> Result<Vec<Self>, GpuError> {
+        start_driver(NEEDED)?;
+        let count = result::device::get_count()
+            .map_err(|error| GpuError::Driver { call: "cuDeviceGetCount", code: format!("{:?}", error.0) })?;
+        (0..count).map(|ordinal| Self::new(u16::try_from(ordinal).unwrap_or(u16::MAX))).collect()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn within<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+        within(self.context.handle, action)
+    }
+
+    /// Puts one page behind an address.
+    fn map_page(&self, address: u64, page: u64) -> Result<(), DeviceError> {
+        // SAFETY: all parts are integers or enumerations that have 0, or a pointer.
+        let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = self.context.location();
+        let mut handle = 0;
+        // SAFETY: the out-parameter is ours, and the properties are filled in.
+        check("cuMemCreate", unsafe {
+            sys::cuMemCreate(&raw mut handle, page as usize, &raw const properties, 0)
+        })?;
+        // SAFETY: the range was reserved and nothing is mapped there; the handle is fresh and of that size.
+        let mapped = check("cuMemMap", unsafe { sys::cuMemMap(address, page as usize, 0, handle, 0) });
+        let result = mapped.and_then(|()| {
+            let mut access: sys::CUmemAccessDesc =
+                // SAFETY: all parts are integers or enumerations that have 0.
+                unsafe { std::mem::zeroed() };
+            access.location = self.context.location();
+            access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            // SAFETY: the page was mapped above.
+            let code = unsafe { sys::cuMemSetAccess(address, page as usize, &raw const access, 1) };
+            check("cuMemSetAccess", code).inspect_err(|_| {
+                // SAFETY: it is not mapped any longer than this.
+                let _ = unsafe { sys::cuMemUnmap(address, page as usize) };
+            })
+        });
+        match result {
+            Ok(()) => {
+                self.held().pages.insert(address, (page, handle));
+                Ok(())
+            }
+            Err(error) => {
+                // SAFETY: nothing is mapped by it.
+                let _ = unsafe { sys::cuMemRelease(handle) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the pages of a stretch away; all are tried, the first failure is told.
+    fn unmap_pages(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
+        let mut result = Ok(());
+        for at in (address..address + size).step_by(page as usize) {
+            let Some((page, handle)) = self.held().pages.remove(&at) else { continue };
+            // SAFETY: the page was mapped by `map_page` with this handle, and the caller says that nobody uses it.
+            let (unmapped, released) =
+                unsafe { (sys::cuMemUnmap(at, page as usize), sys::cuMemRelease(handle)) };
+            result = result.and(check("cuMemUnmap", unmapped)).and(check("cuMemRelease", released));
+        }
+        result
+    }
+}
+
+impl DeviceMemory for CudaMemory {
+    type Event = CudaEvent;
+
+    fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
+        self.within(|| {
+            let mut address = 0;
+            // SAFETY: the out-parameter is ours.
+            check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut address, size as usize) })?;
+            self.held().segments.insert(address, ());
+            Ok(address)
+        })
+    }
+
+    fn release(&self, address: u64) -> Result<(), DeviceError> {
+        if self.held().segments.remove(&address).is_none() {
+            return Err(DeviceError::Failed(format!("no segment begins at {address:#x}")));
+        }
+        // SAFETY: the driver handed it out, and it was not given back yet.
+        self.within(|| check("cuMemFree", unsafe { sys::cuMemFree_v2(address) }))
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
+        self.within(|| {
+            let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
+            Ok(MemoryInfo { free: free as u64, total: total as u64 })
+        })
+    }
+
+    fn record_event(&self, stream: StreamId) -> Result<CudaEvent, DeviceError> {
+        self.within(|| {
+            let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+            let handle = result::event::create(flags).map_err(|error| failed("cuEventCreate", error.0))?;
+            let event = CudaEvent { handle: handle as usize, context: self.context.handle };
+            // SAFETY: the event is fresh; the client promises that its stream is one of this device.
+            let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
+            check("cuEventRecord", recorded).map(|()| event)
+        })
+    }
+
+    fn is_done(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
+        // SAFETY: the event is alive.
+        match unsafe { sys::cuEventQuery(event.handle as sys::CUevent) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
+        // SAFETY: the event is alive.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(event.handle as sys::CUevent) })
+    }
+
+    fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.within(|| {
+            // SAFETY: the client promises that its stream is one of this device.
+            check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) })
+        })
+    }
+
+    fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
+        self.within(|| {
+            let mut address = 0;
+            // SAFETY: the out-parameter is ours.
+            let code = unsafe { sys::cuMemAddressReserve(&raw mut address, size as usize, 0, 0, 0) };
+            check("cuMemAddressReserve", code)?;
+            self.held().ranges.insert(address, size);
+            Ok(address)
+        })
+    }
+
+    fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
+        self.within(|| {
+            for at in (address..address + size).step_by(page as usize) {
+                if let Err(error) = self.map_page(at, page) {
+                    // All of it or nothing; that it fails is what is told.
+                    let _ = self.unmap_pages(address, at - address, page);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
+        self.within(|| self.unmap_pages(address, size, page))
+    }
+
+    fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
+        self.held().ranges.remove(&address);
+        // SAFETY: the range was reserved with this size, and its pages were unmapped.
+        self.within(|| check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, size as usize) }))
+    }
+
+    fn segments_are_recorded(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return crate::cuda::hook_is_in_place();
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
+    fn processes(&self) -> Vec<DeviceProcess> {
+        let processes = gpu_processes(self.context.ordinal.into()).unwrap_or_default();
+        let known = |process: crate::cuda::GpuProcess| {
+            process.used_bytes.map(|used| DeviceProcess { pid: process.pid, used })
+        };
+        processes.into_iter().filter_map(known).collect()
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        let held = std::mem::take(&mut *self.held());
+        // Nobody is there to be told of a failure, and at the end of the process the driver may be gone.
+        let _ = self.within(|| {
+            // SAFETY: all of it was taken by this object and not given back; nobody can ask for it any more.
+            unsafe {
+                for address in held.segments.into_keys() {
+                    let _ = sys::cuMemFree_v2(address);
+                }
+                for (address, (page, handle)) in held.pages {
+                    let _ = sys::cuMemUnmap(address, page as usize);
+                    let _ = sys::cuMemRelease(handle);
+                }
+                for (address, size) in held.ranges {
+                    let _ = sys::cuMemAddressFree(address, size as usize);
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        let _ = within(self.context, || {
+            // SAFETY: `record_event` made it. The driver keeps what it needs of one that is not done yet.
+            check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.handle as sys::CUevent) })
+        });
+    }
+}
