@@ -191,7 +191,8 @@ fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
     for event in after {
         let ends = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
         let begins = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
-        if (ends || begins) && seen.insert((event.device, event.address)) && ends {
+        let is_first = (ends || begins) && seen.insert((event.device, event.address));
+        if is_first && ends {
             let Event { address, size_bytes, stream, stack, device, .. } = event;
             let ticks = settings::start_ticks();
             segments.push(Segment { device, address, size_bytes, stream, stack, ticks });

@@ -42,9 +42,9 @@ impl Segments {
                 self.lock().insert(key, Held { segment, of_driver: false, is_block: false });
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                if self.lock().remove(&key).is_some_and(|held| held.is_block) {
-                    self.blocks.fetch_sub(1, Ordering::Relaxed);
-                }
+                let removed = self.lock().remove(&key);
+                let was_block = removed.is_some_and(|held| held.is_block);
+                self.blocks.fetch_sub(u64::from(was_block), Ordering::Relaxed);
             }
             _ => {}
         }

@@ -120,11 +120,10 @@ impl Driver {
     /// Free and total bytes of the current device; 0 where it does not say.
     pub(super) fn memory_info(&self) -> (u64, u64) {
         let (mut free, mut total) = (0_usize, 0_usize);
+        let Some(get) = self.mem_get_info else { return (0, 0) };
         // SAFETY: the out-parameters are ours.
-        match self.mem_get_info {
-            Some(get) if unsafe { get(&mut free, &mut total) } == 0 => (free as u64, total as u64),
-            _ => (0, 0),
-        }
+        let result = unsafe { get(&mut free, &mut total) };
+        if result == 0 { (free as u64, total as u64) } else { (0, 0) }
     }
 
     /// Whether a device's primary context is alive; taken to be where the driver does not say.
