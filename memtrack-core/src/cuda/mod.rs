@@ -12,6 +12,10 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod hook;
+#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[doc(hidden)]
+pub mod run;
+
 #[cfg(not(all(
     target_os = "linux",
     target_env = "gnu",
@@ -19,8 +23,12 @@ mod hook;
 )))]
 #[path = "no_hook.rs"]
 mod hook;
-#[doc(hidden)]
-pub mod run;
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+pub(crate) use hook::run;
 
 /// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
 /// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late, another
