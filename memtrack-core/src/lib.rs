@@ -133,12 +133,14 @@
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc). It adds no dependency.
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
+pub mod allocator;
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
 
+pub mod allocator;
 pub mod child;
 pub mod counting;
 pub mod mock_cuda;

@@ -7,9 +7,12 @@ use tempfile::TempDir;
 
 /// The libraries, and the names under which they are looked for. cudarc tries `libcuda.so` first, so a folder with one
 /// name only would be passed over on a machine with a driver.
-const LIBRARIES: &[(&str, &[&str])] = &[("libmemtrack_mock_cuda.so", &["libcuda.so.1", "libcuda.so"])];
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("libmemtrack_mock_cuda.so", &["libcuda.so.1", "libcuda.so"]),
+    ("libmemtrack_mock_nvml.so", &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
+];
 
-/// A folder with the mock driver as `libcuda.so.1` and `libcuda.so`; it goes when this is dropped.
+/// A folder with the mock driver as `libcuda.so.1` and `libcuda.so`, and the mock NVML; it goes when this is dropped.
 ///
 /// # Panics
 /// When the mock does not lie beside the running test, where cargo puts it as a dependency, or cannot be linked to.

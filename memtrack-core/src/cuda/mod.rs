@@ -9,41 +9,59 @@
 //!
 //! The hook is there on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. docs/CUDA.md says how
 //! it works and what it does not see; `memtrack run` does the same for a program that does not link memtrack.
+//!
+//! With the feature `cuda-stats`, the driver and NVML are asked: [`mem_get_info`], [`pool_statistics`],
+//! [`list_gpu_processes`], [`gpus`].
 
-#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    feature = "cuda",
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod hook;
-#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    feature = "cuda",
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 #[doc(hidden)]
 pub mod run;
+#[cfg(feature = "cuda-stats")]
+mod stats;
 
-#[cfg(not(all(
-    target_os = "linux",
-    target_env = "gnu",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
 #[path = "no_hook.rs"]
 mod hook;
-#[cfg(not(all(
-    target_os = "linux",
-    target_env = "gnu",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
 pub(crate) use hook::run;
+#[cfg(feature = "cuda-stats")]
+pub use stats::*;
 
 /// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
 /// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late, another
 /// tool that is preloaded), or this is no Linux with glibc.
+#[cfg(feature = "cuda")]
 pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
 }
 
 /// How many frees named memory that the hook had not seen handed out, such as memory from before monitoring started.
 /// They are counted here and recorded nowhere: nothing is known of them but the address.
+#[cfg(feature = "cuda")]
 pub fn unknown_frees() -> u64 {
     hook::unknown_frees()
 }
 
 /// Says once that the hook is not in place, if it is not.
+#[cfg(feature = "cuda")]
 pub(crate) fn warn_without_hook() {
     static WARNED: std::sync::Once = std::sync::Once::new();
     if !hook_is_in_place() {
@@ -58,6 +76,7 @@ pub(crate) fn warn_without_hook() {
 }
 
 /// In the child of a fork.
+#[cfg(feature = "cuda")]
 pub(crate) fn reset_after_fork() {
     hook::reset_after_fork();
     run::reset_after_fork();

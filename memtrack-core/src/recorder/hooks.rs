@@ -22,7 +22,7 @@ pub(crate) struct Hook {
     // Dropped in this order: the thread is marked idle before it may be recorded again.
     pub(crate) thread: InHook,
     pub(crate) recorder: &'static Recorder,
-    _inside: reentry::ReentryGuard,
+    pub(super) _inside: reentry::ReentryGuard,
 }
 
 impl Hook {

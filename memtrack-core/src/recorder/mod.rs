@@ -25,6 +25,7 @@ mod collect;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
 mod fork;
+mod here;
 mod hooks;
 mod inherit;
 mod live;
@@ -44,9 +45,9 @@ mod totals;
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
-#[cfg(feature = "bench-internals")]
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
+pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook};
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;

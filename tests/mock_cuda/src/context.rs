@@ -110,7 +110,7 @@ impl Context {
     /// Not initialized before `cuInit`.
     pub fn destroy(self) -> Answer {
         DEVICE_OF[usize::from(self.number)].store(0, Ordering::Release);
-        machine()?.release_context(self.number);
+        machine()?.release_context(self);
         machine()?.area(self.device).count_context(false);
         Ok(())
     }

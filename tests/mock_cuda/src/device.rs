@@ -163,9 +163,13 @@ impl Device {
         }
     }
 
-    /// Takes back what a context of this number holds.
-    pub fn release_context(&mut self, number: u16) {
-        let held = self.blocks.iter().filter(|(_, block)| block.context == number);
+    /// Takes back what a context of this number holds; the end of the device's primary one empties its pools, too, which
+    /// outlive all others.
+    pub fn release_context(&mut self, number: u16, with_pools: bool) {
+        let held = self.blocks.iter().filter(|(_, block)| match block.kind {
+            Kind::Pooled => with_pools,
+            _ => block.context == number,
+        });
         for address in held.map(|(&address, _)| address).collect::<Vec<_>>() {
             self.remove(address);
         }

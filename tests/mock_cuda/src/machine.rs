@@ -166,10 +166,11 @@ impl Machine {
         self.area(area).free(address, kinds)
     }
 
-    /// Takes back all that a context of this number holds.
-    pub fn release_context(&self, number: u16) {
+    /// Takes back all that a context holds.
+    pub fn release_context(&self, context: Context) {
         for index in 0..self.areas.len() {
-            self.area(index).release_context(number);
+            let with_pools = context.is_primary() && index == context.device;
+            self.area(index).release_context(context.number, with_pools);
         }
     }
 

@@ -39,7 +39,7 @@ pub enum Compression {
 
 /// What is known of the file behind a reader.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(crate) struct Stored {
     /// Bytes that were read so far.
     pub(super) bytes: Cell<u64>,
     /// Whether its end was reached.
@@ -49,9 +49,9 @@ pub(super) struct Stored {
 }
 
 /// Counts the bytes that pass.
-pub(super) struct Counted<'a, R> {
-    pub(super) inner: R,
-    pub(super) count: &'a Stored,
+pub(crate) struct Counted<'a, R> {
+    pub(crate) inner: R,
+    pub(crate) count: &'a Stored,
 }
 
 impl<R: Read> Read for Counted<'_, R> {
@@ -65,7 +65,7 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 /// Unpacks what its first bytes say is packed.
-pub(super) fn unpack<'a>(
+pub(crate) fn unpack<'a>(
     reader: Counted<'a, impl Read + 'a>,
 ) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
     let count = reader.count;

@@ -1,6 +1,7 @@
 //! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
 //! `free_completed`, scopes travel in `user_metadata`, live blocks and held segments become segments with blocks.
 
+mod allocator;
 mod names;
 mod segments;
 
@@ -9,6 +10,7 @@ use crate::event::{Action, DeviceId, Event, ScopeId};
 use crate::scope::ScopeStep;
 use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
+pub(crate) use allocator::AllocatorState;
 use names::Names;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -6,7 +6,7 @@ use crate::event::{StackId, StreamId};
 use crate::snapshot::pytorch::{Key, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment};
 
-const SEGMENT: [Key; 12] = [
+pub(super) const SEGMENT: [Key; 12] = [
     Key::Device,
     Key::Address,
     Key::TotalSize,
@@ -20,7 +20,7 @@ const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
-const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
+pub(super) const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
 
 /// Segments up to this size in bytes are what PyTorch calls small.
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
@@ -127,7 +127,7 @@ impl Convert<'_> {
         }
     }
 
-    fn block(&mut self, address: u64, size: u64, requested: u64, state: &str, stack: StackId) {
+    pub(super) fn block(&mut self, address: u64, size: u64, requested: u64, state: &str, stack: StackId) {
         let stack = self.names.stack(stack);
         let state = self.names.strings.intern(state.as_bytes());
         let blocks: &mut Records = &mut self.pytorch.blocks;
