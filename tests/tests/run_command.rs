@@ -113,6 +113,24 @@ fn without_a_name_the_program_names_the_file() {
 }
 
 #[test]
+fn a_program_that_links_memtrack_is_recorded_once() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "linked", "--", env!("CARGO_BIN_EXE_cuda_child"), "pool_blocks"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let (snapshot, report) = load(&bench.path("linked"));
+    assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
+    assert_eq!(
+        snapshot
+            .events
+            .rows_of(DeviceId(0))
+            .filter(|&row| snapshot.events.action[row].name() == "alloc")
+            .count(),
+        4
+    );
+    assert_eq!(bench.files(), ["linked"]);
+}
+
+#[test]
 fn every_end_of_a_program_leaves_a_recording() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);

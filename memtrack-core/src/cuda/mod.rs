@@ -22,16 +22,26 @@
 mod hook;
 #[cfg(all(
     feature = "cuda",
-    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[path = "no_hook.rs"]
-mod hook;
-#[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub mod run;
 #[cfg(feature = "cuda-stats")]
 mod stats;
 
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
+#[path = "no_hook.rs"]
+mod hook;
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
+pub(crate) use hook::run;
 #[cfg(feature = "cuda-stats")]
 pub(crate) use stats::start_driver;
 #[cfg(feature = "cuda-stats")]

@@ -36,6 +36,9 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// # Errors
 /// When the file to stream to cannot be created, or a dump's name says no format; nothing is recorded then.
 pub(crate) fn start(options: &Options) -> io::Result<bool> {
+    // Under `memtrack run` its session is the first.
+    #[cfg(feature = "cuda")]
+    crate::cuda::run::begin_if_asked();
     let _inside = reentry::enter();
     let mut session = session();
     if let Some(running) = session.as_mut() {
