@@ -62,7 +62,11 @@ impl Folder {
                 cell::STACK if folded.payload() == 0 => return Ok(Value::List([].into())),
                 cell::STACK => return Ok(Value::Stack(StackId(folded.payload() as u32))),
                 cell::FRAME => return Ok(Value::Frame(FrameId(folded.payload() as u32))),
-                cell::EVENT => return Ok(self.event_as_value(folded.row())),
+                cell::EVENT => {
+                    let event = self.event_as_value(folded.row());
+                    self.made.insert(value, Some(event.clone()));
+                    return Ok(event);
+                }
                 _ => {}
             }
         }
