@@ -4,10 +4,11 @@
 //! tracking off, a test that counts its bytes. It goes from [`data`] (characters in, batches out) through
 //! [`model`] (the modules) and [`operators`] (what the modules compute) to [`training`] (the loop).
 //!
-//! [`pool`] is a pool allocator for a simulated device, which `custom_allocator` reports from.
+//! [`driver`] finds a CUDA driver for `cuda_candle_like`. [`pool`] is a pool allocator for a simulated device, which `custom_allocator` reports from.
 
 pub mod config;
 pub mod data;
+pub mod driver;
 pub mod model;
 pub mod operators;
 pub mod pool;

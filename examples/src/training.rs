@@ -43,15 +43,22 @@ impl Outcome {
     }
 }
 
-/// Trains a new model on the text that comes with the program, calling `progress` with each step's number and
-/// loss.
+/// Trains a new model on the text that comes with the program, on the processor, calling `progress` with each step's
+/// number and loss.
 ///
 /// # Errors
 /// Where the sizes in `config` do not fit together, or a tensor operation fails.
-pub fn train(config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
-    let device = Device::Cpu;
+pub fn train(config: &Config, progress: impl FnMut(usize, f32)) -> Result<Outcome> {
+    train_on(&Device::Cpu, config, progress)
+}
+
+/// The same on any device.
+///
+/// # Errors
+/// As [`train`].
+pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     let corpus = Corpus::new(TEXT);
-    let model = Transformer::new(corpus.vocabulary_size(), config, &device)?;
+    let model = Transformer::new(corpus.vocabulary_size(), config, device)?;
     let settings = ParamsAdamW { lr: config.learning_rate, ..ParamsAdamW::default() };
     let mut optimizer = AdamW::new(model.weights().to_vec(), settings)?;
     // Another stream of numbers than the weights', or the text would be cut by the numbers they were made of.
@@ -59,7 +66,7 @@ pub fn train(config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Ou
 
     let mut losses = Vec::with_capacity(config.steps);
     for step in 0..config.steps {
-        let batch = corpus.sample(config.batch, config.context, &mut random, &device)?;
+        let batch = corpus.sample(config.batch, config.context, &mut random, device)?;
         let logits = model.forward(&batch.inputs)?;
         let loss = operators::cross_entropy(&logits, &batch.targets)?;
         let gradients = backward(&loss)?;

@@ -1,16 +1,22 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod allocator;
 mod analysis;
 mod rank;
+#[cfg(unix)]
+mod run;
 mod viz;
 
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use rank::{At, RankArgs, RankBy};
+#[cfg(unix)]
+pub(crate) use run::RunArgs;
 pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
 
 /// Where did my device memory go?
@@ -21,6 +27,7 @@ pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
     about,
     after_help = "\
 Examples:
+  memtrack run -- python3 train.py                   record a program's CUDA memory
   memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
   memtrack peak snapshot.pickle                      what was live when most was
   memtrack top train.memtrack                        who made the memory of a recording
@@ -43,12 +50,22 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Which segments two snapshots do not share, with PyTorch's text
     Compare(CompareArgs),
+    /// The machine's NVIDIA devices: what is used and free, pools, processes
+    #[cfg(feature = "gpus")]
+    Gpus(GpusArgs),
     /// What each stream holds, as a flame graph or PyTorch's folded lines
     Memory(UsageArgs),
     /// Everything that was live at the highest point, by stack, biggest first
     Peak(PeakArgs),
+    /// What other allocator settings would have made of the recorded requests, the best first
+    Replay(ReplayArgs),
+    /// Record the CUDA memory of any program, with stacks
+    #[cfg(unix)]
+    Run(RunArgs),
     /// What each segment holds, as a flame graph or PyTorch's folded lines
     Segments(UsageArgs),
+    /// Run an allocation pattern through PyTorch's caching allocator
+    Simulate(SimulateArgs),
     /// How full the segments are, with PyTorch's text
     Stats(StatsArgs),
     /// One page: what each device holds, its peak, its fragmentation, and what to look at first
@@ -83,6 +100,21 @@ pub(crate) struct TrackerArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `memtrack gpus`.
+#[cfg(feature = "gpus")]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack gpus                                      each device: used, free, pools, processes
+  memtrack gpus --json                               the same as JSON
+
+Asks NVML, which takes nothing of the devices; without it the CUDA driver, which needs a context on each.
+Exit codes: 0 fine, 2 wrong usage, 3 no driver, or one that does not answer.")]
+pub(crate) struct GpusArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Arguments of `memtrack convert`.

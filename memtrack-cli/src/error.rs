@@ -6,16 +6,32 @@ use std::path::Path;
 
 /// Exit codes of `memtrack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Exit {
     /// All went well.
-    Fine = 0,
+    Fine,
     /// The command looked for something and found it (leaks, differences).
-    Finding = 1,
+    Finding,
     /// The command line cannot be carried out as written.
-    Usage = 2,
+    Usage,
     /// An input cannot be read or an output cannot be written.
-    Io = 3,
+    Io,
+    /// The code of the program that the command ran, or would have run.
+    #[cfg(unix)]
+    Program(u8),
+}
+
+impl Exit {
+    /// The process's exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Finding => 1,
+            Self::Usage => 2,
+            Self::Io => 3,
+            #[cfg(unix)]
+            Self::Program(code) => code,
+        }
+    }
 }
 
 /// Why a command stopped. Its `Display` is one line.
@@ -25,6 +41,9 @@ pub(crate) enum CliError {
     Usage(String),
     /// Unreadable input or unwritable output.
     Io(String),
+    /// A program cannot be run: the shell's exit code, and why.
+    #[cfg(unix)]
+    Program(u8, String),
     /// Whoever read our output has seen enough; not an error to the user.
     ClosedPipe,
 }
@@ -45,6 +64,8 @@ impl CliError {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Io(_) => Exit::Io,
+            #[cfg(unix)]
+            Self::Program(code, _) => Exit::Program(*code),
             Self::ClosedPipe => Exit::Fine,
         }
     }
@@ -55,6 +76,8 @@ impl fmt::Display for CliError {
         match self {
             // Names from files may hold line breaks; an error stays one line.
             Self::Usage(line) | Self::Io(line) => f.write_str(&line.replace(['\n', '\r'], " ")),
+            #[cfg(unix)]
+            Self::Program(_, line) => f.write_str(&line.replace(['\n', '\r'], " ")),
             Self::ClosedPipe => f.write_str("the output pipe was closed"),
         }
     }

@@ -1,5 +1,6 @@
 //! The `memtrack` command as a library: [`run`] takes arguments and streams and gives an exit code, so that it can be
-//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write.
+//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run`
+//! starts a program instead.
 
 mod args;
 mod commands;
@@ -8,6 +9,8 @@ mod load;
 mod output;
 mod plot;
 mod report;
+#[cfg(unix)]
+mod run;
 mod sizes;
 
 use clap::Parser;
@@ -42,11 +45,11 @@ pub fn run(
     };
     let result = result.and_then(|code| streams.stdout.flush().map(|()| code).map_err(CliError::from));
     match result {
-        Ok(code) => code as u8,
+        Ok(code) => code.code(),
         Err(CliError::ClosedPipe) => 0,
         Err(error) => {
             let _ = writeln!(streams.stderr, "memtrack: {error}");
-            error.exit_code() as u8
+            error.exit_code().code()
         }
     }
 }
@@ -62,7 +65,7 @@ fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
     // `run` writes to any stream, which may be no terminal: plain text, no colours.
     let written: io::Result<()> = write!(target, "{text}").and_then(|()| target.flush());
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => error::Exit::Io as u8,
-        _ => code as u8,
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => error::Exit::Io.code(),
+        _ => code.code(),
     }
 }

@@ -20,6 +20,10 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// # Errors
 /// When it cannot be read, is larger than `--max-input`, or is no snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
+    read(path, input, true, streams)
+}
+
+fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let from_stdin = path == Path::new("-");
     let total = if from_stdin { None } else { path.metadata().ok().map(|file| file.len()) };
     let mut progress = Progress { total, start: Instant::now(), bar: None };
@@ -30,6 +34,7 @@ pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> 
         let options = LoadOptions {
             max_input: input.max_input,
             progress: watched.then_some(&mut report as &mut dyn FnMut(u64)),
+            events,
         };
         if from_stdin {
             Snapshot::open_stream(&mut *streams.stdin, options)
@@ -58,11 +63,26 @@ pub(crate) fn load_pytorch(
     input: InputArgs,
     streams: &mut Streams<'_>,
 ) -> Result<Snapshot, CliError> {
-    let Loaded { snapshot, .. } = load(path, input, streams)?;
+    Ok(in_pytorch_form(load(path, input, streams)?.snapshot))
+}
+
+/// The same for a question to the segments alone: a PyTorch file's events are passed over, which is most of the work.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_segments(
+    path: &Path,
+    input: InputArgs,
+    streams: &mut Streams<'_>,
+) -> Result<Snapshot, CliError> {
+    Ok(in_pytorch_form(read(path, input, false, streams)?.snapshot))
+}
+
+fn in_pytorch_form(snapshot: Snapshot) -> Snapshot {
     if snapshot.pytorch.is_some() {
-        return Ok(snapshot);
+        return snapshot;
     }
-    Ok(snapshot.as_pytorch(&mut Symbolizer::of(&snapshot)))
+    snapshot.as_pytorch(&mut Symbolizer::of(&snapshot))
 }
 
 /// The bar that says how far a load is, once it is worth one.

@@ -1,6 +1,8 @@
 //! How long a snapshot takes to load into the model, and how much memory: medians over a few loads in one process.
 //!
-//! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, beside CPython's `pickle.load` of the same file.
+//! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, beside CPython's `pickle.load` of the same file. With
+//! `--once` it loads once and says nothing: whoever started it looks at what the process took
+//! (memtrack-cli/benches/snapshot_speed.py).
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -13,6 +15,10 @@ fn main() {
         println!("name a snapshot to load");
         return;
     };
+    if std::env::args().any(|argument| argument == "--once") {
+        Snapshot::open(&path, LoadOptions::default()).expect("a readable snapshot");
+        return;
+    }
     let mut seconds: Vec<f64> = (0..LOADS)
         .map(|_| {
             let start = Instant::now();

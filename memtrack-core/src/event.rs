@@ -50,16 +50,32 @@ pub struct DeviceId(pub u16);
 impl DeviceId {
     /// The heap of the process itself.
     pub const HOST: Self = Self(u16::MAX);
+    /// Host memory that the driver has pinned, so that devices reach it: allocated by the driver or registered with it.
+    pub const PINNED: Self = Self(u16::MAX - 1);
 
     /// Whether this is the host heap.
     pub const fn is_host(self) -> bool {
         self.0 == Self::HOST.0
     }
+
+    /// Whether this is pinned host memory.
+    pub const fn is_pinned(self) -> bool {
+        self.0 == Self::PINNED.0
+    }
+
+    /// Whether this is a device, and not memory of the host.
+    pub const fn is_accelerator(self) -> bool {
+        !self.is_host() && !self.is_pinned()
+    }
 }
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_host() { f.write_str("host") } else { write!(f, "device {}", self.0) }
+        match *self {
+            Self::HOST => f.write_str("host"),
+            Self::PINNED => f.write_str("pinned host memory"),
+            Self(ordinal) => write!(f, "device {ordinal}"),
+        }
     }
 }
 
@@ -151,10 +167,20 @@ impl EventFlags {
     pub const SAMPLED: Self = Self(1);
     /// A free of a block whose allocation was not recorded (it existed before).
     pub const UNKNOWN_BLOCK: Self = Self(2);
+    /// The block is all of a driver's allocation: a segment of which no pool has reported anything.
+    pub const WHOLE_SEGMENT: Self = Self(4);
+    /// Not a free: a pool began to report blocks inside the segment, so that its own block never was one. Readers leave
+    /// the event and the allocation it refers to out.
+    pub const TAKEN_BACK: Self = Self(8);
 
     /// Whether all of `other`'s flags are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These flags and `other`'s.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 

@@ -92,6 +92,13 @@
 //! What no scope covers is named from its stack: candle, burn, tch, cudarc and others are known, and
 //! [`Recording::with_pattern`] adds your own.
 //!
+//! # For CUDA
+//!
+//! With the feature `cuda` every allocation of the CUDA driver is recorded, with stack, scope, stream and device, whoever
+//! makes it: candle, burn, cudarc, a C library. Nothing else changes in the program: linking memtrack puts a hook between
+//! it and the driver (module `cuda`). Models with spans of `tracing`, as candle's, need no annotation either
+//! (feature `tracing`). A program that does not link memtrack is started with `memtrack run -- PROGRAM`.
+//!
 //! # For an allocator
 //!
 //! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and their
@@ -123,12 +130,18 @@
 //! # Features
 //!
 //! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
+//! - `cuda`: the hook of the CUDA driver (Linux with glibc). It adds no dependency.
+//! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
+pub mod allocator;
 pub mod analysis;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
+pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
 pub mod event;
@@ -147,6 +160,8 @@ pub mod snapshot;
 pub mod stack;
 #[cfg(feature = "record")]
 mod switch;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 pub mod tracker;
 pub mod viz;
 

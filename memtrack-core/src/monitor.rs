@@ -160,12 +160,18 @@ pub(crate) fn reset_after_fork() {
 /// Says once which line is missing when the host heap is wanted and the allocator is not installed.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
+    #[cfg(feature = "cuda")]
+    crate::cuda::warn_without_hook();
+    #[cfg(feature = "cuda")]
+    let seen = "CUDA memory and what allocators report by memtrack_core::recorder";
+    #[cfg(not(feature = "cuda"))]
+    let seen = "what allocators report by memtrack_core::recorder";
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             eprintln!(
-                "memtrack: no event source is installed: only what allocators report by memtrack_core::recorder is \
-                 seen. For the host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
+                "memtrack: no event source is installed for the host heap: only {seen} is seen. For the \
+                 host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
                  memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \
                  wanted, start with Options::without_host_heap()."
             );

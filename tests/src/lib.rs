@@ -1,7 +1,9 @@
 //! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
 
+pub mod allocator;
 pub mod child;
 pub mod counting;
+pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
 pub mod pytorch;

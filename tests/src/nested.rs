@@ -21,13 +21,21 @@ pub fn target_folder(program: &str) -> PathBuf {
 /// # Panics
 /// When cargo fails both ways; the message holds its output.
 pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    cargo_into(program, program, arguments, environment)
+}
+
+/// The same, building in `target_folder(target)`: programs with nearly the same dependencies share one.
+///
+/// # Panics
+/// When cargo fails both ways; the message holds its output.
+pub fn cargo_into(target: &str, program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(program);
     let (verb, rest) = arguments.split_first().expect("a verb for cargo");
     let run = |network: &[&str]| {
         Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .arg(verb)
             .args(["--locked", "--quiet", "--target-dir"])
-            .arg(target_folder(program))
+            .arg(target_folder(target))
             .args(network)
             .args(rest)
             .envs(environment.iter().copied())

@@ -3,7 +3,7 @@
 use crate::Streams;
 use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
+use crate::load::load_segments;
 use crate::output::check_targets;
 use crate::plot::flame;
 use crate::report::{mention_odd, print_json, refused};
@@ -20,8 +20,8 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         check_targets([flame.output.as_path()], flame.force)?;
     }
-    let before = load_pytorch(&args.before, args.input, streams)?;
-    let after = load_pytorch(&args.after, args.input, streams)?;
+    let before = load_segments(&args.before, args.input, streams)?;
+    let after = load_segments(&args.after, args.input, streams)?;
     let refused = |error| refused(&args.before, error);
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;

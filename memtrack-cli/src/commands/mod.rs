@@ -5,7 +5,13 @@ mod check;
 mod compare;
 mod convert;
 mod devices;
+#[cfg(feature = "gpus")]
+mod gpus;
 mod peak;
+mod replay;
+#[cfg(unix)]
+mod run;
+mod simulate;
 mod stats;
 mod summary;
 mod top;
@@ -24,9 +30,15 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Convert(args) => convert::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
+        #[cfg(feature = "gpus")]
+        Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        Command::Replay(args) => replay::run(&args, streams),
+        #[cfg(unix)]
+        Command::Run(args) => run::run(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
+        Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),

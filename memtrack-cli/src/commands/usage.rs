@@ -3,7 +3,7 @@
 use crate::Streams;
 use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
+use crate::load::load_segments;
 use crate::output::check_targets;
 use crate::plot::flame;
 use crate::report::{mention_odd, print_json, refused};
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     if !flame.folded && !flame.json {
         check_targets([flame.output.as_path()], flame.force)?;
     }
-    let snapshot = load_pytorch(path, args.file.input, streams)?;
+    let snapshot = load_segments(path, args.file.input, streams)?;
     if flame.folded {
         let folded = match grouping {
             Grouping::Segment => segments_folded(&snapshot, &mut streams.stdout),

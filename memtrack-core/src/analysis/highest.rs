@@ -83,7 +83,11 @@ impl Highest {
 impl fmt::Display for Highest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = &self.live;
-        let name = if live.is_host { "host".to_owned() } else { format!("device {}", live.device) };
+        let name = match (live.is_host, live.is_pinned) {
+            (true, _) => "host".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", live.device),
+        };
         let of = if self.of == HighestOf::Allocated { "allocated" } else { "reserved" };
         write!(f, "Highest {of} of {name}: {} allocated", human_bytes(self.allocated_bytes))?;
         if self.reserved_bytes > 0 {

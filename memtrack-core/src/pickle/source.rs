@@ -2,9 +2,10 @@
 
 use super::error::PickleErrorKind;
 use std::io::{ErrorKind, Read};
+use std::ops::Range;
 
-/// Size of the window in bytes.
-const WINDOW: usize = 64 * 1024;
+/// Size of the window in bytes: what a buffered file reads past its buffer, so that nothing is copied twice.
+const WINDOW: usize = 128 * 1024;
 
 /// A reader with a position.
 #[derive(Debug)]
@@ -72,15 +73,17 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
-    /// The bytes in the window that were not taken yet.
+    /// The window, and where in it the bytes are that were not taken yet. Nothing can be read until
+    /// [`Self::take_back`].
     #[inline]
-    pub(crate) fn unread(&self) -> &[u8] {
-        &self.window[self.start..self.end]
+    pub(crate) fn lend(&mut self) -> (Box<[u8]>, Range<usize>) {
+        (std::mem::take(&mut self.window), self.start..self.end)
     }
 
-    /// Takes `count` bytes of [`Self::unread`].
+    /// The window comes back, and the next `count` bytes are taken.
     #[inline]
-    pub(crate) fn skip(&mut self, count: usize) {
+    pub(crate) fn take_back(&mut self, window: Box<[u8]>, count: usize) {
+        self.window = window;
         self.start = (self.start + count).min(self.end);
     }
 

@@ -12,8 +12,8 @@ use super::{Options, Recorder, binaries, clock, merge, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
 use crate::{reentry, scope};
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What a session remembers of its beginning.
 #[derive(Clone, Copy)]
@@ -55,6 +55,7 @@ impl Recorder {
         let sums: [Sums; DEVICE_SLOTS] =
             std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
         let mut blocks = self.live.blocks();
+        let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
         let mut devices = Vec::new();
         let mut runs = Vec::new();
@@ -65,6 +66,7 @@ impl Recorder {
             let before: Vec<Run> = before.into_iter().flatten().collect();
             let after: Vec<Run> = after.into_iter().flatten().collect();
             put_back_freed_after(&mut blocks, &before, &after);
+            put_back_segments(&mut segments, &after);
             let held: u64 = before.iter().map(Run::len).sum();
             let kept = held.min(options.ring_entries());
             devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
@@ -76,7 +78,8 @@ impl Recorder {
         let events = table(runs, options.ring_entries());
         blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
         blocks.sort_by_key(|block| block.ticks);
-        Snapshot {
+        segments.sort_by_key(|segment| (segment.device, segment.address));
+        let mut snapshot = Snapshot {
             meta: meta(options, true),
             clock: Clock { first: baseline.clock, last: clock::reading() },
             modules: binaries::loaded(),
@@ -86,18 +89,12 @@ impl Recorder {
             threads: threads::threads(),
             events,
             blocks,
-            segments: self.segments_since(since),
+            segments,
             devices,
             ..Snapshot::default()
-        }
-    }
-
-    fn segments_since(&self, since: u64) -> Vec<Segment> {
-        let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut segments: Vec<_> =
-            segments.values().filter(|segment| segment.ticks >= since).copied().collect();
-        segments.sort_by_key(|segment| (segment.device, segment.address));
-        segments
+        };
+        snapshot.leave_out_taken_back();
+        snapshot
     }
 
     /// The chunks of a device that the ring (which is emptied if it `gives_up`) and the threads hold, and how many
@@ -184,6 +181,23 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
             pending_free: event.action == Action::FreeCompleted,
         }
     }));
+}
+
+/// Puts the segments back that were held at the snapshot's moment and given back before they were read.
+fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
+    after.sort_by_key(|event| event.ticks);
+    let mut seen: HashSet<_> = segments.iter().map(|segment| (segment.device, segment.address)).collect();
+    for event in after {
+        let ends = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
+        let begins = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
+        let is_first = (ends || begins) && seen.insert((event.device, event.address));
+        if is_first && ends {
+            let Event { address, size_bytes, stream, stack, device, .. } = event;
+            let ticks = settings::start_ticks();
+            segments.push(Segment { device, address, size_bytes, stream, stack, ticks });
+        }
+    }
 }
 
 /// The counts of a device; none for one that was never heard of.

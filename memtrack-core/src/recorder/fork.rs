@@ -44,6 +44,11 @@ impl<T: Send + Sync> ForkCell<T> {
         }
     }
 
+    /// Whether the value was made.
+    pub(crate) fn is_made(&self) -> bool {
+        !self.value.load(Ordering::Acquire).is_null()
+    }
+
     /// Leaves the value behind; the next `get` makes another.
     pub(crate) fn forget(&self) {
         self.value.store(std::ptr::null_mut(), Ordering::Release);
@@ -83,4 +88,6 @@ extern "C" fn in_child() {
     crate::tracker::reset_after_fork();
     crate::monitor::reset_after_fork();
     crate::stack::capture::reset_after_fork();
+    #[cfg(feature = "cuda")]
+    crate::cuda::reset_after_fork();
 }

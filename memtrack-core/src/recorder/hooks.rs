@@ -22,7 +22,7 @@ pub(crate) struct Hook {
     // Dropped in this order: the thread is marked idle before it may be recorded again.
     pub(crate) thread: InHook,
     pub(crate) recorder: &'static Recorder,
-    _inside: reentry::ReentryGuard,
+    pub(super) _inside: reentry::ReentryGuard,
 }
 
 impl Hook {
@@ -40,12 +40,12 @@ impl Hook {
 
     /// The stack of the calling thread, interned; none where the mode keeps none.
     #[inline(always)]
-    fn stack(&self, wanted: bool) -> StackId {
+    pub(super) fn stack(&self, wanted: bool) -> StackId {
         if !wanted {
             return StackId::NONE;
         }
         let own = self.thread.own();
-        let addresses = own.capture.take();
+        let addresses = settings::without_own_code(own.capture.take());
         let hash = intern::hash(addresses);
         if let Some(stack) = own.stacks.get(hash) {
             return stack;
@@ -56,7 +56,7 @@ impl Hook {
                 let addresses = addresses.to_vec();
                 if learn_modules_of(&addresses) {
                     // Cut short by code that was unknown: take it once more.
-                    let again = own.capture.take();
+                    let again = settings::without_own_code(own.capture.take());
                     let hash = intern::hash(again);
                     return self.recorder.stacks.insert(hash, again);
                 }
@@ -176,6 +176,9 @@ impl Hook {
         size_bytes: u64,
     ) {
         let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+        if self.is_claimed(action, device, address, size_bytes) {
+            return;
+        }
         let stack = self.stack(settings::events_keep_stacks());
         let newest = &self.thread.own().newest_ticks;
         // Segments lie in the same table's shards for their order alone: looking an address up stamps it.
@@ -189,13 +192,13 @@ impl Hook {
         let (scope, thread) = (scope::current_id(), self.thread.thread());
         let flags = EventFlags::default();
         let event = Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
-        self.recorder.note_segment(&event);
+        self.recorder.segments.note(&event);
         self.event(slot, event);
     }
 
     /// Appends an event to the thread's chunk.
     #[inline(always)]
-    fn event(&self, slot: usize, mut event: Event) {
+    pub(super) fn event(&self, slot: usize, mut event: Event) {
         if settings::skips(event.action) {
             return;
         }
@@ -268,7 +271,13 @@ impl Freed {
 
 /// The event of a block's free; by default with the stack of its allocation, as PyTorch's context `alloc` has it.
 #[inline(always)]
-fn free_event(device: DeviceId, address: u64, ticks: u64, block: &Live, own_stack: StackId) -> Event {
+pub(super) fn free_event(
+    device: DeviceId,
+    address: u64,
+    ticks: u64,
+    block: &Live,
+    own_stack: StackId,
+) -> Event {
     let stack = if settings::frees_keep_own_stacks() {
         own_stack
     } else if settings::events_keep_stacks() {
@@ -291,7 +300,7 @@ fn free_event(device: DeviceId, address: u64, ticks: u64, block: &Live, own_stac
 }
 
 #[cold]
-fn too_many_devices(device: DeviceId) {
+pub(super) fn too_many_devices(device: DeviceId) {
     static WARNED: std::sync::Once = std::sync::Once::new();
     WARNED.call_once(|| {
         eprintln!("memtrack: {device} is not recorded: at most 31 devices (0 to 30) can be told apart");

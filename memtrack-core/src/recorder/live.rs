@@ -84,6 +84,58 @@ impl LiveTable {
         }
     }
 
+    /// A segment was taken from the driver, and with it the block that it is. Returns the stamps of both, and the block
+    /// whose free nobody saw if there was one at the address (its stamp is the one before the segment's).
+    #[cfg(feature = "cuda")]
+    pub(crate) fn insert_segment(
+        &self,
+        device: DeviceId,
+        address: u64,
+        mut block: Live,
+        newest_of_thread: &Cell<u64>,
+    ) -> ([u64; 2], Option<Live>) {
+        let key = Key { address, device };
+        let entry = self.blocks.entry(key);
+        self.stamp(&key, newest_of_thread);
+        let segment = self.stamp(&key, newest_of_thread);
+        block.ticks = self.stamp(&key, newest_of_thread);
+        let unseen = match entry {
+            Entry::Vacant(vacant) => {
+                vacant.insert(block);
+                None
+            }
+            Entry::Occupied(mut occupied) => Some(occupied.insert(block)),
+        };
+        ([segment, block.ticks], unseen)
+    }
+
+    /// A segment is about to be given to the driver, and with it its block if it `has_block`. Returns the stamps of the
+    /// block's end and the segment's, and the block.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn remove_segment(
+        &self,
+        device: DeviceId,
+        address: u64,
+        has_block: bool,
+        newest_of_thread: &Cell<u64>,
+    ) -> ([u64; 2], Option<Live>) {
+        let key = Key { address, device };
+        let entry = self.blocks.entry(key);
+        let stamps = [self.stamp(&key, newest_of_thread), self.stamp(&key, newest_of_thread)];
+        let block = match entry {
+            Entry::Occupied(occupied) if has_block => Some(occupied.remove()),
+            _ => None,
+        };
+        (stamps, block)
+    }
+
+    /// Addresses of the blocks that begin within a stretch of a device. Looks at all blocks.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn within(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
+        let inside = |key: &Key| key.device == device && addresses.contains(&key.address);
+        self.blocks.iter().map(|entry| *entry.key()).filter(inside).map(|key| key.address).collect()
+    }
+
     /// A block is about to be given back. Returns its stamp, and what was known of it.
     #[inline(always)]
     pub(crate) fn remove(

@@ -22,7 +22,10 @@ mod binaries;
 mod chunk;
 mod clock;
 mod collect;
+#[cfg(feature = "cuda")]
+pub(crate) mod driver;
 mod fork;
+mod here;
 mod hooks;
 mod inherit;
 mod live;
@@ -31,6 +34,7 @@ mod oom;
 mod options;
 mod order;
 mod ring;
+mod segments;
 pub(crate) mod session;
 mod settings;
 mod stream;
@@ -41,21 +45,22 @@ mod totals;
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
-#[cfg(feature = "bench-internals")]
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
+pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook};
+#[cfg(feature = "cuda")]
+pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
 pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};
-use crate::snapshot::Segment;
 use crate::stack::intern::StackInterner;
 use chunk::Chunk;
 use live::LiveTable;
 use ring::Ring;
-use std::collections::HashMap;
+use segments::Segments;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -65,7 +70,9 @@ pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 pub(crate) struct Recorder {
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
-    segments: Mutex<HashMap<(DeviceId, u64), Segment>>,
+    segments: Segments,
+    #[cfg(feature = "cuda")]
+    pub(crate) driver: driver::DriverTable,
     store: Mutex<Store>,
 }
 
@@ -82,7 +89,9 @@ impl Recorder {
         Self {
             live: LiveTable::new(),
             stacks: StackInterner::new(),
-            segments: Mutex::default(),
+            segments: Segments::default(),
+            #[cfg(feature = "cuda")]
+            driver: driver::DriverTable::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,
@@ -107,28 +116,13 @@ impl Recorder {
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
         store.rings[slot].push(full, settings::start_ticks(), bound);
     }
-
-    /// Keeps the table of segments in step.
-    fn note_segment(&self, event: &Event) {
-        let key = (event.device, event.address);
-        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        match event.action {
-            Action::SegmentAlloc | Action::SegmentMap => {
-                let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
-                segments.insert(key, Segment { device, address, size_bytes, stream, stack, ticks });
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                segments.remove(&key);
-            }
-            _ => {}
-        }
-    }
 }
 
 /// A block of `size_bytes` at `address` was handed out to a client. The stack and the scope are the caller's.
 #[inline]
 pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
+        hook.make_room(device, address);
         hook.alloc(device, stream, address, size_bytes, Default::default());
     }
 }

@@ -101,6 +101,8 @@ pub struct Options {
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
     pub(crate) dump_on_oom: Option<PathBuf>,
+    /// A stream that stays empty leaves no file.
+    pub(crate) drop_empty: bool,
 }
 
 impl Default for Options {
@@ -116,6 +118,7 @@ impl Default for Options {
             output: None,
             stream: false,
             dump_on_oom: None,
+            drop_empty: false,
         }
     }
 }

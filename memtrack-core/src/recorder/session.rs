@@ -157,6 +157,9 @@ fn write_to(
         return Ok(());
     }
     match recorder.store().stream.take() {
+        Some(stream) if options.drop_empty && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
+            stream.discard()
+        }
         Some(stream) => stream.finish(snapshot),
         None => Ok(()),
     }
@@ -166,7 +169,9 @@ impl Recorder {
     /// Forgets events, blocks and segments. Stacks and scopes keep their ids.
     fn clear(&self) {
         self.live.clear();
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.segments.clear();
+        #[cfg(feature = "cuda")]
+        self.driver.clear();
         let mut store = self.store();
         store.rings.iter_mut().for_each(ring::Ring::clear);
         store.stream = None;
@@ -201,7 +206,9 @@ fn write_when_the_program_ends() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         #[cfg(unix)]
-        at_exit::install();
+        if !ends_elsewhere() {
+            at_exit::install();
+        }
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
@@ -216,11 +223,36 @@ fn write_when_the_program_ends() {
     });
 }
 
+/// Whether something else calls [`write_at_exit`].
+#[cfg(unix)]
+fn ends_elsewhere() -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::cuda::run::ends_with_library();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
+/// Whether anything was recorded in this process: not in a fresh child of a fork.
+#[cfg(feature = "cuda")]
+pub(crate) fn is_recording() -> bool {
+    RECORDER.is_made()
+}
+
+/// Ends the recording because the process exits, and writes it.
+#[cfg(feature = "cuda")]
+pub(crate) fn write_at_exit() {
+    write_so_far(true);
+}
+
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
 /// not hang.
 fn write_so_far(last: bool) {
     let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
+    if fork::generation() > 0 && !RECORDER.is_made() {
+        // A forked child in which nothing happened leaves no file.
+        return;
+    }
     let Some(session) = session_within(patience) else { return };
     let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
     if last {

@@ -45,6 +45,36 @@ pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
 }
 
+/// Where the code lies whose frames say nothing: the preload library's, first address and one past the last.
+#[cfg(feature = "cuda")]
+static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Has stacks begin outside of this code.
+#[cfg(feature = "cuda")]
+pub(crate) fn set_own_code(code: std::ops::Range<u64>) {
+    OWN_CODE[0].store(code.start, Relaxed);
+    OWN_CODE[1].store(code.end, Relaxed);
+}
+
+/// A stack (outermost first) without its innermost frames that are memtrack's own.
+#[cfg(feature = "cuda")]
+#[inline(always)]
+pub(crate) fn without_own_code(addresses: &[u64]) -> &[u64] {
+    let [start, end] = [OWN_CODE[0].load(Relaxed), OWN_CODE[1].load(Relaxed)];
+    let mut count = addresses.len();
+    while count > 0 && addresses[count - 1] >= start && addresses[count - 1] < end {
+        count -= 1;
+    }
+    &addresses[..count]
+}
+
+/// As it is: memtrack's own frames have names in a program that links it.
+#[cfg(not(feature = "cuda"))]
+#[inline(always)]
+pub(crate) fn without_own_code(addresses: &[u64]) -> &[u64] {
+    addresses
+}
+
 /// The ring's bound in events per device.
 pub(crate) fn ring_entries() -> u64 {
     RING_ENTRIES.load(Relaxed)

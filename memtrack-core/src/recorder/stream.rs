@@ -93,6 +93,12 @@ impl Stream {
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
+    /// Ends it without a trace: there was nothing to record.
+    pub(crate) fn discard(self) -> io::Result<()> {
+        drop(self.writer);
+        std::fs::remove_file(&self.path)
+    }
+
     fn write(&mut self, recorder: &Recorder, events: &[Event]) {
         if !events.is_empty() {
             self.attempt(|stream| stream.try_write(recorder, events));

@@ -18,8 +18,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Devices a recorder tells apart: the host heap and ordinals 0 to 30.
-pub(crate) const DEVICE_SLOTS: usize = 32;
+/// Devices a recorder tells apart: the host heap, ordinals 0 to 30, and pinned host memory.
+pub(crate) const DEVICE_SLOTS: usize = 33;
+const PINNED_SLOT: usize = DEVICE_SLOTS - 1;
 
 /// The slot of a device, `None` for an ordinal above 30.
 #[inline(always)]
@@ -27,13 +28,20 @@ pub(crate) fn slot_of(device: DeviceId) -> Option<usize> {
     if device.is_host() {
         return Some(0);
     }
+    if device.is_pinned() {
+        return Some(PINNED_SLOT);
+    }
     let slot = usize::from(device.0) + 1;
-    (slot < DEVICE_SLOTS).then_some(slot)
+    (slot < PINNED_SLOT).then_some(slot)
 }
 
 /// The device of a slot.
 pub(crate) fn device_of(slot: usize) -> DeviceId {
-    slot.checked_sub(1).map_or(DeviceId::HOST, |ordinal| DeviceId(ordinal as u16))
+    match slot {
+        0 => DeviceId::HOST,
+        PINNED_SLOT => DeviceId::PINNED,
+        _ => DeviceId(slot as u16 - 1),
+    }
 }
 
 /// What a thread keeps per device.

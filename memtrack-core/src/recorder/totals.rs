@@ -54,6 +54,12 @@ impl Totals {
         add(&self.frees, 1);
     }
 
+    /// A block that was counted never was one.
+    pub(crate) fn uncount_alloc(&self, size_bytes: u64) {
+        add(&self.allocated_bytes, size_bytes.wrapping_neg());
+        add(&self.allocations, 1_u64.wrapping_neg());
+    }
+
     /// A segment was taken or pages were mapped.
     pub(crate) fn count_segment(&self, size_bytes: u64) {
         add(&self.segment_bytes, size_bytes);
@@ -85,7 +91,7 @@ impl Totals {
         let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
         sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
-        sums.allocations += get(&self.allocations);
+        sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
         sums.frees += get(&self.frees);
         sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
         sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));

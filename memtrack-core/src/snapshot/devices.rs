@@ -1,12 +1,12 @@
-//! The devices of a snapshot as reports number them: accelerators keep their ordinal, and the host heap takes the
-//! ordinal after the last of them.
+//! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
+//! after the last of them, and pinned host memory the one after that.
 
 use super::Snapshot;
 use crate::event::DeviceId;
 use std::collections::BTreeSet;
 
 impl Snapshot {
-    /// Every device that an event, a block, a segment or a count mentions, the host heap last.
+    /// Every device that an event, a block, a segment or a count mentions, pinned host memory and the host heap last.
     pub fn device_ids(&self) -> Vec<DeviceId> {
         let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
         devices.extend(self.blocks.iter().map(|block| block.device));
@@ -24,12 +24,16 @@ impl Snapshot {
 
     /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none.
     pub fn host_ordinal(&self) -> u16 {
-        self.device_ids().iter().filter(|device| !device.is_host()).max().map_or(0, |last| last.0 + 1)
+        self.device_ids().iter().filter(|device| device.is_accelerator()).max().map_or(0, |last| last.0 + 1)
     }
 
     /// The ordinal of `device` in reports.
     pub fn ordinal(&self, device: DeviceId) -> u16 {
-        if device.is_host() { self.host_ordinal() } else { device.0 }
+        match device {
+            DeviceId::HOST => self.host_ordinal(),
+            DeviceId::PINNED => self.host_ordinal() + 1,
+            DeviceId(ordinal) => ordinal,
+        }
     }
 
     /// The device with that ordinal in reports, if the snapshot has it.
@@ -58,5 +62,13 @@ mod tests {
         assert_eq!(mixed.device_at(3), Some(DeviceId::HOST));
         assert_eq!(mixed.device_at(2), Some(DeviceId(2)));
         assert_eq!(mixed.device_at(1), None);
+    }
+
+    #[test]
+    fn pinned_memory_comes_after_the_host() {
+        let pinned = with_devices(&[DeviceId(1), DeviceId::PINNED]);
+        assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
+        assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
+        assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 1);
     }
 }

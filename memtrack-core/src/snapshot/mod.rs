@@ -12,6 +12,7 @@ pub mod pytorch;
 pub mod recording;
 mod strings;
 mod tables;
+mod taken_back;
 mod value;
 
 pub use end_state::*;

@@ -99,7 +99,10 @@ impl State {
 
     /// The first accelerator that has reported anything.
     fn first_accelerator(&self) -> Option<DeviceId> {
-        (1..DEVICE_SLOTS).find(|&slot| sums(slot).since(&self.zero[slot]).recorded > 0).map(device_of)
+        (1..DEVICE_SLOTS)
+            .filter(|&slot| device_of(slot).is_accelerator())
+            .find(|&slot| sums(slot).since(&self.zero[slot]).recorded > 0)
+            .map(device_of)
     }
 
     /// Allocated, active and reserved MiB of a device since the session began.

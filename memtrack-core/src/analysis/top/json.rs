@@ -10,6 +10,7 @@ impl TopReport {
         json!({
             "device": self.device,
             "is_host": self.is_host,
+            "is_pinned": self.is_pinned,
             "by": self.by.name(),
             "at": self.at.map(|moment| moment.name()),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),

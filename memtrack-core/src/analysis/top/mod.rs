@@ -138,6 +138,8 @@ pub struct TopReport {
     pub device: u16,
     /// Whether it is the host heap.
     pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
     /// What the rows are.
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.

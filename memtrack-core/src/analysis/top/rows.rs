@@ -196,6 +196,7 @@ pub(super) fn rank(
     TopReport {
         device: snapshot.ordinal(device),
         is_host: device.is_host(),
+        is_pinned: device.is_pinned(),
         by,
         at: options.at,
         rows,

@@ -63,7 +63,11 @@ impl TopReport {
     }
 
     fn title(&self) -> String {
-        let device = if self.is_host { "host heap".to_owned() } else { format!("device {}", self.device) };
+        let device = match (self.is_host, self.is_pinned) {
+            (true, _) => "host heap".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", self.device),
+        };
         let plural = match self.by {
             By::Operator => "operators",
             By::Module => "modules",

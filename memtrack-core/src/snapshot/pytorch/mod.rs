@@ -14,9 +14,11 @@ mod records;
 mod scopes;
 mod write;
 
+pub(crate) use convert::AllocatorState;
 pub use error::LoadError;
 pub use events::value_at as event_value_at;
 pub use input::{Compression, LoadOptions};
+pub(crate) use input::{Counted, Stored, unpack};
 pub use intern::StringInterner;
 pub use key::{Key, Kind, vocabulary};
 pub use open::load;

@@ -9,7 +9,7 @@ use std::io::Read;
 
 /// Reads a pickle that is in memory.
 pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
-    read::pickle(pickle, u64::MAX, &Cell::new(pickle.len() as u64), &mut |_| {})
+    read::pickle(pickle, u64::MAX, &Cell::new(pickle.len() as u64), &mut |_| {}, true)
 }
 
 /// Reads a snapshot of any kind: a recording, a pickle or JSON, packed by gzip or Zstandard or not at all.
@@ -17,7 +17,7 @@ pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
 /// # Errors
 /// When `reader` fails, gives more than `options` allow, or gives no snapshot.
 pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
-    let LoadOptions { max_input, progress } = options;
+    let LoadOptions { max_input, progress, events } = options;
     let stored = Stored::default();
     let mut quiet = |_| {};
     let progress: &mut dyn FnMut(u64) = match progress {
@@ -37,9 +37,9 @@ pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadE
     let text = head.trim_ascii_start();
     // Neither bracket is an instruction of pickle's.
     if matches!(text.first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf") {
-        let snapshot = read::json(reader, max_input, &stored.bytes, progress)?;
+        let snapshot = read::json(reader, max_input, &stored.bytes, progress, events)?;
         return Ok(loaded(snapshot, Format::Json));
     }
-    let snapshot = read::pickle(reader, max_input, &stored.bytes, progress)?;
+    let snapshot = read::pickle(reader, max_input, &stored.bytes, progress, events)?;
     Ok(loaded(snapshot, Format::Pickle))
 }

@@ -35,6 +35,12 @@ impl Shape {
     pub fn has(&self, key: Key) -> bool {
         self.mask >> key as u8 & 1 == 1
     }
+
+    /// Whether the record has a key whose bit is set in `mask`.
+    #[inline]
+    pub(crate) fn has_any(&self, mask: u64) -> bool {
+        self.mask & mask != 0
+    }
 }
 
 /// The known key that a key is.

@@ -163,6 +163,7 @@ impl State {
         snapshot.threads = repair::dense(self.threads, &mut report.unknown_ids);
         snapshot.events.sort_by_ticks();
         repair::mend_references(&mut snapshot, &mut report.unknown_ids);
+        snapshot.leave_out_taken_back();
         if !self.live_whole {
             (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
             report.replayed = true;

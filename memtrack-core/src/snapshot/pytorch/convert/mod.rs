@@ -1,6 +1,7 @@
 //! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
 //! `free_completed`, scopes travel in `user_metadata`, live blocks and held segments become segments with blocks.
 
+mod allocator;
 mod names;
 mod segments;
 
@@ -9,8 +10,10 @@ use crate::event::{Action, DeviceId, Event, ScopeId};
 use crate::scope::ScopeStep;
 use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
+pub(crate) use allocator::AllocatorState;
 use names::Names;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
 const EVENT: [Key; 9] = [
@@ -70,23 +73,38 @@ impl Convert<'_> {
     fn events(&mut self) {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
-        let devices = from.device_ids();
+        let mut devices = from.device_ids();
+        devices.retain(|device| !device.is_pinned());
         let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
         for ordinal in 0..count {
-            let start = self.to.events.len();
             let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);
-            for row in device.into_iter().flat_map(|device| from.events.rows_of(device)) {
-                let event = from.events.get(row);
-                let as_action = |action| Event { action, device: DeviceId(ordinal as u16), ..event };
-                if event.action == Action::Free {
-                    self.event(&as_action(Action::FreeRequested));
-                    self.event(&as_action(Action::FreeCompleted));
-                } else {
-                    self.event(&as_action(event.action));
-                }
-            }
-            self.pytorch.traces.push(start..self.to.events.len());
+            let rows = self.trace(device, DeviceId(ordinal as u16));
+            self.pytorch.traces.push(rows);
         }
+        self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
+    }
+
+    /// The events of a device, under its number in PyTorch's file.
+    fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
+        let from = self.from;
+        let start = self.to.events.len();
+        for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
+            let event = from.events.get(row);
+            let as_action = |action| Event { action, device, ..event };
+            if event.action == Action::Free {
+                self.event(&as_action(Action::FreeRequested));
+                self.event(&as_action(Action::FreeCompleted));
+            } else {
+                self.event(&as_action(event.action));
+            }
+        }
+        start..self.to.events.len()
+    }
+
+    /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
+    /// is one device more.
+    fn device(&self, device: DeviceId) -> DeviceId {
+        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.from.ordinal(device)) }
     }
 
     fn event(&mut self, event: &Event) {
@@ -139,25 +157,25 @@ impl Convert<'_> {
     }
 
     fn finish(mut self) -> Snapshot {
-        let list = || Part::Value(Value::List([].into()));
         let settings = Part::Value(self.settings());
         let root = [
             (Key::Segments, Part::Segments),
             (Key::DeviceTraces, Part::DeviceTraces),
             (Key::AllocatorSettings, settings),
             (Key::ExternalAnnotations, Part::Annotations),
-            (Key::HostSegments, list()),
-            (Key::HostTraces, list()),
+            (Key::HostSegments, Part::HostSegments),
+            (Key::HostTraces, Part::HostTraces),
         ];
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
-        self.pytorch.device_segments = self.pytorch.segments.len();
+        let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
+        self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
+        let with_number =
+            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
+        self.to.devices = self.from.devices.iter().map(with_number).collect();
         let Names { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;
         self.to.named = stacks.table;
-        let ordinal = |row: &DeviceStatistics| DeviceId(self.from.ordinal(row.device));
-        self.to.devices =
-            self.from.devices.iter().map(|row| DeviceStatistics { device: ordinal(row), ..*row }).collect();
         let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));

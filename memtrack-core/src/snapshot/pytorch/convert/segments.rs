@@ -2,11 +2,11 @@
 //! is an inactive block; a live block outside all segments is a segment of its own.
 
 use super::{Convert, LARGEST, keep_bits, set_default_pool};
-use crate::event::{DeviceId, StackId, StreamId};
+use crate::event::{StackId, StreamId};
 use crate::snapshot::pytorch::{Key, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment};
 
-const SEGMENT: [Key; 12] = [
+pub(super) const SEGMENT: [Key; 12] = [
     Key::Device,
     Key::Address,
     Key::TotalSize,
@@ -20,7 +20,7 @@ const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
-const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
+pub(super) const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
 
 /// Segments up to this size in bytes are what PyTorch calls small.
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
@@ -96,11 +96,13 @@ impl Convert<'_> {
         let stack = self.names.stack(segment.stack);
         let small = total <= SMALL_SEGMENT_BYTES;
         let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
-        let device = DeviceId(self.from.ordinal(segment.device));
+        let device = self.device(segment.device);
+        // The host has no ordinal.
+        let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push(0);
         for (key, number) in [
-            (Key::Device, device.0.into()),
+            (Key::Device, number),
             (Key::Address, segment.address),
             (Key::TotalSize, total),
             (Key::AllocatedSize, sums.allocated),
@@ -125,7 +127,7 @@ impl Convert<'_> {
         }
     }
 
-    fn block(&mut self, address: u64, size: u64, requested: u64, state: &str, stack: StackId) {
+    pub(super) fn block(&mut self, address: u64, size: u64, requested: u64, state: &str, stack: StackId) {
         let stack = self.names.stack(stack);
         let state = self.names.strings.intern(state.as_bytes());
         let blocks: &mut Records = &mut self.pytorch.blocks;

@@ -1,6 +1,8 @@
 //! The reader's working value: eight bytes, so that the memo and the stack of a large file stay small. Numbers, short
 //! tuples and handles are in the cell itself; the rest is in the [`super::heap::Heap`].
 
+use crate::event::StackId;
+
 /// A value while it is read: a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cell(u64);
@@ -26,6 +28,9 @@ tags! {
     // A dictionary or set that was still empty when a value was made of it: it must stay so.
     EMPTY = 21,
 }
+
+/// Marks a stack that was made of a list nobody has looked at yet: the list may still grow.
+const LOOSE: u64 = 1 << 32;
 
 const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
@@ -58,6 +63,24 @@ impl Cell {
     #[inline]
     pub(super) const fn row(self) -> usize {
         self.payload() as usize
+    }
+
+    /// What a list of frames becomes before anybody has looked at it.
+    #[inline]
+    pub(super) const fn loose_stack(stack: StackId) -> Self {
+        Self::new(STACK, stack.0 as u64 | LOOSE)
+    }
+
+    /// Whether this is a stack whose list may still grow.
+    #[inline]
+    pub(super) const fn is_loose_stack(self) -> bool {
+        self.tag() == STACK && self.payload() & LOOSE != 0
+    }
+
+    /// The stack of a `STACK`.
+    #[inline]
+    pub(super) const fn as_stack(self) -> StackId {
+        StackId(self.payload() as u32)
     }
 
     /// An integer, if it fits.

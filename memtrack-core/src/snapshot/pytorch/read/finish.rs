@@ -5,6 +5,7 @@ use super::again::Again;
 use super::cell::{self, Cell};
 use super::fold::{Folder, Table};
 use super::heap::Heap;
+use super::order::Order;
 use super::shapes::without_duplicates;
 use crate::event::DeviceId;
 use crate::pickle::PickleErrorKind;
@@ -27,7 +28,7 @@ impl From<PickleErrorKind> for Refusal {
 
 /// Makes the snapshot.
 pub(super) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
-    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Vec::new() };
+    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Order::default() };
     finish.root(root)?;
     Ok(finish.into_snapshot())
 }
@@ -36,8 +37,7 @@ struct Finish {
     heap: Heap,
     folder: Folder,
     pytorch: PyTorch,
-    /// The rows of the events in the order of the traces.
-    order: Vec<u32>,
+    order: Order,
 }
 
 impl Finish {
@@ -103,11 +103,18 @@ impl Finish {
             item.tag() == cell::DICT
                 && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
         };
-        list.tag() == cell::LIST && self.heap.body(list).iter().all(plain)
+        list.tag() == cell::LIST
+            && self.heap.containers[list.row()].tag() != cell::STACK
+            && self.heap.body(list).iter().all(plain)
     }
 
     /// The items of a list that stands at `path`.
     fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        self.checked(list, path).map(<[Cell]>::to_vec)
+    }
+
+    /// The same without a copy.
+    fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
         if list.tag() != cell::LIST {
             return Err(shape(path, self.name(list), "a list"));
         }
@@ -115,7 +122,7 @@ impl Finish {
             cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
                 Err(shape(path, "a list of frames", "something else"))
             }
-            _ => Ok(self.heap.body(list).to_vec()),
+            _ => Ok(self.heap.body(list)),
         }
     }
 
@@ -163,7 +170,9 @@ impl Finish {
     }
 
     fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
-        for (index, event) in self.items(list, path)?.into_iter().enumerate() {
+        // By index: a copy of the list would be a tenth of all the memory that a load takes.
+        for index in 0..self.checked(list, path)?.len() {
+            let Some(&event) = self.heap.body(list).get(index) else { break };
             // A dictionary of one key, or of a text protocol, was not folded when it was filled.
             self.folder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
@@ -175,7 +184,9 @@ impl Finish {
                 };
                 return Err(shape(&format!("{path}[{index}]"), found, "an event"));
             }
-            self.order.push(folded.payload() as u32);
+            if !self.folder.skips_events {
+                self.order.push(folded.payload() as u32);
+            }
         }
         Ok(())
     }
@@ -202,13 +213,12 @@ impl Finish {
         let mut table = std::mem::take(&mut self.folder.events);
         let mut pytorch = self.pytorch;
         // Mostly the rows are in the order of the traces already.
-        let in_order = self.order.len() == table.len()
-            && self.order.iter().enumerate().all(|(place, &row)| place == row as usize);
-        if in_order {
+        if self.order.is_that_of(table.len()) {
             pytorch.events = events;
         } else {
-            pytorch.events = events.gather(&self.order);
-            table = table.gather(&self.order);
+            let rows = self.order.into_rows();
+            pytorch.events = events.gather(&rows);
+            table = table.gather(&rows);
         }
         for (device, rows) in pytorch.traces.iter().enumerate() {
             table.device[rows.clone()].fill(DeviceId(device as u16));

@@ -17,6 +17,9 @@ use std::collections::HashMap;
 /// A dictionary with more entries is no event and no frame.
 const MAX_ENTRIES: usize = 500;
 
+/// An event that is not kept.
+pub(super) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
+
 const fn bit(key: Key) -> u64 {
     1 << key as u8
 }
@@ -55,8 +58,13 @@ pub(super) struct Folder {
     pub(super) events: EventTable,
     pub(super) sorts: [Sort; 5],
     pub(super) stacks: StackInterner,
+    /// Stacks that lists became before anybody looked, by numbers of their own: stacks are numbered as they are used,
+    /// so that equal snapshots have equal numbers however they were written.
+    pub(super) loose: StackInterner,
+    /// What each of [`Self::loose`] is in [`Self::stacks`]; `NONE` as long as it was not used.
+    pub(super) used: Vec<StackId>,
     /// Frames by their shape and values.
-    frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
+    pub(super) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
     /// Values made from containers, `None` while one is being made.
     pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(super) block_lists: BlockLists,
@@ -64,17 +72,14 @@ pub(super) struct Folder {
     pub(super) blocks_again: u64,
     /// The file is JSON, which has no tuples.
     pub(super) lists_are_tuples: bool,
+    /// Nobody asks for the events: they are told from the rest and dropped.
+    pub(super) skips_events: bool,
     pub(super) scratch_fields: Fields,
-    scratch_cells: Vec<Cell>,
-    scratch_frames: Vec<FrameId>,
+    pub(super) scratch_cells: Vec<Cell>,
+    pub(super) scratch_frames: Vec<FrameId>,
 }
 
 impl Folder {
-    /// For JSON, which has no tuples.
-    pub(super) fn for_json() -> Self {
-        Self { lists_are_tuples: true, ..Self::default() }
-    }
-
     /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
     #[inline]
     pub(super) fn dictionary(
@@ -84,6 +89,11 @@ impl Folder {
     ) -> Result<Option<Cell>, PickleErrorKind> {
         if items.len() > 2 * MAX_ENTRIES {
             return Ok(None);
+        }
+        if let Some(shape) = self.sorts[Table::Events as usize].again(items, NEITHER)
+            && !self.skips_events
+        {
+            return self.event_of(heap, shape, items).map(Some);
         }
         let mut seen = 0u64;
         for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
@@ -95,75 +105,13 @@ impl Folder {
             return Ok(None);
         }
         if seen & bit(Key::Action) != 0 {
-            return self.event(heap, items).map(Some);
+            return if self.skips_events { Ok(Some(SKIPPED)) } else { self.event(heap, items).map(Some) };
         }
         let named = bit(Key::Name) | bit(Key::Line);
         if seen & NO_FRAME == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
             return self.frame(heap, items).map(Some);
         }
         Ok(None)
-    }
-
-    /// A frame, known or new.
-    fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
-        let mut key = std::mem::take(&mut self.scratch_cells);
-        key.clear();
-        key.extend_from_slice(items);
-        let row = match self.frames.get(&key[..]) {
-            Some(&row) => row,
-            None => {
-                let row = self.record(Table::Frames, heap, items)? as u32;
-                self.frames.insert(key.clone().into(), row);
-                row
-            }
-        };
-        self.scratch_cells = key;
-        Ok(Cell::new(cell::FRAME, row.into()))
-    }
-
-    /// The stack that a list of frames is; `None` when it is no list, or holds something else.
-    #[inline]
-    pub(super) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
-        if list.tag() != cell::LIST {
-            return Ok(None);
-        }
-        match heap.containers[list.row()].tag() {
-            cell::STACK => return Ok(Some(StackId(heap.containers[list.row()].payload() as u32))),
-            cell::UNSET => {
-                // From here on it stays empty.
-                heap.containers[list.row()] = Cell::new(cell::STACK, 0);
-                return Ok(Some(StackId::NONE));
-            }
-            _ => {}
-        }
-        let items = heap.take_body(list);
-        let mut frames = std::mem::take(&mut self.scratch_frames);
-        frames.clear();
-        frames.reserve(items.len());
-        for &item in &items {
-            if item.tag() != cell::DICT {
-                break;
-            }
-            let mut folded = heap.containers[item.row()];
-            if folded.tag() != cell::FRAME {
-                let before = self.made.insert(list, None);
-                self.settle(heap, item)?;
-                self.restore(list, before);
-                folded = heap.containers[item.row()];
-                if folded.tag() != cell::FRAME {
-                    break;
-                }
-            }
-            frames.push(FrameId(folded.payload() as u32));
-        }
-        let whole = frames.len() == items.len();
-        let stack = whole.then(|| self.stacks.intern(&frames));
-        self.scratch_frames = frames;
-        match stack {
-            Some(stack) => heap.fold(list, Cell::new(cell::STACK, stack.0.into()), items),
-            None => heap.put_back(list, items),
-        }
-        Ok(stack)
     }
 
     /// Makes a row of a table from a dictionary.
@@ -285,6 +233,10 @@ impl Folder {
     pub(super) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
-        tables + self.stacks.used_bytes() + indexes as u64 + 48 * self.events.ticks.capacity() as u64
+        tables
+            + self.stacks.used_bytes()
+            + self.loose.used_bytes()
+            + indexes as u64
+            + 48 * self.events.ticks.capacity() as u64
     }
 }

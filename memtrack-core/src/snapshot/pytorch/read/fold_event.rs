@@ -24,6 +24,17 @@ impl Folder {
                 (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
             }
         };
+        self.event_of(heap, shape, items)
+    }
+
+    /// An event of that shape.
+    pub(super) fn event_of(
+        &mut self,
+        heap: &mut Heap,
+        shape: u32,
+        items: &[Cell],
+    ) -> Result<Cell, PickleErrorKind> {
+        const TABLE: Table = Table::Events;
         let has_address = self.sorts[TABLE as usize].records.shapes[shape as usize].has(Key::Addr);
         let mut fields = std::mem::take(&mut self.scratch_fields);
         let mut event = Event {

@@ -31,11 +31,11 @@ pub(super) struct Json<'a, R> {
 }
 
 impl<'a, R: Read> Json<'a, R> {
-    pub(super) fn new(reader: R, watch: Watch<'a>) -> Self {
+    pub(super) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
-            folder: Folder::for_json(),
+            folder,
             watch,
             next: None,
             stack: Vec::new(),

@@ -5,6 +5,8 @@
 use super::cell::{self, Cell};
 use super::fold::Folder;
 use super::heap::Heap;
+use super::memo::Memo;
+use super::runs::Runs;
 use super::watch::Watch;
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -23,27 +25,26 @@ pub(super) struct Machine<'a, R> {
     pub(super) marks: Vec<usize>,
     /// Height at the innermost mark: what is below cannot be taken.
     pub(super) floor: usize,
-    pub(super) memo: Vec<Cell>,
-    /// Slots that were set, which is the slot that MEMOIZE takes next.
-    pub(super) memoized: usize,
+    pub(super) memo: Memo,
+    pub(super) runs: Runs,
     pub(super) frame_end: u64,
     pub(super) scratch: Vec<u8>,
     pub(super) watch: Watch<'a>,
     /// The offset of the current instruction.
-    at: u64,
+    pub(super) at: u64,
 }
 
 impl<'a, R: Read> Machine<'a, R> {
-    pub(super) fn new(reader: R, watch: Watch<'a>) -> Self {
+    pub(super) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
-            folder: Folder::default(),
+            folder,
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
-            memo: Vec::new(),
-            memoized: 0,
+            memo: Memo::default(),
+            runs: Runs::default(),
             frame_end: 0,
             scratch: Vec::new(),
             watch,
@@ -61,32 +62,29 @@ impl<'a, R: Read> Machine<'a, R> {
 
     fn instructions(&mut self) -> Result<Cell> {
         loop {
+            self.burst()?;
             self.at = self.source.offset();
             if self.watch.is_due(self.at) {
                 let used = self.heap.used_bytes()
                     + self.folder.used_bytes()
-                    + 8 * (self.memo.capacity() + self.stack.capacity() + self.marks.capacity()) as u64;
+                    + self.memo.used_bytes()
+                    + self.runs.used_bytes()
+                    + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
                 self.watch.look(self.at, used)?;
             }
             let opcode = self.source.byte()?;
             let value = match opcode {
                 op::BINGET => {
                     let slot = self.source.byte()?;
-                    let value = self.recall(slot.into())?;
-                    self.stack.push(value);
-                    self.recall_run();
-                    continue;
+                    self.recall(slot.into())?
                 }
                 op::LONG_BINGET => {
                     let slot = u32::from_le_bytes(self.source.array()?);
-                    let value = self.recall(slot.into())?;
-                    self.stack.push(value);
-                    self.recall_run();
-                    continue;
+                    self.recall(slot.into())?
                 }
                 op::MEMOIZE => {
                     let value = self.top()?;
-                    self.memoize(self.memoized, value);
+                    self.memoize(value);
                     continue;
                 }
                 op::BININT1 => self.heap.int(self.source.byte()?.into()),
@@ -98,8 +96,7 @@ impl<'a, R: Read> Machine<'a, R> {
                     self.string(length.into())?
                 }
                 op::MARK => {
-                    self.marks.push(self.stack.len());
-                    self.floor = self.stack.len();
+                    self.mark();
                     continue;
                 }
                 op::EMPTY_DICT => self.heap.container(cell::DICT),
@@ -154,6 +151,12 @@ impl<'a, R: Read> Machine<'a, R> {
         }
     }
 
+    #[inline]
+    pub(super) fn mark(&mut self) {
+        self.marks.push(self.stack.len());
+        self.floor = self.stack.len();
+    }
+
     /// Takes the innermost mark away and returns where its values start.
     #[inline]
     pub(super) fn pop_mark(&mut self) -> Result<usize> {
@@ -174,40 +177,15 @@ impl<'a, R: Read> Machine<'a, R> {
 
     #[inline]
     fn recall(&self, slot: u64) -> Result<Cell> {
-        match usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot)) {
-            Some(&value) if value != Cell::UNSET => Ok(value),
-            _ => Err(PickleErrorKind::UnsetMemo(slot)),
-        }
+        let value = usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot));
+        value.ok_or(PickleErrorKind::UnsetMemo(slot))
     }
 
-    /// Carries out the run of recalls that follows, as far as it is in the window: stacks are such runs, and they are
-    /// most of a file. What is wrong in it is left to the instruction itself.
+    /// Puts a value into the slot that is next.
     #[inline]
-    fn recall_run(&mut self) {
-        let ready = self.source.unread();
-        let mut used = 0;
-        loop {
-            let (slot, length) = match ready[used..] {
-                [op::LONG_BINGET, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
-                [op::BINGET, slot, ..] => (usize::from(slot), 2),
-                _ => break,
-            };
-            match self.memo.get(slot) {
-                Some(&value) if value != Cell::UNSET => self.stack.push(value),
-                _ => break,
-            }
-            used += length;
-        }
-        self.source.skip(used);
-    }
-
-    #[inline]
-    pub(super) fn memoize(&mut self, slot: usize, value: Cell) {
-        if slot >= self.memo.len() {
-            self.memo.resize(slot + 1, Cell::UNSET);
-        }
-        if std::mem::replace(&mut self.memo[slot], value) == Cell::UNSET {
-            self.memoized += 1;
+    pub(super) fn memoize(&mut self, value: Cell) {
+        if self.memo.append(value) {
+            self.runs.forget();
         }
     }
 
@@ -216,7 +194,9 @@ impl<'a, R: Read> Machine<'a, R> {
         let value = self.top()?;
         match usize::try_from(slot) {
             Ok(index) if slot <= self.at => {
-                self.memoize(index, value);
+                if self.memo.set(index, value) {
+                    self.runs.forget();
+                }
                 Ok(())
             }
             _ => Err(PickleErrorKind::MemoIndex(slot)),
@@ -265,6 +245,9 @@ impl<'a, R: Read> Machine<'a, R> {
     pub(super) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
         let container = self.container_below(start, tag, name)?;
+        if self.heap.containers[container.row()].is_loose_stack() {
+            self.folder.unfold(&mut self.heap, container)?;
+        }
         self.heap.extend(container, &self.stack[start..])?;
         self.stack.truncate(start);
         Ok(())

@@ -2,19 +2,26 @@
 //! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
 mod again;
+mod burst;
 mod cell;
 mod finish;
 mod fold;
 mod fold_event;
+mod fold_stack;
 mod heap;
 mod json;
 mod machine;
+mod memo;
 mod numbers;
 mod operands;
+mod order;
 mod rare;
+mod runs;
 mod settle;
 mod shapes;
 mod state;
+#[cfg(test)]
+mod tests;
 mod values;
 mod watch;
 
@@ -29,14 +36,17 @@ use std::cell::Cell;
 use std::io::Read;
 use watch::Watch;
 
-/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`.
+/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
+/// only told from the rest.
 pub(super) fn pickle(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
     progress: &mut dyn FnMut(u64),
+    events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress));
+    let folder = Folder { skips_events: !events, ..Folder::default() };
+    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
     let root = machine.run().map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
     let offset = machine.source.offset();
@@ -62,14 +72,16 @@ fn cut(
     }
 }
 
-/// Reads the JSON of a snapshot.
+/// Reads the JSON of a snapshot, as [`pickle`] does.
 pub(super) fn json(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
     progress: &mut dyn FnMut(u64),
+    events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let mut json = Json::new(reader, Watch::new(max_input, stored, progress));
+    let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
+    let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, what)| LoadError::Json { offset, what };
     let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
     let offset = json.offset();

@@ -2,7 +2,7 @@
 //! are away, it is a value that is being made.
 
 use super::cell::{self, Cell};
-use super::fold::Folder;
+use super::fold::{Folder, SKIPPED};
 use super::heap::Heap;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::Value;
@@ -31,7 +31,7 @@ impl Folder {
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
             let items = heap.take_body(value);
             let before = self.made.insert(value, None);
-            let folded = self.event(heap, &items)?;
+            let folded = if self.skips_events { SKIPPED } else { self.event(heap, &items)? };
             self.restore(value, before);
             heap.fold(value, folded, items);
         }

@@ -16,14 +16,20 @@ pub(super) struct Sort {
 }
 
 impl Sort {
+    /// The shape of the dictionary before, if this one has it too, and none of the known keys in `barred`.
+    #[inline]
+    pub(super) fn again(&self, items: &[Cell], barred: u64) -> Option<u32> {
+        let keys = self.keys.get(self.last)?;
+        let same = keys.len() * 2 == items.len()
+            && keys.iter().zip(items.as_chunks::<2>().0).all(|(known, pair)| *known == pair[0]);
+        (same && !self.records.shapes[self.last].has_any(barred)).then_some(self.last as u32)
+    }
+
     /// The shape of a dictionary whose keys and values take turns in `items`.
     #[inline]
     pub(super) fn find(&mut self, items: &[Cell]) -> Option<u32> {
-        if let Some(keys) = self.keys.get(self.last)
-            && keys.len() * 2 == items.len()
-            && keys.iter().zip(items.iter().step_by(2)).all(|(known, key)| known == key)
-        {
-            return Some(self.last as u32);
+        if let Some(shape) = self.again(items, 0) {
+            return Some(shape);
         }
         let keys: Box<[Cell]> = items.iter().step_by(2).copied().collect();
         let found = *self.index.get(&keys)?;

@@ -4,7 +4,6 @@ use super::cell::{self, Cell};
 use super::fold::{Folder, Table};
 use super::heap::Heap;
 use super::shapes::without_duplicates;
-use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::pytorch::events::value_at;
 use crate::snapshot::{FrameId, StringId, Value};
@@ -60,8 +59,9 @@ impl Folder {
             let folded = heap.containers[value.row()];
             match folded.tag() {
                 cell::STACK if folded.payload() == 0 => return Ok(Value::List([].into())),
-                cell::STACK => return Ok(Value::Stack(StackId(folded.payload() as u32))),
+                cell::STACK => return Ok(Value::Stack(folded.as_stack())),
                 cell::FRAME => return Ok(Value::Frame(FrameId(folded.payload() as u32))),
+                cell::EVENT if self.skips_events => return Ok(Value::Dict([].into())),
                 cell::EVENT => {
                     let event = self.event_as_value(folded.row());
                     self.made.insert(value, Some(event.clone()));

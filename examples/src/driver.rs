@@ -1,0 +1,53 @@
+//! The CUDA driver of this machine or, where there is none, the mock that was built beside the program, so that the
+//! CUDA example runs everywhere.
+#![allow(unsafe_code)]
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+use libloading::Library;
+
+/// Which driver the program will use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The machine's.
+    Real,
+    /// The mock: memory is host memory, and kernels do nothing.
+    Mock(PathBuf),
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Real => f.write_str("the machine's CUDA driver"),
+            Self::Mock(_) => f.write_str("the mock CUDA driver (this machine has none)"),
+        }
+    }
+}
+
+/// Opens the driver for good. The mock has the driver's own name inside, so that whoever looks for `libcuda.so.1` from
+/// now on finds it.
+///
+/// # Errors
+/// There is no driver, and the mock does not lie beside the program, where cargo puts it.
+pub fn open() -> Result<Driver, Box<dyn Error>> {
+    if open_library("libcuda.so.1".into()).is_ok() {
+        return Ok(Driver::Real);
+    }
+    let program = std::env::current_exe()?;
+    let folder = program.parent().ok_or("the program lies in no folder")?;
+    let name = "libmemtrack_mock_cuda.so";
+    let mock = [folder.join("deps").join(name), folder.join(name)].into_iter().find(|path| path.exists());
+    let mock = mock.ok_or_else(|| format!("no CUDA driver, and no {name} beside {}", program.display()))?;
+    open_library(mock.clone())?;
+    Ok(Driver::Mock(mock))
+}
+
+fn open_library(path: PathBuf) -> Result<(), libloading::Error> {
+    // SAFETY: the start-up code of a driver is run by every CUDA program; the mock has none.
+    let library = unsafe { Library::new(path) }?;
+    // Open for good: closed, it could not be found again.
+    std::mem::forget(library);
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Arguments of `memtrack run`.
+
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Arguments of `memtrack run`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack run -- python3 train.py                   record to memtrack-python3-PID.memtrack
+  memtrack run -o train.memtrack -- ./train --epochs 3
+  memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
+  memtrack run --snapshot-on signal -- ./serve       one each time it is sent SIGUSR2
+
+The file is written while the program runs, so a killed program loses at most half a second. Children write FILE.PID. A
+program that takes no CUDA memory leaves no file. Linux with glibc, dynamically linked programs.
+Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, 127 it was not found, 2 wrong usage,
+3 unwritable output.")]
+pub(crate) struct RunArgs {
+    /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the recording if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// How many events snapshots hold per device, the newest; the recording holds all
+    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
+    pub(crate) max_entries: u64,
+    /// Which stacks to keep
+    #[arg(long, value_enum, default_value_t = Stacks::Alloc)]
+    pub(crate) stacks: Stacks,
+    /// Also write PyTorch snapshots, FILE.N.pickle, at these events
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
+    pub(crate) snapshot_on: Vec<SnapshotOn>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Which stacks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// None
+    None,
+    /// Those of live blocks
+    State,
+    /// Those of allocations
+    Alloc,
+    /// Those of allocations and of frees
+    All,
+}
+
+/// When a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SnapshotOn {
+    /// Memory ran out; the largest live allocations are printed too
+    Oom,
+    /// The program ends
+    Exit,
+    /// The program was sent SIGUSR2
+    Signal,
+}

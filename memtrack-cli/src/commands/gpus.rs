@@ -1,0 +1,21 @@
+//! `memtrack gpus`: the machine's NVIDIA devices, what is free on them, and who holds the rest.
+
+use crate::Streams;
+use crate::args::GpusArgs;
+use crate::error::{CliError, Exit};
+use crate::report::print_json;
+use memtrack_core::cuda::{Gpus, gpus};
+
+/// Asks the driver and NVML, prints the page. What could not be asked is said beside it.
+pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let page: Gpus = gpus().map_err(|error| CliError::Io(error.to_string()))?;
+    if args.format.json {
+        print_json(&page.to_json(), streams)?;
+    } else {
+        write!(streams.stdout, "{page}")?;
+    }
+    if let Some(missing) = &page.missing {
+        writeln!(streams.stderr, "memtrack: {missing}")?;
+    }
+    Ok(Exit::Fine)
+}

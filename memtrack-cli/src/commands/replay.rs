@@ -1,0 +1,73 @@
+//! `memtrack replay`: recorded requests through PyTorch's allocator under other settings.
+
+use super::devices::chosen;
+use crate::Streams;
+use crate::args::ReplayArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::report::{print_devices, print_json};
+use memtrack_core::allocator::Settings;
+use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+
+/// Loads the snapshot, replays each device under each of the settings, prints the rankings.
+pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let asked = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let mut reports = Vec::new();
+    for device in chosen(&snapshot, args.device)? {
+        let report = report(&snapshot, device, &asked, args.capacity, streams)?;
+        if report.requests > 0 {
+            reports.push(report);
+        }
+    }
+    if args.format.json {
+        let devices: Vec<_> = reports.iter().map(ReplayReport::to_json).collect();
+        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+    } else if reports.is_empty() {
+        writeln!(streams.stdout, "The snapshot holds no events to replay.")?;
+    } else {
+        print_devices(&reports, streams)?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn parse(text: &str) -> Result<Settings, CliError> {
+    Settings::parse(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
+}
+
+fn report(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    asked: &[Settings],
+    capacity: Option<u64>,
+    streams: &mut Streams<'_>,
+) -> Result<ReplayReport, CliError> {
+    let requests = Requests::of(snapshot, device, capacity);
+    let mut settings = Vec::new();
+    match requests.settings.as_deref().map(Settings::parse) {
+        None => {}
+        Some(Ok(recorded)) => settings.push(recorded),
+        Some(Err(error)) => {
+            // The grid is as good without it.
+            let _ = writeln!(
+                streams.stderr,
+                "memtrack: warning: the recorded settings cannot be replayed ({error}); they are left out"
+            );
+        }
+    }
+    if asked.is_empty() {
+        for text in GRID {
+            settings.push(parse(text)?);
+        }
+    } else {
+        settings.extend_from_slice(asked);
+    }
+    // Each once.
+    let mut seen = std::collections::HashSet::new();
+    settings.retain(|settings| seen.insert(settings.text().to_owned()));
+    let capacity = capacity.or(requests.capacity);
+    replay_grid(&requests, device, &settings, capacity)
+        .map_err(|error| CliError::Usage(format!("the requests cannot be replayed: {error}")))
+}

@@ -1,0 +1,133 @@
+//! `memtrack run`: a program with the preload library.
+
+use crate::Streams;
+use crate::args::RunArgs;
+use crate::error::{CliError, Exit};
+use crate::output::check_targets;
+use crate::run::{library, program, wait};
+use clap::ValueEnum;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// What the preload library reads; it has the same names.
+mod environment {
+    pub(super) const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
+    pub(super) const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
+    pub(super) const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+    pub(super) const STACKS: &str = "MEMTRACK_RUN_STACKS";
+    pub(super) const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
+}
+
+/// Checks everything that can be checked, runs the program, and says where its recording is.
+pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (name, arguments) = args.program.split_first().expect("clap requires a program");
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let output = output_of(args, &path)?;
+    let library = library::installed()?;
+    let started = SystemTime::now();
+    let mut command = Command::new(&path);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", preloaded(&library))
+        .env(environment::OUTPUT, &output)
+        .env(environment::COMMAND, std::process::id().to_string())
+        .env(environment::MAX_ENTRIES, args.max_entries.max(1).to_string())
+        .env(environment::STACKS, value_of(args.stacks))
+        .env(
+            environment::SNAPSHOT_ON,
+            args.snapshot_on.iter().map(|&when| value_of(when)).collect::<Vec<_>>().join(","),
+        );
+    // As a shell does it: the program sees the name that it was called by.
+    std::os::unix::process::CommandExt::arg0(&mut command, name);
+    let ended = wait::run(&mut command).map_err(|error| {
+        CliError::Program(126, format!("{}: cannot be run: {error}", name.to_string_lossy()))
+    })?;
+    // The end is the program's; what stderr cannot take is lost.
+    let _ = tell(streams, name, &output, started);
+    Ok(Exit::Program(wait::code_of(ended)))
+}
+
+fn value_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The library before what is preloaded already.
+fn preloaded(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// The recording's absolute path, which is free and can be written.
+fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
+    let output = args.output.clone().unwrap_or_else(|| {
+        let name = program.file_name().unwrap_or_else(|| OsStr::new("program"));
+        let mut own = OsString::from("memtrack-");
+        own.push(name);
+        own.push(format!("-{}.memtrack", std::process::id()));
+        own.into()
+    });
+    check_targets([output.as_path()], args.force)?;
+    let refuse = |error: io::Error| CliError::output(&output, error);
+    let output = std::path::absolute(&output).map_err(refuse)?;
+    if output.symlink_metadata().is_ok() {
+        fs::remove_file(&output).map_err(|error| CliError::output(&output, error))?;
+    }
+    // It comes back when there is something to record.
+    let tried = File::create_new(&output).and_then(|_| fs::remove_file(&output));
+    tried.map_err(|error| CliError::output(&output, error))?;
+    Ok(output)
+}
+
+/// Says what was written.
+fn tell(streams: &mut Streams<'_>, name: &OsStr, output: &Path, started: SystemTime) -> io::Result<()> {
+    let children = of_children(output, started);
+    let stderr = &mut streams.stderr;
+    if output.exists() {
+        writeln!(stderr, "memtrack: recorded {}", output.display())?;
+    }
+    match children[..] {
+        [] if output.exists() => Ok(()),
+        [] => writeln!(
+            stderr,
+            "memtrack: {} took no CUDA memory, so nothing was written",
+            name.to_string_lossy()
+        ),
+        [ref one] => writeln!(stderr, "memtrack: a child process recorded {}", one.display()),
+        [ref first, ..] => {
+            let count = children.len();
+            writeln!(
+                stderr,
+                "memtrack: {count} child processes recorded {} and others beside it",
+                first.display()
+            )
+        }
+    }
+}
+
+/// Recordings of child processes: the output's name and a process id.
+fn of_children(output: &Path, started: SystemTime) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (output.parent(), output.file_name()) else { return Vec::new() };
+    let prefix = format!("{}.", name.to_string_lossy());
+    let is_child = |path: &PathBuf| {
+        let own = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let numbers = own.strip_prefix(&prefix);
+        let is_of_process =
+            numbers.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));
+        let is_new = path.metadata().and_then(|data| data.modified()).is_ok_and(|time| time >= started);
+        is_of_process && is_new
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut children: Vec<_> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_child).collect();
+    children.sort();
+    children
+}

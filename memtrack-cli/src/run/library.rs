@@ -1,0 +1,69 @@
+//! The preload library as a file that the loader can find. It is embedded in the command and lies in the user's cache
+//! folder under a name that holds its content's checksum: it stays there, because children of the program may outlive
+//! the command.
+
+use crate::error::CliError;
+use memtrack_core::ReplacingFile;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+
+/// The library's path.
+///
+/// # Errors
+/// When this command was built without the library, or no folder takes it.
+pub(crate) fn installed() -> Result<PathBuf, CliError> {
+    if LIBRARY.is_empty() {
+        let why = "this memtrack was built without its preload library: `run` needs Linux with glibc";
+        return Err(CliError::Program(126, why.to_owned()));
+    }
+    let mut refused = None;
+    for folder in folders() {
+        match install(&folder) {
+            Ok(path) => return Ok(path),
+            Err(error) => refused = Some(CliError::output(&folder, error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let why = "no folder for the preload library: set XDG_CACHE_HOME to one without spaces or colons in its path";
+        CliError::Io(why.to_owned())
+    }))
+}
+
+/// Where it may lie. The loader's list of libraries is separated by spaces and colons.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let own = cache.map(|cache| cache.join("memtrack"));
+    let temporary = env::temp_dir().join(format!("memtrack-{}", rustix::process::getuid().as_raw()));
+    let nameable =
+        |path: &PathBuf| !path.as_os_str().as_bytes().iter().any(|byte| b" \t\n:;$".contains(byte));
+    own.into_iter().chain([temporary]).filter(nameable)
+}
+
+fn install(folder: &Path) -> io::Result<PathBuf> {
+    if let Some(above) = folder.parent() {
+        fs::create_dir_all(above)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // What others can write to must not be loaded into the user's programs.
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other("it belongs to another user, or others can write to it"));
+    }
+    let path = folder.join(format!("preload-{:08x}.so", crc32fast::hash(LIBRARY)));
+    if fs::read(&path).is_ok_and(|there| there == LIBRARY) {
+        return Ok(path);
+    }
+    let mut file = ReplacingFile::create(&path)?;
+    file.write_all(LIBRARY)?;
+    file.commit()?;
+    Ok(path)
+}

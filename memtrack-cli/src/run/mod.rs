@@ -1,0 +1,5 @@
+//! Starting a program with the preload library, and waiting for its end.
+
+pub(crate) mod library;
+pub(crate) mod program;
+pub(crate) mod wait;

@@ -1,0 +1,176 @@
+//! The program that is to be run: where it is, and whether a library can be preloaded into it. What the loader would
+//! ignore in silence is refused here with a reason.
+
+use crate::error::CliError;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The shell's exit codes.
+const NOT_FOUND: u8 = 127;
+const CANNOT_RUN: u8 = 126;
+
+/// Where the shell would find `name`.
+///
+/// # Errors
+/// When it is not there (127), or cannot be executed (126).
+pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
+        vec![name.into()]
+    } else {
+        std::env::split_paths(&path).map(|folder| folder.join(name)).collect()
+    };
+    let mut found = None;
+    for candidate in candidates {
+        let Ok(data) = candidate.metadata() else { continue };
+        if data.is_file() && rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK).is_ok() {
+            return Ok(candidate);
+        }
+        found.get_or_insert((candidate, data.is_dir()));
+    }
+    let shown = name.to_string_lossy();
+    Err(match found {
+        Some((_, true)) => CliError::Program(CANNOT_RUN, format!("{shown}: is a folder")),
+        Some(_) => CliError::Program(CANNOT_RUN, format!("{shown}: no permission to execute it")),
+        None => CliError::Program(NOT_FOUND, format!("{shown}: not found")),
+    })
+}
+
+/// Whether a library can be preloaded into the program, or into what interprets it.
+///
+/// # Errors
+/// When it cannot, with the reason.
+pub(crate) fn check(path: &Path) -> Result<(), CliError> {
+    let mut at = path.to_owned();
+    // An interpreter may be a script as well; the kernel follows a few.
+    for _ in 0..5 {
+        let refuse = |why: &str| Err(CliError::Program(CANNOT_RUN, format!("{}: {why}", at.display())));
+        // A program that may be run but not read is the kernel's to judge.
+        let Ok(mut file) = File::open(&at) else { return Ok(()) };
+        let privileged = file
+            .metadata()
+            .is_ok_and(|data| data.mode() & 0o4000 != 0 && data.uid() != rustix::process::geteuid().as_raw());
+        if privileged {
+            return refuse(
+                "runs with another user's rights (setuid), and the loader preloads nothing into such",
+            );
+        }
+        match kind(&mut file) {
+            Kind::Script(interpreter) => at = interpreter,
+            Kind::Dynamic(loader) if loader.to_string_lossy().contains("musl") => {
+                return refuse("uses the C library musl; memtrack's hook needs glibc");
+            }
+            Kind::Static => return refuse("is linked statically, so no library can be preloaded into it"),
+            Kind::Foreign => return refuse("is built for another kind of processor than memtrack"),
+            Kind::Dynamic(_) | Kind::Unknown => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+enum Kind {
+    /// An executable, and the loader that it names.
+    Dynamic(OsString),
+    Static,
+    Foreign,
+    Script(PathBuf),
+    Unknown,
+}
+
+/// `PT_INTERP`: the segment that names the loader.
+const INTERPRETER: u32 = 3;
+/// Longer names of loaders are none.
+const LONGEST_NAME: u64 = 4096;
+
+fn kind(file: &mut (impl Read + Seek)) -> Kind {
+    let mut head = [0_u8; 64];
+    let mut length = 0;
+    while let Ok(count @ 1..) = file.read(&mut head[length..]) {
+        length += count;
+    }
+    if head.starts_with(b"#!") {
+        return script(file).map_or(Kind::Unknown, Kind::Script);
+    }
+    if length < head.len() || !head.starts_with(b"\x7fELF") {
+        return Kind::Unknown;
+    }
+    let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    if head[4] != 2 || head[5] != 1 || u16::from_le_bytes([head[18], head[19]]) != machine {
+        return Kind::Foreign;
+    }
+    match loader(file, &head) {
+        Some(Some(loader)) => Kind::Dynamic(loader),
+        Some(None) => Kind::Static,
+        None => Kind::Unknown,
+    }
+}
+
+/// The loader that an ELF file names; `None` inside when it names none, outside when the file is damaged.
+fn loader(file: &mut (impl Read + Seek), head: &[u8; 64]) -> Option<Option<OsString>> {
+    let word = |bytes: &[u8], at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let offset = word(head, 32)?;
+    let count = u16::from_le_bytes([head[56], head[57]]);
+    for number in 0..u64::from(count) {
+        let mut entry = [0_u8; 56];
+        file.seek(SeekFrom::Start(offset.checked_add(number * 56)?)).ok()?;
+        file.read_exact(&mut entry).ok()?;
+        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) == INTERPRETER {
+            let (at, size) = (word(&entry, 8)?, word(&entry, 32)?.min(LONGEST_NAME));
+            let mut name = vec![0; size as usize];
+            file.seek(SeekFrom::Start(at)).ok()?;
+            file.read_exact(&mut name).ok()?;
+            name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
+            return Some(Some(OsString::from_vec(name)));
+        }
+    }
+    Some(None)
+}
+
+/// The interpreter that a script's first line names.
+fn script(file: &mut (impl Read + Seek)) -> Option<PathBuf> {
+    file.seek(SeekFrom::Start(2)).ok()?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(LONGEST_NAME)).read_until(b'\n', &mut line).ok()?;
+    let name = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
+    Some(OsString::from_vec(name.to_vec()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    fn elf(machine: u8, segment: Option<&[u8]>) -> Cursor<Vec<u8>> {
+        let mut file = vec![0; 64];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (file[18], file[32], file[56]) = (machine, 64, u8::from(segment.is_some()));
+        if let Some(name) = segment {
+            let mut entry = vec![0; 56];
+            (entry[0], entry[8], entry[32]) = (3, 120, name.len() as u8);
+            file.extend(entry);
+            file.extend(name);
+        }
+        Cursor::new(file)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn files_are_told_apart() {
+        assert!(matches!(kind(&mut elf(62, None)), Kind::Static));
+        assert!(matches!(kind(&mut elf(40, None)), Kind::Foreign));
+        let Kind::Dynamic(loader) = kind(&mut elf(62, Some(b"/lib/ld-musl-x86_64.so.1\0"))) else {
+            panic!("it names a loader")
+        };
+        assert_eq!(loader, "/lib/ld-musl-x86_64.so.1");
+        let mut script = Cursor::new(b"#! /usr/bin/env  python3\nprint(1)\n".to_vec());
+        assert!(matches!(kind(&mut script), Kind::Script(path) if path == Path::new("/usr/bin/env")));
+        assert!(matches!(kind(&mut Cursor::new(b"\x7fELF\x02".to_vec())), Kind::Unknown));
+        let mut cut = elf(62, Some(b"/lib64/ld-linux-x86-64.so.2\0"));
+        cut.get_mut().truncate(130);
+        assert!(matches!(kind(&mut cut), Kind::Unknown));
+    }
+}

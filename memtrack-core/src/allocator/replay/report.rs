@@ -1,0 +1,119 @@
+//! What replays came to, as a table for people and as JSON.
+
+use super::run::Outcome;
+use crate::analysis::units::{human_bytes, human_count, human_share, printable};
+use serde::Serialize;
+use std::fmt;
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Whether the snapshot was taken under these settings.
+    pub recorded: bool,
+}
+
+/// All settings that were tried on the requests of one device, the recommended one first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayReport {
+    /// The device.
+    pub device: u16,
+    /// How many requests there were.
+    pub requests: usize,
+    /// Blocks that were live before the trace began.
+    pub existing_blocks: u64,
+    /// Their bytes.
+    pub existing_bytes: u64,
+    /// The device's memory in bytes; none: it was not limited.
+    pub capacity_bytes: Option<u64>,
+    /// The most that was reserved when it was recorded; none where the trace shows no segments.
+    pub recorded_peak_reserved_bytes: Option<u64>,
+    /// The settings, best first.
+    #[serde(rename = "settings")]
+    pub rows: Vec<Row>,
+}
+
+const HEAD: [&str; 7] =
+    ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "OOMs", "device calls"];
+
+impl ReplayReport {
+    /// The report as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    fn cells(row: &Row) -> [String; 7] {
+        let Outcome { settings, .. } = &row.outcome;
+        let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
+        let outcome = &row.outcome;
+        [
+            if row.recorded { format!("{name} *") } else { name },
+            human_bytes(outcome.peak_reserved_bytes),
+            human_bytes(outcome.peak_allocated_bytes),
+            human_share(outcome.fragmentation),
+            outcome.num_alloc_retries.to_string(),
+            outcome.num_ooms.to_string(),
+            human_count((outcome.num_device_alloc + outcome.num_device_free) as u64),
+        ]
+    }
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capacity = match self.capacity_bytes {
+            Some(bytes) => format!("{} of memory", human_bytes(bytes)),
+            None => "unlimited memory".to_owned(),
+        };
+        let requests = human_count(self.requests as u64);
+        writeln!(f, "Device {}: {requests} requests replayed with {capacity}", self.device)?;
+        let rows: Vec<[String; 7]> =
+            std::iter::once(HEAD.map(str::to_owned)).chain(self.rows.iter().map(Self::cells)).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 7] = std::array::from_fn(width);
+        for row in &rows {
+            write!(f, "  {:<width$}", row[0], width = widths[0])?;
+            for (cell, width) in row.iter().zip(widths).skip(1) {
+                write!(f, "  {cell:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        if self.rows.iter().any(|row| row.recorded) {
+            writeln!(f, "* the settings it was recorded under")?;
+        }
+        if let Some(bytes) = self.recorded_peak_reserved_bytes {
+            writeln!(f, "The recording itself reserved at most {}.", human_bytes(bytes))?;
+        }
+        if self.existing_blocks > 0 {
+            writeln!(
+                f,
+                "{} blocks ({}) were live before the trace began; they are allocated first.",
+                human_count(self.existing_blocks),
+                human_bytes(self.existing_bytes)
+            )?;
+        }
+        self.advice(f)
+    }
+}
+
+impl ReplayReport {
+    fn advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(best) = self.rows.first() else { return Ok(()) };
+        if let Some(failed) = best.outcome.first_oom {
+            return writeln!(
+                f,
+                "None of these settings fits: the best one fails at request {} of {}.",
+                human_count(failed as u64 + 1),
+                human_count(self.requests as u64)
+            );
+        }
+        if best.recorded {
+            return writeln!(f, "The recorded settings are as good as any of these.");
+        }
+        match best.outcome.settings.as_str() {
+            "" => writeln!(f, "Recommended: the defaults."),
+            settings => writeln!(f, "Recommended: PYTORCH_CUDA_ALLOC_CONF={}", printable(settings)),
+        }
+    }
+}

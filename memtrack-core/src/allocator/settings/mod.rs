@@ -1,0 +1,146 @@
+//! The allocator's options, as PyTorch has them: what they are ([`Options`]), the string they come in (`grammar`), and
+//! what is wrong with it ([`SettingsError`]).
+
+mod error;
+mod grammar;
+mod numbers;
+mod report;
+mod reserve;
+mod roundup;
+mod tokens;
+
+pub use error::SettingsError;
+pub use report::AllocatorSettings;
+pub use reserve::Reserve;
+pub use roundup::Roundup;
+
+use super::sizes::LARGE_BUFFER;
+
+/// What the algorithm looks up while it runs. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Blocks of this size and more are never split; `u64::MAX`: no limit.
+    pub max_split_size: u64,
+    /// How much larger than a request an unsplit block may be.
+    pub max_non_split_rounding: u64,
+    /// Above this share of the limit old cached blocks are released; 0: never.
+    pub garbage_collection_threshold: f64,
+    /// How requests are rounded between powers of two.
+    pub roundup: Roundup,
+    /// Whether new memory is mapped into growing ranges instead of being taken in segments.
+    pub expandable_segments: bool,
+    /// What the large pool takes from the device at once.
+    pub large_segment_size: u64,
+    /// How much address space an expandable range reserves.
+    pub reserve: Reserve,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_split_size: u64::MAX,
+            max_non_split_rounding: LARGE_BUFFER,
+            garbage_collection_threshold: 0.0,
+            roundup: Roundup::default(),
+            expandable_segments: false,
+            large_segment_size: LARGE_BUFFER,
+            reserve: Reserve::default(),
+        }
+    }
+}
+
+/// All options, those that do not concern the algorithm included, and the string that set them last.
+///
+/// ```
+/// use memtrack_core::allocator::Settings;
+///
+/// let mut settings = Settings::parse("max_split_size_mb:64,expandable_segments:True").unwrap();
+/// assert_eq!(settings.options().max_split_size, 64 << 20);
+/// // As PyTorch does it, an option that is not named falls back, but for a few that stay.
+/// settings.apply("garbage_collection_threshold:0.8").unwrap();
+/// assert_eq!(settings.options().max_split_size, u64::MAX);
+/// assert!(settings.options().expandable_segments);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    text: String,
+    options: Options,
+    initial_fraction: f64,
+    others: Others,
+}
+
+/// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    release_lock_on_cudamalloc: bool,
+    graph_capture_record_stream_reuse: bool,
+    pinned_num_register_threads: Option<u64>,
+    pinned_use_cuda_host_register: bool,
+    pinned_max_round_threshold: Option<u64>,
+    pinned_max_cached_size: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            options: Options::default(),
+            initial_fraction: 1.0,
+            others: Others::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
+    ///
+    /// # Errors
+    /// When a key is unknown or a value is none it can have.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self::default();
+        settings.apply(text)?;
+        Ok(settings)
+    }
+
+    /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_ALLOC_CONF`, else the defaults.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+        match named.into_iter().find_map(|name| std::env::var(name).ok()) {
+            Some(text) => Self::parse(&text),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold`,
+    /// `max_non_split_rounding_mb` and `roundup_power2_divisions` first fall back to their defaults, the others stay.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]. What stands before the error is then in force, as in PyTorch, and [`Self::text`] is `text`.
+    pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
+        let fresh = Options::default();
+        self.options.max_split_size = fresh.max_split_size;
+        self.options.max_non_split_rounding = fresh.max_non_split_rounding;
+        self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
+        self.options.roundup = fresh.roundup;
+        text.clone_into(&mut self.text);
+        grammar::parse(text, self)
+    }
+
+    /// The string that was applied last, be it good or bad.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What the algorithm needs of it.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The share of a device's memory that may be used from the start: `per_process_memory_fraction`.
+    pub fn initial_fraction(&self) -> f64 {
+        self.initial_fraction
+    }
+}

@@ -1,0 +1,48 @@
+//! Numbers as C++'s `stoull` and `stod` read them: the longest beginning that is one; what follows does not count.
+
+use super::SettingsError;
+
+/// An unsigned integer; a negative one wraps round.
+pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return Err(SettingsError::value("stoull"));
+    }
+    let number: u64 = digits[..end].parse().map_err(|_| SettingsError::index("stoull"))?;
+    Ok(if negative { number.wrapping_neg() } else { number })
+}
+
+/// A decimal number.
+pub(super) fn leading_float(text: &str) -> Result<f64, SettingsError> {
+    // The longest beginning that Rust can read too; C++'s hexadecimal floats nobody writes here.
+    let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
+    let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
+    match longest {
+        Some(number) if number.is_infinite() && !text.contains(['i', 'I']) => {
+            Err(SettingsError::index("stod"))
+        }
+        Some(number) => Ok(number),
+        None => Err(SettingsError::value("stod")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_end_where_they_stop_being_numbers() {
+        assert_eq!(leading_integer("64;rest"), Ok(64));
+        assert_eq!(leading_integer("-1"), Ok(u64::MAX));
+        assert_eq!(leading_integer("x").unwrap_err().kind(), "ValueError");
+        assert_eq!(leading_integer("99999999999999999999").unwrap_err().kind(), "IndexError");
+        assert_eq!(leading_float("0.8abc"), Ok(0.8));
+        assert_eq!(leading_float("-1"), Ok(-1.0));
+        assert_eq!(leading_float("abc").unwrap_err().text(), "stod");
+    }
+}

@@ -1,0 +1,66 @@
+//! The settings as snapshots report them.
+
+use super::{Roundup, Settings};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+/// What a snapshot says under `allocator_settings`, with PyTorch's keys in PyTorch's order. Sizes in bytes, −1: none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AllocatorSettings {
+    /// The string that was applied last.
+    #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
+    pub text: String,
+    /// Blocks of this size and more are never split.
+    pub max_split_size: i64,
+    /// Share of the limit above which garbage is collected.
+    pub garbage_collection_threshold: f64,
+    /// Whether new memory is mapped into growing ranges.
+    pub expandable_segments: bool,
+    /// Threads that register pinned memory.
+    pub pinned_num_register_threads: u64,
+    /// Whether the lock is dropped while the driver allocates.
+    pub release_lock_on_cudamalloc: bool,
+    /// Whether pinned memory is registered instead of allocated.
+    pub pinned_use_cuda_host_register: bool,
+    /// Whether graph capture reclaims deferred frees.
+    pub graph_capture_record_stream_reuse: bool,
+    /// Pinned memory above this is not rounded.
+    pub max_round_threshold: i64,
+    /// Pinned memory above this is not cached.
+    pub max_cached_size: i64,
+    /// Divisions by the MiB at which an interval begins.
+    #[serde(serialize_with = "by_interval")]
+    pub roundup_power2_divisions: Roundup,
+}
+
+fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(Roundup::INTERVALS))?;
+    for (interval, divisions) in roundup.divisions().iter().enumerate() {
+        map.serialize_entry(&(1u64 << interval).to_string(), divisions)?;
+    }
+    map.end()
+}
+
+fn signed(size: Option<u64>) -> i64 {
+    size.map_or(-1, |size| size.min(i64::MAX as u64) as i64)
+}
+
+impl Settings {
+    /// The settings as snapshots report them.
+    pub fn report(&self) -> AllocatorSettings {
+        let Self { options, others, .. } = self;
+        AllocatorSettings {
+            text: self.text.clone(),
+            // No limit is all ones, which PyTorch's cast makes −1.
+            max_split_size: options.max_split_size as i64,
+            garbage_collection_threshold: options.garbage_collection_threshold,
+            expandable_segments: options.expandable_segments,
+            pinned_num_register_threads: others.pinned_num_register_threads.unwrap_or(1),
+            release_lock_on_cudamalloc: others.release_lock_on_cudamalloc,
+            pinned_use_cuda_host_register: others.pinned_use_cuda_host_register,
+            graph_capture_record_stream_reuse: others.graph_capture_record_stream_reuse,
+            max_round_threshold: signed(others.pinned_max_round_threshold),
+            max_cached_size: signed(others.pinned_max_cached_size),
+            roundup_power2_divisions: options.roundup,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `roundup_power2_divisions`: into how many steps the interval between two powers of two is divided.
+
+/// One number of divisions for each of 16 intervals, which begin at 1, 2, 4 … 32768 MiB; 0 and 1 mean none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roundup {
+    divisions: [u64; Self::INTERVALS],
+    /// Whether there is any: asked for each request.
+    any: bool,
+}
+
+impl Default for Roundup {
+    fn default() -> Self {
+        Self { divisions: [0; Self::INTERVALS], any: false }
+    }
+}
+
+impl Roundup {
+    /// How many intervals there are.
+    pub const INTERVALS: usize = 16;
+
+    /// The divisions for a request of `size` bytes; smaller ones than 1 MiB are in the first interval.
+    #[inline]
+    pub fn of(&self, size: u64) -> u64 {
+        if !self.any {
+            return 0;
+        }
+        let interval = (size.max(1).ilog2() as usize).saturating_sub(20);
+        self.divisions[interval.min(Self::INTERVALS - 1)]
+    }
+
+    /// All of them, from the smallest interval on.
+    pub fn divisions(&self) -> &[u64; Self::INTERVALS] {
+        &self.divisions
+    }
+
+    /// Sets a range of intervals.
+    pub(super) fn fill(&mut self, intervals: std::ops::Range<usize>, divisions: u64) {
+        self.divisions[intervals].fill(divisions);
+        self.any = self.divisions.iter().any(|&divisions| divisions > 1);
+    }
+}

@@ -1,0 +1,74 @@
+//! A settings string as tokens: `,` `:` `[` `]` and what is between them; white space does not count.
+
+use super::SettingsError;
+use super::numbers::{leading_float, leading_integer};
+
+/// The tokens of a string.
+pub(super) struct Tokens(Vec<String>);
+
+impl Tokens {
+    pub(super) fn of(text: &str) -> Self {
+        let mut tokens = Vec::new();
+        let mut word = String::new();
+        for letter in text.chars() {
+            if matches!(letter, ',' | ':' | '[' | ']') {
+                if !word.is_empty() {
+                    tokens.push(std::mem::take(&mut word));
+                }
+                tokens.push(letter.to_string());
+            } else if !matches!(letter, ' ' | '\t'..='\r') {
+                word.push(letter);
+            }
+        }
+        if !word.is_empty() {
+            tokens.push(word);
+        }
+        Self(tokens)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The token at a place that must be there.
+    pub(super) fn get(&self, place: usize) -> Result<&str, SettingsError> {
+        self.0.get(place).map(String::as_str).ok_or_else(|| {
+            SettingsError::internal(
+                "INTERNAL ASSERT FAILED: the settings end where a value was expected (Index out of bounds in \
+                 ConfigTokenizer)",
+            )
+        })
+    }
+
+    /// Checks that `token` stands at a place.
+    pub(super) fn expect(&self, place: usize, token: &str) -> Result<(), SettingsError> {
+        let found = self.get(place)?;
+        if found == token {
+            return Ok(());
+        }
+        Err(SettingsError::value(format!(
+            "Expected '{token}' at index {place} in ConfigTokenizer but got '{found}'"
+        )))
+    }
+
+    /// The unsigned integer at a place, read as C++'s `stoull` reads it.
+    pub(super) fn integer(&self, place: usize) -> Result<u64, SettingsError> {
+        leading_integer(self.get(place)?)
+    }
+
+    /// The number at a place, read as C++'s `stod` reads it.
+    pub(super) fn float(&self, place: usize) -> Result<f64, SettingsError> {
+        leading_float(self.get(place)?)
+    }
+
+    /// The truth value at a place.
+    pub(super) fn truth(&self, place: usize) -> Result<bool, SettingsError> {
+        match self.get(place)? {
+            "True" => Ok(true),
+            "False" => Ok(false),
+            found => Err(SettingsError::value(format!(
+                "Expected 'True' or 'False' at index {place} in ConfigTokenizer but got '{found}'"
+            ))),
+        }
+    }
+}

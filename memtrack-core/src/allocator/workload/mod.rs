@@ -1,0 +1,14 @@
+//! Workloads: sequences of requests in a small language, one JSON object a line, run on simulated devices. Results say
+//! for each operation what the allocator did, in a form that does not depend on addresses, so that two allocators (or
+//! one under two settings) can be compared line by line. `docs/WORKLOADS.md` describes both.
+
+mod operation;
+mod places;
+mod read;
+mod result;
+mod run;
+mod state;
+
+pub use operation::{Config, Operation};
+pub use read::{Workload, WorkloadError};
+pub use run::{record, simulate};

@@ -1,0 +1,145 @@
+//! The operations of a workload.
+
+use serde::Deserialize;
+use serde_json::{Number, Value};
+
+/// The first line: the devices.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Config {
+    /// How many devices there are.
+    #[serde(default = "one")]
+    pub devices: u16,
+    /// Bytes of memory of each.
+    pub total_bytes: u64,
+    /// The settings at the start.
+    #[serde(default)]
+    pub settings: String,
+    /// The share of each device's memory that may be used.
+    #[serde(default)]
+    pub fraction: Option<f64>,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// One line after the first. A missing device or stream is 0.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Operation {
+    /// Allocates.
+    Alloc {
+        /// Its name from now on.
+        id: Value,
+        /// Bytes.
+        size: Number,
+        /// For work on this stream.
+        #[serde(default)]
+        stream: u64,
+        /// On this device.
+        #[serde(default)]
+        device: u16,
+    },
+    /// Frees.
+    Free {
+        /// What.
+        id: Value,
+    },
+    /// Another stream uses a block too.
+    RecordStream {
+        /// Which block.
+        id: Value,
+        /// Which stream.
+        #[serde(default)]
+        stream: u64,
+    },
+    /// Whether all streams' work is done from now on.
+    EventsReady {
+        /// It is.
+        ready: bool,
+    },
+    /// Releases what is cached.
+    EmptyCache,
+    /// Peaks become what is now, on every device.
+    ResetPeak,
+    /// Sums begin again at 0, on every device.
+    ResetAccumulated,
+    /// Limits what may be used of a device.
+    SetFraction {
+        /// The device.
+        #[serde(default)]
+        device: u16,
+        /// The share.
+        fraction: Number,
+    },
+    /// Changes settings.
+    Settings {
+        /// The string.
+        value: String,
+    },
+    /// Reports the statistics of every device.
+    Stats,
+    /// Reports segments, blocks and settings.
+    Snapshot {
+        /// A name for whoever writes files.
+        #[serde(default)]
+        file: Option<String>,
+    },
+    /// Routes requests on a device to a pool, which is made the first time.
+    BeginPool {
+        /// The pool's name.
+        pool: Value,
+        /// The device.
+        #[serde(default)]
+        device: u16,
+        /// It lends when memory runs out.
+        #[serde(default)]
+        use_on_oom: bool,
+        /// Its blocks are not split.
+        #[serde(default)]
+        no_split: bool,
+    },
+    /// Ends the innermost route to a pool.
+    EndPool {
+        /// The pool's name.
+        pool: Value,
+        /// The device.
+        #[serde(default)]
+        device: u16,
+    },
+    /// Drops a pool.
+    DeletePool {
+        /// The pool's name.
+        pool: Value,
+    },
+}
+
+impl Operation {
+    /// Its name in the language.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Alloc { .. } => "alloc",
+            Self::Free { .. } => "free",
+            Self::RecordStream { .. } => "record_stream",
+            Self::EventsReady { .. } => "events_ready",
+            Self::EmptyCache => "empty_cache",
+            Self::ResetPeak => "reset_peak",
+            Self::ResetAccumulated => "reset_accumulated",
+            Self::SetFraction { .. } => "set_fraction",
+            Self::Settings { .. } => "settings",
+            Self::Stats => "stats",
+            Self::Snapshot { .. } => "snapshot",
+            Self::BeginPool { .. } => "begin_pool",
+            Self::EndPool { .. } => "end_pool",
+            Self::DeletePool { .. } => "delete_pool",
+        }
+    }
+
+    /// The id it names, if it names one.
+    pub fn id(&self) -> Option<&Value> {
+        match self {
+            Self::Alloc { id, .. } | Self::Free { id } | Self::RecordStream { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+}

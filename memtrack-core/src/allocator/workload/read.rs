@@ -1,0 +1,133 @@
+//! Reading a workload: all of it before anything runs, so that an unreadable one has no half a result.
+
+use super::operation::{Config, Operation};
+use crate::allocator::simulated::MAX_TOTAL;
+use crate::allocator::{Settings, SettingsError};
+use crate::snapshot::pytorch::{Counted, Stored, unpack};
+use serde::Deserialize;
+use std::fmt;
+use std::io::{self, BufRead, Read};
+
+/// No sensible line is longer.
+const LONGEST_LINE: usize = 1 << 20;
+/// As many devices have an address space.
+const MOST_DEVICES: u16 = 63;
+
+/// A workload: devices and what is done to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The devices.
+    pub config: Config,
+    /// The settings at the start.
+    pub settings: Settings,
+    /// What is done, in order, by one thread.
+    pub operations: Vec<Operation>,
+}
+
+/// Why a workload cannot be read.
+#[derive(Debug)]
+pub enum WorkloadError {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// A line, counted from 1, is none of the language.
+    Line(u64, String),
+    /// The settings at the start are wrong.
+    Settings(SettingsError),
+    /// There is no line.
+    Empty,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Line(line, why) => write!(f, "line {line}: {why}"),
+            Self::Settings(error) => write!(f, "line 1: settings: {error}"),
+            Self::Empty => {
+                f.write_str("it is empty; the first line must be {\"op\":\"config\",\"total_bytes\":…}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+impl From<io::Error> for WorkloadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+#[derive(Deserialize)]
+struct First {
+    op: String,
+    #[serde(flatten)]
+    config: Config,
+}
+
+impl Workload {
+    /// Reads a workload, packed or not, of at most `max_input` bytes unpacked.
+    ///
+    /// # Errors
+    /// When it cannot be read or a line is none of the language.
+    pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
+        let count = Stored::default();
+        let (reader, _) = unpack(Counted { inner: reader, count: &count })?;
+        let mut reader = reader.take(max_input);
+        let mut number = 0;
+        let mut line = Vec::new();
+        let mut workload: Option<Self> = None;
+        while next_line(&mut reader, &mut line, &mut number)? {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let wrong = |error: serde_json::Error| WorkloadError::Line(number, error.to_string());
+            match &mut workload {
+                None => {
+                    let first: First = serde_json::from_slice(&line).map_err(wrong)?;
+                    workload = Some(Self::of_first(first, number)?);
+                }
+                Some(workload) => {
+                    let operation = serde_json::from_slice(&line).map_err(wrong)?;
+                    workload.operations.push(operation);
+                }
+            }
+        }
+        if reader.limit() == 0 {
+            let why = format!("it has more than {max_input} bytes; raise --max-input if that is intended");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
+        }
+        workload.ok_or(WorkloadError::Empty)
+    }
+
+    fn of_first(First { op, config }: First, line: u64) -> Result<Self, WorkloadError> {
+        let refuse = |why: String| Err(WorkloadError::Line(line, why));
+        if op != "config" {
+            return refuse(format!("the first operation must be config, not {op}"));
+        }
+        if !(1..=MOST_DEVICES).contains(&config.devices) {
+            return refuse(format!("devices must be from 1 to {MOST_DEVICES}, not {}", config.devices));
+        }
+        if config.total_bytes > MAX_TOTAL {
+            return refuse(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
+        }
+        if config.fraction.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
+            return refuse("fraction must be from 0 to 1".into());
+        }
+        let settings = Settings::parse(&config.settings).map_err(WorkloadError::Settings)?;
+        Ok(Self { config, settings, operations: Vec::new() })
+    }
+}
+
+/// Reads a line, without its end, into `line`; `false` at the end of the input.
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, number: &mut u64) -> Result<bool, WorkloadError> {
+    line.clear();
+    let read = reader.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', line)?;
+    *number += 1;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() >= LONGEST_LINE {
+        return Err(WorkloadError::Line(*number, "it is longer than 1 MiB".into()));
+    }
+    Ok(read > 0)
+}

@@ -1,0 +1,146 @@
+//! How programs reach the hook: our own `dlsym`, which looks at the name that is asked for and else jumps on to the C
+//! library's, as if it had never been there. It is called before `main` and on any thread, so it takes no lock,
+//! allocates nothing and uses no thread-local.
+
+use super::table;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The C library's `dlsym`; null until the first call.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The versions under which glibc has `dlsym`, the newest first.
+#[cfg(target_arch = "x86_64")]
+const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
+#[cfg(target_arch = "aarch64")]
+const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
+
+/// `dlsym`, for everyone in the process: what [`pick`] returns, else whatever the C library's returns, reached by a tail
+/// jump, so that `RTLD_NEXT` still means the caller's next.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        // The stack is aligned to 16 bytes at a call.
+        "sub rsp, 8",
+        "call {pick}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2:",
+        "ret",
+        pick = sym pick,
+        real = sym REAL,
+    )
+}
+
+/// As on x86-64. Assembled, but never run so far.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        // A landing pad for indirect calls; a no-op on processors without them.
+        "hint #34",
+        "stp x29, x30, [sp, #-32]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "bl {pick}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbz x16, 2f",
+        "mov x0, x16",
+        "ret",
+        "2:",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        pick = sym pick,
+        real = sym REAL,
+    )
+}
+
+/// The wrapper to return for a name, or null for the C library to answer. Afterwards [`REAL`] is set.
+extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
+    let real = real_dlsym();
+    // SAFETY: whoever calls `dlsym` passes a C string, and the first byte of one can be read; null is not read.
+    let is_driver_name =
+        !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
+    if !is_driver_name {
+        return std::ptr::null();
+    }
+    // SAFETY: as above.
+    let Some(hooked) = table::by_symbol(unsafe { CStr::from_ptr(name) }.to_bytes()) else {
+        return std::ptr::null();
+    };
+    // SAFETY: the caller's own arguments. `RTLD_NEXT` counts from this binary then, which is before every driver.
+    let found = unsafe { real(handle, name) };
+    // Not there: the C library is asked once more, for its error message.
+    if found.is_null() { std::ptr::null() } else { table::wrap(hooked, found) }
+}
+
+/// The C library's `dlsym`.
+pub(super) fn real_dlsym() -> Dlsym {
+    let mut real = REAL.load(Ordering::Relaxed);
+    if real.is_null() {
+        let find = |version: &&CStr| {
+            // SAFETY: plain C strings; glibc's `dlvsym` may be called at any time.
+            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
+        };
+        real = VERSIONS.iter().map(find).find(|found| !found.is_null()).unwrap_or(std::ptr::null_mut());
+        if real.is_null() {
+            // Nothing in this process could look anything up any more.
+            // SAFETY: writes a constant, and ends the process.
+            unsafe {
+                let text = "memtrack: this C library has no dlsym that memtrack knows\n";
+                libc::write(2, text.as_ptr().cast(), text.len());
+                libc::abort();
+            }
+        }
+        REAL.store(real, Ordering::Relaxed);
+    }
+    // SAFETY: it is glibc's `dlsym`.
+    unsafe { std::mem::transmute::<*mut c_void, Dlsym>(real) }
+}
+
+/// Looks a name up as if the hook were not there.
+pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: a handle of the loader's, or one of its pseudo-handles, and a C string.
+    unsafe { real_dlsym()(handle, name.as_ptr()) }
+}
+
+/// Where the binary around an address begins; null for none.
+fn binary_of(address: *const c_void) -> *const c_void {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: all zeros are a `Dl_info`, which the loader fills; an address that it does not know is no error.
+    unsafe {
+        libc::dladdr(address, info.as_mut_ptr());
+        info.assume_init().dli_fbase
+    }
+}
+
+/// Whether the process's `dlsym` is this one. If it is not, programs reach the driver past the hook.
+pub(crate) fn is_in_place() -> bool {
+    const UNKNOWN: u8 = 0;
+    static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match IN_PLACE.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            // By the binary that it lies in: in a library, even our own `dlsym` may mean another's.
+            let first = binary_of(look_up(libc::RTLD_DEFAULT, c"dlsym"));
+            let ours = !first.is_null() && first == binary_of(pick as *const c_void);
+            IN_PLACE.store(1 + u8::from(ours), Ordering::Relaxed);
+            ours
+        }
+        known => known == 2,
+    }
+}

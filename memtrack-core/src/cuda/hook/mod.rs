@@ -1,0 +1,19 @@
+//! The hook between a program and the CUDA driver. Programs find the driver's functions in three ways (linked, by
+//! `dlsym`, by `cuGetProcAddress`), and on each they are handed our wrapper for about thirty of them: `entry` is our
+//! `dlsym`, `table` the names and wrappers, `wrap` what a wrapper does, `watch` what it tells the recorder.
+#![allow(unsafe_code)]
+
+mod driver;
+mod entry;
+mod table;
+mod watch;
+mod wrap;
+
+pub(super) use entry::is_in_place;
+pub(super) use watch::unknown_frees;
+
+/// In the child of a fork.
+pub(super) fn reset_after_fork() {
+    wrap::pools::reset_after_fork();
+    wrap::physical::reset_after_fork();
+}

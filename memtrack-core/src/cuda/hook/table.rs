@@ -1,0 +1,240 @@
+//! The hooked functions by exact name, and the wrappers that are handed out for them. A wrapper must know which function
+//! it stands for, and one name may have several addresses (two copies of a driver, legacy and per-thread streams): so
+//! each address that the driver returns takes a slot, and each slot has a wrapper of its own.
+
+use super::entry::look_up;
+use super::wrap::{
+    ArrayDescriptor, ArrayDescriptor3d, CuResult, arrays, contexts, host, memory, physical, pools, procedures,
+};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Addresses that one name may have; what comes after them is not hooked.
+const SLOTS: usize = 4;
+/// The slot of programs that are linked against the driver.
+const LINKED: usize = SLOTS;
+
+/// What is handed out where a linked program calls the driver and there is none.
+const NOT_INITIALIZED: CuResult = 3;
+
+/// A hooked function.
+pub(super) struct Hooked {
+    /// The symbol in the driver.
+    symbol: &'static str,
+    /// Its name for `cuGetProcAddress`.
+    base: &'static str,
+    /// The CUDA version (`major * 1000 + minor * 10`) from which that name means this function.
+    since: i32,
+    /// It takes streams, and 0 means the thread's own one.
+    per_thread: bool,
+    wrappers: [*const c_void; SLOTS],
+    /// What a program that is linked against the driver calls.
+    export: *const c_void,
+    /// The driver's functions behind the wrappers, and behind the export.
+    real: [AtomicPtr<c_void>; SLOTS + 1],
+}
+
+// SAFETY: the pointers are those of functions.
+unsafe impl Sync for Hooked {}
+
+macro_rules! hooks {
+    ($($symbol:ident $base:literal $since:literal $($per_thread:ident)? =>
+        $room:ident :: $wrapper:ident ($($argument:ident : $type:ty),*);)*) => {
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy)]
+        enum Index { $($symbol),* }
+
+        /// Wrappers, each for the driver's function in its slot.
+        #[allow(non_snake_case)]
+        mod slots {
+            use super::*;
+            $(pub(super) unsafe extern "C" fn $symbol<const SLOT: usize>($($argument: $type),*) -> CuResult {
+                let real = HOOKS[Index::$symbol as usize].real[SLOT].load(Ordering::Acquire);
+                // SAFETY: the slot was filled with the address of this function before the wrapper was handed out, and
+                // the arguments are the caller's.
+                unsafe { $room::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+            })*
+        }
+
+        /// The driver's own names, for programs that are linked against it.
+        #[allow(non_snake_case)]
+        mod exports {
+            use super::*;
+            $(#[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $symbol($($argument: $type),*) -> CuResult {
+                let real = HOOKS[Index::$symbol as usize].linked();
+                if real.is_null() {
+                    return NOT_INITIALIZED;
+                }
+                // SAFETY: the next library's function of this name, and the caller's arguments.
+                unsafe { $room::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+            })*
+        }
+
+        static HOOKS: [Hooked; [$(Index::$symbol),*].len()] = [$(Hooked {
+            symbol: stringify!($symbol),
+            base: $base,
+            since: $since,
+            per_thread: hooks!(@flag $($per_thread)?),
+            wrappers: [
+                slots::$symbol::<0> as *const c_void,
+                slots::$symbol::<1> as *const c_void,
+                slots::$symbol::<2> as *const c_void,
+                slots::$symbol::<3> as *const c_void,
+            ],
+            export: exports::$symbol as *const c_void,
+            real: [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS + 1],
+        }),*];
+    };
+    (@flag per_thread) => { true };
+    (@flag) => { false };
+}
+
+hooks! {
+    cuMemAlloc_v2 "cuMemAlloc" 3020 => memory::alloc(out: *mut u64, size: usize);
+    cuMemAllocPitch_v2 "cuMemAllocPitch" 3020 =>
+        memory::alloc_pitch(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32);
+    cuMemAllocManaged "cuMemAllocManaged" 6000 => memory::alloc_managed(out: *mut u64, size: usize, flags: u32);
+    cuMemFree_v2 "cuMemFree" 3020 => memory::free(address: u64);
+    cuMemAllocAsync "cuMemAllocAsync" 11020 => pools::alloc(out: *mut u64, size: usize, stream: u64);
+    cuMemAllocAsync_ptsz "cuMemAllocAsync" 11020 per_thread =>
+        pools::alloc_per_thread(out: *mut u64, size: usize, stream: u64);
+    cuMemAllocFromPoolAsync "cuMemAllocFromPoolAsync" 11020 =>
+        pools::alloc_from(out: *mut u64, size: usize, pool: u64, stream: u64);
+    cuMemAllocFromPoolAsync_ptsz "cuMemAllocFromPoolAsync" 11020 per_thread =>
+        pools::alloc_from_per_thread(out: *mut u64, size: usize, pool: u64, stream: u64);
+    cuMemFreeAsync "cuMemFreeAsync" 11020 => pools::free(address: u64, stream: u64);
+    cuMemFreeAsync_ptsz "cuMemFreeAsync" 11020 per_thread => pools::free(address: u64, stream: u64);
+    cuMemPoolCreate "cuMemPoolCreate" 11020 => pools::create(out: *mut u64, properties: *const pools::Properties);
+    cuMemPoolDestroy "cuMemPoolDestroy" 11020 => pools::destroy(pool: u64);
+    cuMemHostAlloc "cuMemHostAlloc" 2020 => host::alloc(out: *mut u64, size: usize, flags: u32);
+    cuMemAllocHost_v2 "cuMemAllocHost" 3020 => host::alloc_plain(out: *mut u64, size: usize);
+    cuMemFreeHost "cuMemFreeHost" 2000 => host::free(address: u64);
+    cuMemHostRegister_v2 "cuMemHostRegister" 6050 => host::register(address: u64, size: usize, flags: u32);
+    cuMemHostUnregister "cuMemHostUnregister" 4000 => host::free(address: u64);
+    cuMemCreate "cuMemCreate" 10020 =>
+        physical::create(out: *mut u64, size: usize, properties: *const physical::Properties, flags: u64);
+    cuMemRelease "cuMemRelease" 10020 => physical::release(handle: u64);
+    cuMemMap "cuMemMap" 10020 =>
+        physical::map(address: u64, size: usize, offset: usize, handle: u64, flags: u64);
+    cuMemUnmap "cuMemUnmap" 10020 => physical::unmap(address: u64, size: usize);
+    cuArrayCreate_v2 "cuArrayCreate" 3020 => arrays::create(out: *mut u64, descriptor: *const ArrayDescriptor);
+    cuArray3DCreate_v2 "cuArray3DCreate" 3020 =>
+        arrays::create_3d(out: *mut u64, descriptor: *const ArrayDescriptor3d);
+    cuArrayDestroy "cuArrayDestroy" 2000 => memory::free(handle: u64);
+    cuMipmappedArrayCreate "cuMipmappedArrayCreate" 5000 =>
+        arrays::create_mipmapped(out: *mut u64, descriptor: *const ArrayDescriptor3d, levels: u32);
+    cuMipmappedArrayDestroy "cuMipmappedArrayDestroy" 5000 => memory::free(handle: u64);
+    cuDevicePrimaryCtxRetain "cuDevicePrimaryCtxRetain" 7000 => contexts::retain(out: *mut u64, device: i32);
+    cuDevicePrimaryCtxReset_v2 "cuDevicePrimaryCtxReset" 11000 => contexts::reset(device: i32);
+    cuDevicePrimaryCtxRelease_v2 "cuDevicePrimaryCtxRelease" 11000 => contexts::release(device: i32);
+    cuCtxDestroy_v2 "cuCtxDestroy" 4000 => contexts::destroy(context: u64);
+    cuGetProcAddress "cuGetProcAddress" 11030 =>
+        procedures::get(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64);
+    cuGetProcAddress_v2 "cuGetProcAddress" 12000 =>
+        procedures::get_v2(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64, status: *mut i32);
+}
+
+/// The hooked function with that symbol.
+pub(super) fn by_symbol(symbol: &[u8]) -> Option<&'static Hooked> {
+    HOOKS.iter().find(|hooked| hooked.symbol.as_bytes() == symbol)
+}
+
+/// The hooked function that `cuGetProcAddress` finds under a name, for a version and kind of default stream.
+pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static Hooked> {
+    let known = |wanted: bool| {
+        let named = HOOKS.iter().filter(move |hooked| hooked.base.as_bytes() == base);
+        named
+            .filter(move |hooked| hooked.since <= version && hooked.per_thread == wanted)
+            .max_by_key(|hooked| hooked.since)
+    };
+    let found = if per_thread { known(true).or_else(|| known(false)) } else { known(false) };
+    // A name with its version written out is taken too.
+    found.or_else(|| by_symbol(base).filter(|hooked| hooked.since <= version))
+}
+
+/// The wrapper for a function of the driver: always the same one for the same address. The function itself when it is a
+/// wrapper already, or when there are too many of its name.
+pub(super) fn wrap(hooked: &'static Hooked, real: *mut c_void) -> *const c_void {
+    if std::ptr::eq(real, hooked.export) || hooked.wrappers.contains(&real.cast_const()) {
+        return real;
+    }
+    for (slot, wrapper) in hooked.real[..SLOTS].iter().zip(hooked.wrappers) {
+        let taken = slot.compare_exchange(std::ptr::null_mut(), real, Ordering::AcqRel, Ordering::Acquire);
+        if taken.is_ok() || taken == Err(real) {
+            return wrapper;
+        }
+    }
+    real
+}
+
+impl Hooked {
+    /// The function that a program linked against the driver would call if the hook were not there; null if none is.
+    fn linked(&self) -> *mut c_void {
+        let known = self.real[LINKED].load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        let mut name = [0_u8; 64];
+        name[..self.symbol.len()].copy_from_slice(self.symbol.as_bytes());
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"");
+        let mut found = look_up(libc::RTLD_NEXT, name);
+        if found.is_null() {
+            // Loaded where the program's own names are not looked for.
+            // SAFETY: a C string; the library is not loaded by this.
+            let driver =
+                unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+            if !driver.is_null() {
+                found = look_up(driver, name);
+            }
+        }
+        self.real[LINKED].store(found, Ordering::Release);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(base: &str, version: i32, per_thread: bool) -> Option<&'static str> {
+        by_base(base.as_bytes(), version, per_thread).map(|hooked| hooked.symbol)
+    }
+
+    #[test]
+    fn names_are_exact() {
+        assert!(by_symbol(b"cuMemAlloc_v2").is_some());
+        for other in ["cuMemAlloc", "cuMemAlloc_v22", "cudaMalloc", "cudnnCreate", "cu", ""] {
+            assert!(by_symbol(other.as_bytes()).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_base_name_means_what_its_version_meant() {
+        assert_eq!(symbol("cuMemAlloc", 12080, false), Some("cuMemAlloc_v2"));
+        // The first one took 32-bit sizes.
+        assert_eq!(symbol("cuMemAlloc", 3000, false), None);
+        assert_eq!(symbol("cuGetProcAddress", 11060, false), Some("cuGetProcAddress"));
+        assert_eq!(symbol("cuGetProcAddress", 12000, true), Some("cuGetProcAddress_v2"));
+        assert_eq!(symbol("cuMemAllocAsync", 12000, true), Some("cuMemAllocAsync_ptsz"));
+        assert_eq!(symbol("cuMemAllocAsync", 12000, false), Some("cuMemAllocAsync"));
+        assert_eq!(symbol("cuMemFreeHost", 2000, true), Some("cuMemFreeHost"));
+        assert_eq!(symbol("cuMemFree_v2", 12000, false), Some("cuMemFree_v2"));
+        assert_eq!(symbol("", 12000, false), None);
+    }
+
+    #[test]
+    fn each_address_has_a_wrapper_of_its_own() {
+        let hooked = by_symbol(b"cuMemPoolDestroy").expect("it is hooked");
+        let mut addresses = [0_u8; SLOTS + 1];
+        let address = |slot: usize, bytes: &mut [u8]| (&raw mut bytes[slot]).cast::<c_void>();
+        let wrappers: Vec<_> = (0..SLOTS).map(|slot| wrap(hooked, address(slot, &mut addresses))).collect();
+        assert!((1..SLOTS).all(|slot| !wrappers[..slot].contains(&wrappers[slot])));
+        assert_eq!(wrap(hooked, address(1, &mut addresses)), wrappers[1]);
+        // A wrapper is not wrapped, and a fifth address is left as it is.
+        assert_eq!(wrap(hooked, wrappers[0].cast_mut()), wrappers[0]);
+        assert_eq!(wrap(hooked, hooked.export.cast_mut()), hooked.export);
+        let fifth = address(SLOTS, &mut addresses);
+        assert_eq!(wrap(hooked, fifth), fifth.cast_const());
+    }
+}

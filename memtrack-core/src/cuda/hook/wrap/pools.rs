@@ -1,0 +1,137 @@
+//! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: when the stream gets
+//! there, the driver tells nobody.
+
+use super::{CuResult, Location, SUCCESS, allocate, give_back};
+use crate::cuda::hook::watch::{Kind, Where};
+use crate::recorder::ForkCell;
+use crate::recorder::driver::Origin;
+use crate::reentry;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+
+/// Where the program's own pools lie; those of devices are not here.
+static POOLS: ForkCell<Mutex<HashMap<u64, Where>>> = ForkCell::new(Mutex::default);
+
+/// The beginning of `CUmemPoolProps`.
+#[repr(C)]
+pub(in crate::cuda::hook) struct Properties {
+    allocation_type: i32,
+    handle_types: i32,
+    location: Location,
+}
+
+type AllocAsync = unsafe extern "C" fn(*mut u64, usize, u64) -> CuResult;
+type AllocFromPool = unsafe extern "C" fn(*mut u64, usize, u64, u64) -> CuResult;
+
+/// `cuMemAllocAsync`.
+pub(in crate::cuda::hook) unsafe fn alloc(
+    real: AllocAsync,
+    out: *mut u64,
+    size: usize,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream, device: Where::OfStream };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
+}
+
+/// `cuMemAllocAsync_ptsz`: without a stream it means the thread's.
+pub(in crate::cuda::hook) unsafe fn alloc_per_thread(
+    real: AllocAsync,
+    out: *mut u64,
+    size: usize,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: Where::OfStream };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync`.
+pub(in crate::cuda::hook) unsafe fn alloc_from(
+    real: AllocFromPool,
+    out: *mut u64,
+    size: usize,
+    pool: u64,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream, device: place(pool) };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+pub(in crate::cuda::hook) unsafe fn alloc_from_per_thread(
+    real: AllocFromPool,
+    out: *mut u64,
+    size: usize,
+    pool: u64,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: place(pool) };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
+}
+
+/// `cuMemFreeAsync` and `cuMemFreeAsync_ptsz`.
+pub(in crate::cuda::hook) unsafe fn free(
+    real: unsafe extern "C" fn(u64, u64) -> CuResult,
+    address: u64,
+    stream: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    give_back(real as *const c_void, address, || unsafe { real(address, stream) })
+}
+
+/// `cuMemPoolCreate`.
+pub(in crate::cuda::hook) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, *const Properties) -> CuResult,
+    out: *mut u64,
+    properties: *const Properties,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(out, properties) };
+    if result == SUCCESS && !out.is_null() && !properties.is_null() {
+        // SAFETY: the driver has just read the one and written the other.
+        let (pool, location) = unsafe { (out.read(), (*properties).location) };
+        let place = location.device().map_or(Where::Pinned, Where::Device);
+        with_pools(|pools| pools.insert(pool, place));
+    }
+    result
+}
+
+/// `cuMemPoolDestroy`: what was allocated from the pool stays until it is freed.
+pub(in crate::cuda::hook) unsafe fn destroy(
+    real: unsafe extern "C" fn(u64) -> CuResult,
+    pool: u64,
+) -> CuResult {
+    let before = with_pools(|pools| pools.remove(&pool));
+    // SAFETY: the caller's argument, passed on.
+    let result = unsafe { real(pool) };
+    if let Some(place) = before.filter(|_| result != SUCCESS) {
+        with_pools(|pools| pools.insert(pool, place));
+    }
+    result
+}
+
+fn place(pool: u64) -> Where {
+    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(Where::OfStream)
+}
+
+fn per_thread(stream: u64) -> u64 {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
+fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, Where>) -> R) -> R {
+    let _inside = reentry::enter();
+    act(&mut POOLS.get().lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// In the child of a fork: another thread may have held the lock.
+pub(crate) fn reset_after_fork() {
+    POOLS.forget();
+}

@@ -1,0 +1,157 @@
+//! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
+//! the program is sent `SIGUSR2`.
+
+use crate::analysis::moment::Moment;
+use crate::analysis::top::{By, TopOptions, top_with};
+use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, generation, session};
+use crate::stack::symbols::Symbolizer;
+use crate::{reentry, switch};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+/// Rows of what is printed when memory runs out.
+const ROWS: usize = 10;
+
+static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
+static AT_EXIT: AtomicBool = AtomicBool::new(false);
+static ON_OOM: AtomicBool = AtomicBool::new(false);
+/// Snapshots so far; one at a time is written.
+static COUNT: ForkCell<Mutex<u32>> = ForkCell::new(Mutex::default);
+
+/// Where the signal's handler writes to, and for which process.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+static PIPE_OF: AtomicU32 = AtomicU32::new(0);
+
+/// Prepares for what is asked.
+pub(super) fn begin(output: &Path, wanted: &str) {
+    let wants = |what: &str| wanted.split(',').any(|one| one == what);
+    if OUTPUT.set(output.to_owned()).is_err() {
+        return;
+    }
+    AT_EXIT.store(wants("exit"), Ordering::Relaxed);
+    if wants("oom") {
+        ON_OOM.store(true, Ordering::Relaxed);
+        watch_memory();
+    }
+    if wants("signal")
+        && let Err(error) = watch_signal()
+    {
+        eprintln!("memtrack: SIGUSR2 will make no snapshot: {error}");
+    }
+    if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
+        // Handlers run in reverse: this one before the session's, which ends the recording.
+        // SAFETY: the handler is a plain function that stays loaded.
+        unsafe { libc::atexit(exit_handler) };
+    }
+}
+
+extern "C" fn exit_handler() {
+    // A panic must not cross into C; its message has been printed by then.
+    let _ = std::panic::catch_unwind(at_exit);
+}
+
+/// The program ends.
+pub(super) fn at_exit() {
+    // A forked child in which nothing happened has nothing to show.
+    let happened = generation() == 0 || session::is_recording();
+    if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
+        write("at the end");
+    }
+}
+
+fn watch_memory() {
+    attach_out_of_memory_observer(|oom| {
+        let _inside = reentry::enter();
+        print_largest(oom);
+        write("out of memory");
+    });
+}
+
+/// Prints what is live where memory ran out, largest first.
+fn print_largest(oom: &OutOfMemory) {
+    let Some(snapshot) = session::snapshot() else { return };
+    let options = TopOptions { limit: ROWS, at: Some(Moment::End), ..TopOptions::default() };
+    let by = By::suited_to(&snapshot);
+    let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
+    let _ = writeln!(std::io::stderr(), "memtrack: {oom}\n{report}");
+}
+
+/// Writes the next snapshot.
+fn write(why: &str) {
+    let _inside = reentry::enter();
+    let mut count = COUNT.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let (Some(output), Some(snapshot)) = (OUTPUT.get(), session::snapshot()) else { return };
+    *count += 1;
+    let mut path: OsString = output.into();
+    if generation() > 0 {
+        path.push(format!(".{}", std::process::id()));
+    }
+    path.push(format!(".{count}.pickle"));
+    let path = PathBuf::from(path);
+    let written = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+    let _ = match written {
+        Ok(()) => writeln!(std::io::stderr(), "memtrack: {why}: wrote {}", path.display()),
+        Err(error) => {
+            writeln!(std::io::stderr(), "memtrack: {why}: cannot write {}: {error}", path.display())
+        }
+    };
+}
+
+/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler writes a byte to a pipe, and a thread does
+/// the rest.
+fn watch_signal() -> std::io::Result<()> {
+    let mut ends = [0; 2];
+    // SAFETY: two integers of ours; the actions are whole and the handler does what a handler may.
+    let reader = unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
+        if before.sa_sigaction != libc::SIG_DFL {
+            return Err(std::io::Error::other("the program handles it itself"));
+        }
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // The reader waits.
+        libc::fcntl(ends[0], libc::F_SETFL, 0);
+        PIPE.store(ends[1], Ordering::Relaxed);
+        PIPE_OF.store(std::process::id(), Ordering::Relaxed);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
+        File::from_raw_fd(ends[0])
+    };
+    let mut reader = reader;
+    let wait = move || {
+        let _inside = reentry::enter();
+        // A byte for each signal; what comes while a snapshot is written is one more.
+        while reader.read(&mut [0; 64]).is_ok_and(|count| count > 0) {
+            write("SIGUSR2");
+        }
+    };
+    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(wait).map(drop)
+}
+
+extern "C" fn handler(_signal: i32) {
+    // SAFETY: `write` and `getpid` may be called in a handler, and `errno` is put back. A forked child has its parent's
+    // pipe, and no thread that reads.
+    unsafe {
+        if libc::getpid() as u32 == PIPE_OF.load(Ordering::Relaxed) {
+            let before = *libc::__errno_location();
+            libc::write(PIPE.load(Ordering::Relaxed), [1_u8].as_ptr().cast(), 1);
+            *libc::__errno_location() = before;
+        }
+    }
+}
+
+/// In the child of a fork: the count begins anew, and the observers were left behind.
+pub(super) fn reset_after_fork() {
+    COUNT.forget();
+}

@@ -1,0 +1,152 @@
+//! What `memtrack run` has the hook do: the command leaves its wishes in the environment, and the first hooked call of
+//! each process that inherits them starts recording. A process that never calls the driver does nothing at all.
+//!
+//! Not API: only the `memtrack` command and its preload library use it.
+#![allow(unsafe_code)]
+
+mod dumps;
+
+use super::hook;
+use crate::recorder::{Options, session, set_own_code};
+use crate::reentry;
+use crate::stack::modules::loaded_modules;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The recording's file for the program itself; its children add their process ids.
+pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
+/// The process id of the `memtrack` command.
+pub const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
+/// The bound of the ring, in events.
+pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+/// Which stacks are kept: `none`, `state`, `alloc` or `all`.
+pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
+/// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
+pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
+
+/// The preload library was loaded: it will call [`library_ends`] when the process exits, later than handlers of `atexit`
+/// would run, so that what the program frees in its own ones is recorded too.
+pub fn library_begins() {
+    ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
+}
+
+/// The process exits, and the preload library with it: writes the recording.
+pub fn library_ends() {
+    // A panic must not cross into C; its message has been printed by then.
+    let _ = std::panic::catch_unwind(|| {
+        dumps::at_exit();
+        session::write_at_exit();
+    });
+}
+
+/// Whether [`library_ends`] will be called.
+pub(crate) fn ends_with_library() -> bool {
+    ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
+}
+
+/// Starts recording if the environment asks for it. Called by every hooked call; all but the first are a load.
+#[inline(always)]
+pub(crate) fn begin_if_asked() {
+    if !ASKED.load(Ordering::Relaxed) {
+        ask();
+    }
+}
+
+#[cold]
+fn ask() {
+    if ASKED.swap(true, Ordering::Relaxed) || !hook::is_in_place() {
+        return;
+    }
+    let _inside = reentry::enter();
+    let Some(asked) = std::env::var_os(OUTPUT) else { return };
+    let Some(output) = free_name(Path::new(&asked), is_the_program()) else { return };
+    let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
+    let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
+    let options =
+        Options::new().context(context).max_entries(max_entries).without_host_heap().stream_to(&output);
+    let options = Options { drop_empty: true, ..options };
+    if ends_with_library() {
+        leave_out_own_frames();
+    }
+    let _unsignalled = Unsignalled::now();
+    match session::start(&options) {
+        Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
+        Err(error) => eprintln!("memtrack: nothing is recorded: {error}"),
+    }
+}
+
+/// In the preload library, which has no symbols, frames of memtrack's own say nothing to anybody.
+fn leave_out_own_frames() {
+    let here = ask as *const () as u64;
+    if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
+    {
+        set_own_code(own.start..own.end);
+    }
+}
+
+/// Whether this process is the one that the command started, and not one of its children.
+fn is_the_program() -> bool {
+    number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
+}
+
+/// A name that no other process of the run has taken, and what this one ran before an `exec` has not either.
+fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
+    let with = |suffixes: &[u32]| {
+        let mut name: OsString = asked.into();
+        for suffix in suffixes {
+            name.push(OsStr::new(&format!(".{suffix}")));
+        }
+        PathBuf::from(name)
+    };
+    let pid = std::process::id();
+    let first = is_the_program.then(|| with(&[]));
+    let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
+    first.into_iter().chain(others).find(|name| {
+        let made = std::fs::File::create_new(name);
+        // One that cannot be made for another reason is the session's to complain about.
+        made.is_ok_and(|_| true) || !name.exists()
+    })
+}
+
+fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str) -> Option<u64> {
+    text(name)?.parse().ok()
+}
+
+/// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
+/// program's threads.
+struct Unsignalled {
+    before: libc::sigset_t,
+}
+
+impl Unsignalled {
+    fn now() -> Self {
+        // SAFETY: both sets are ours; the first is filled before it is used, the second by the call.
+        unsafe {
+            let mut all = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for Unsignalled {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// In the child of a fork: it goes on with its parent's recording under its own name.
+pub(super) fn reset_after_fork() {
+    dumps::reset_after_fork();
+}

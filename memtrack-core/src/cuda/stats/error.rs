@@ -1,0 +1,62 @@
+//! Why a question to the driver or to NVML has no answer.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why there is no answer. Its `Display` is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuError {
+    /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Holds what the loader said.
+    NoDriver(String),
+    /// The driver lacks a function: it is older than CUDA 11.4.
+    OldDriver {
+        /// The function.
+        missing: &'static str,
+    },
+    /// The driver answered with an error.
+    Driver {
+        /// The function that was called.
+        call: &'static str,
+        /// The driver's name for the error, such as `CUDA_ERROR_NO_DEVICE`.
+        code: String,
+    },
+    /// There is no device of this number.
+    NoSuchDevice {
+        /// The number that was asked for.
+        device: u32,
+        /// How many devices there are.
+        count: u32,
+    },
+    /// The device has no memory pools.
+    NoPools {
+        /// Its number.
+        device: u32,
+    },
+    /// NVML is not installed, or its driver is not loaded. Holds what it said.
+    NoNvml(String),
+    /// NVML answered with an error.
+    Nvml(String),
+}
+
+impl fmt::Display for GpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDriver(why) => write!(f, "no CUDA driver: {why}"),
+            Self::OldDriver { missing } => {
+                write!(f, "the CUDA driver has no {missing}: one of CUDA 11.4 or newer is needed")
+            }
+            Self::Driver { call, code } => write!(f, "the CUDA driver does not answer: {call} gives {code}"),
+            Self::NoSuchDevice { device, count: 0 } => {
+                write!(f, "there is no CUDA device {device}, and no other")
+            }
+            Self::NoSuchDevice { device, count } => {
+                write!(f, "there is no CUDA device {device}; there are {count}, counted from 0")
+            }
+            Self::NoPools { device } => write!(f, "CUDA device {device} has no memory pools"),
+            Self::NoNvml(why) => write!(f, "NVML cannot be loaded: {why}"),
+            Self::Nvml(why) => write!(f, "NVML does not answer: {why}"),
+        }
+    }
+}
+
+impl Error for GpuError {}

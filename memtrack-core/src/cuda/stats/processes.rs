@@ -1,0 +1,80 @@
+//! Who else is on a device.
+
+use super::driver;
+use super::error::GpuError;
+use super::nvml::{explained, nvml};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use std::fmt::Write;
+
+/// A process that computes on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuProcess {
+    /// Its number. Inside a container it is that of the host.
+    pub pid: u32,
+    /// What it holds of the device, its context included; none where NVML cannot tell.
+    pub used_bytes: Option<u64>,
+}
+
+/// The processes that compute on a CUDA device, by the device's number in this process.
+///
+/// # Errors
+/// NVML is missing or fails, or there is no such device.
+pub fn gpu_processes(device: u32) -> Result<Vec<GpuProcess>, GpuError> {
+    of(&in_nvml(device)?)
+}
+
+/// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
+///
+/// # Errors
+/// NVML fails, or there is no such device. Where NVML or its driver is missing the text says so, as PyTorch's does.
+pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
+    let handle = match in_nvml(device) {
+        Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),
+        handle => handle?,
+    };
+    let mut text = format!("GPU:{}", handle.index().map_err(explained)?);
+    let processes = of(&handle)?;
+    if processes.is_empty() {
+        text.push_str("\nno processes are running");
+    }
+    for GpuProcess { pid, used_bytes } in processes {
+        // PyTorch divides by 1024 twice and calls it MB; it cannot print what NVML cannot tell.
+        let used = used_bytes
+            .map_or("unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 20)));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\nprocess {pid:>10} uses {used:>12} MB GPU memory");
+    }
+    Ok(text)
+}
+
+/// Those of an NVML device.
+pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<GpuProcess>, GpuError> {
+    let processes = device.running_compute_processes().map_err(explained)?;
+    Ok(processes
+        .into_iter()
+        .map(|process| GpuProcess {
+            pid: process.pid,
+            used_bytes: match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            },
+        })
+        .collect())
+}
+
+/// NVML's device for the driver's. They number differently under `CUDA_VISIBLE_DEVICES`, so the identity decides; where
+/// the driver does not start there is only the number.
+fn in_nvml(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
+    let nvml = nvml()?;
+    match driver::Device::new(device).and_then(driver::Device::uuid) {
+        Ok(uuid) => nvml.device_by_uuid(uuid).map_err(explained),
+        Err(GpuError::NoSuchDevice { device, count }) => Err(GpuError::NoSuchDevice { device, count }),
+        Err(_) => {
+            let count = nvml.device_count().map_err(explained)?;
+            if device >= count {
+                return Err(GpuError::NoSuchDevice { device, count });
+            }
+            nvml.device_by_index(device).map_err(explained)
+        }
+    }
+}

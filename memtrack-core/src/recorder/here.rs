@@ -1,0 +1,31 @@
+//! Stacks and time for whoever keeps a history of their own: the caching allocator does, also while nothing is
+//! monitored.
+
+use super::hooks::Hook;
+use super::threads::InHook;
+use super::{RECORDER, clock};
+use crate::event::StackId;
+use crate::reentry;
+use crate::snapshot::{Clock, StackTable};
+
+/// The stack of the calling thread, interned in the recorder's table; none inside memtrack's own work.
+/// `stack::capture::prepare` was called before.
+#[inline]
+pub(crate) fn stack_here() -> StackId {
+    if reentry::is_inside() {
+        return StackId::NONE;
+    }
+    let inside = reentry::enter();
+    Hook { thread: InHook::enter(), recorder: RECORDER.get(), _inside: inside }.stack(true)
+}
+
+/// What makes time of ticks up to now.
+pub(crate) fn clock_so_far() -> Clock {
+    let (first, last) = (clock::first_reading(), clock::reading());
+    Clock { first, last }
+}
+
+/// All stacks that were taken so far.
+pub(crate) fn stacks_so_far() -> StackTable {
+    RECORDER.get().stacks.table()
+}

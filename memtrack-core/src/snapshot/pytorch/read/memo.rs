@@ -1,0 +1,41 @@
+//! The memo: what a pickle refers to again, by number.
+
+use super::cell::Cell;
+
+/// Slots of the memo.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    slots: Vec<Cell>,
+    /// Slots that were set, which is the slot that MEMOIZE takes next.
+    taken: usize,
+}
+
+impl Memo {
+    /// What is in a slot; `None` when it was never set.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<Cell> {
+        self.slots.get(slot).copied().filter(|&value| value != Cell::UNSET)
+    }
+
+    /// Sets the slot that is next.
+    #[inline]
+    pub(super) fn append(&mut self, value: Cell) -> bool {
+        self.set(self.taken, value)
+    }
+
+    /// Sets a slot. Whether it held something before: no sensible writer does that.
+    #[inline]
+    pub(super) fn set(&mut self, slot: usize, value: Cell) -> bool {
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, Cell::UNSET);
+        }
+        let again = std::mem::replace(&mut self.slots[slot], value) != Cell::UNSET;
+        self.taken += usize::from(!again);
+        again
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        8 * self.slots.capacity() as u64
+    }
+}

@@ -1,0 +1,59 @@
+//! In which order the events of the table stand in the traces.
+
+/// Rows of events, in the order of the traces.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// So many rows came first, each in its place; mostly that is all of them.
+    in_place: u32,
+    /// All rows, once one was out of place.
+    rows: Vec<u32>,
+}
+
+impl Order {
+    /// Appends a row.
+    pub(super) fn push(&mut self, row: u32) {
+        if self.rows.is_empty() {
+            if row == self.in_place && row != u32::MAX {
+                self.in_place += 1;
+                return;
+            }
+            self.rows.extend(0..self.in_place);
+        }
+        self.rows.push(row);
+    }
+
+    /// Number of rows.
+    pub(super) fn len(&self) -> usize {
+        if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
+    }
+
+    /// Whether it is the order of a table of `length` rows itself.
+    pub(super) fn is_that_of(&self, length: usize) -> bool {
+        self.rows.is_empty() && self.in_place as usize == length
+    }
+
+    /// The rows.
+    pub(super) fn into_rows(self) -> Vec<u32> {
+        if self.rows.is_empty() { (0..self.in_place).collect() } else { self.rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_kept_only_when_they_are_out_of_place() {
+        let mut order = Order::default();
+        assert!(order.is_that_of(0));
+        (0..3).for_each(|row| order.push(row));
+        assert!(order.is_that_of(3) && !order.is_that_of(4) && order.rows.is_empty());
+        order.push(1);
+        order.push(4);
+        assert!(!order.is_that_of(5));
+        assert_eq!((order.len(), order.into_rows()), (5, vec![0, 1, 2, 1, 4]));
+        let mut late = Order::default();
+        late.push(2);
+        assert_eq!((late.len(), late.into_rows()), (1, vec![2]));
+    }
+}

@@ -1,0 +1,67 @@
+//! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
+
+use crate::snapshot::Snapshot;
+use std::cell::Cell;
+
+fn text(text: &str) -> Vec<u8> {
+    [&[0x8c, text.len() as u8], text.as_bytes()].concat()
+}
+
+/// Puts a frame of that name into a memo slot.
+fn frame(slot: u8, name: &str) -> Vec<u8> {
+    let items = [text("filename"), text("a.py"), text("name"), text(name), text("line"), b"K\x01".to_vec()];
+    [b"}q", &[slot][..], b"(", &items.concat(), b"u0"].concat()
+}
+
+/// An event whose stack the instructions in `frames` make, appended to the trace.
+fn event(frames: &[u8]) -> Vec<u8> {
+    let head = [text("action"), text("alloc"), text("addr"), b"K\x01".to_vec(), text("frames")];
+    [b"}(", &head.concat()[..], frames, b"ua"].concat()
+}
+
+fn read(trace: &[Vec<u8>], events: bool) -> Snapshot {
+    let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
+    // What follows the end keeps the whole of it on the fast path.
+    let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
+    super::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events).unwrap()
+}
+
+/// The names in the stack of each event.
+fn names(snapshot: &Snapshot) -> Vec<String> {
+    let name = |frame: &crate::snapshot::FrameId| {
+        let records = &snapshot.frames.records;
+        let text = records.text(frame.0 as usize, crate::snapshot::pytorch::Key::Name);
+        String::from_utf8_lossy(snapshot.strings.bytes(text)).into_owned()
+    };
+    let stacks = snapshot.events.stack.iter();
+    stacks.map(|&stack| snapshot.named.get(stack).iter().map(name).collect()).collect()
+}
+
+#[test]
+fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
+    let trace = [
+        frame(0, "f"),
+        frame(1, "g"),
+        event(b"](h\x00h\x01e"),
+        event(b"](h\x00h\x01e(h\x01e"),
+        event(b"](h\x00h\x01eh\x00a"),
+        event(b"](h\x00j\x01\0\0\0e"),
+    ];
+    assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
+}
+
+#[test]
+fn a_run_is_another_stack_once_a_slot_was_set_again() {
+    let run = b"](h\x00h\x01e";
+    let trace =
+        [frame(0, "f"), frame(1, "g"), event(run), event(run), frame(0, "h"), event(run), event(b"](h\x00e")];
+    assert_eq!(names(&read(&trace, true)), ["fg", "fg", "hg", "h"]);
+}
+
+#[test]
+fn without_events_there_are_as_many_traces_and_nothing_in_them() {
+    let snapshot = read(&[frame(0, "f"), event(b"](h\x00e"), event(b"]")], false);
+    let traces = snapshot.pytorch.unwrap().traces;
+    assert_eq!((traces.len(), traces[0].len()), (1, 0));
+    assert_eq!(snapshot.events.len(), 0);
+}

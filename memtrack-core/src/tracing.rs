@@ -1,0 +1,143 @@
+//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services have spans already,
+//! and with one line their memory is named by them.
+//!
+//! ```
+//! use tracing_subscriber::prelude::*;
+//!
+//! tracing_subscriber::registry().with(memtrack_core::tracing::ScopeLayer::new()).init();
+//! # memtrack_core::start_monitor();
+//! tracing::info_span!("encoder").in_scope(|| {
+//!     tracing::info_span!("attn").in_scope(|| {
+//!         // what is allocated here belongs to `encoder.attn`
+//! #       assert_eq!(memtrack_core::scope::current().place().module_path(), "encoder.attn");
+//!     });
+//! });
+//! ```
+//!
+//! Spans that another layer's filter switches off are not seen here either: spans of candle's models are of level
+//! `TRACE`. An `EnvFilter` that is given to its own layer only (`with_filter`) leaves this one all of them.
+
+use crate::scope::{self, Guard};
+use crate::snapshot::ScopeKind;
+use std::cell::RefCell;
+use tracing_core::span::Id;
+use tracing_core::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+type KindOf = fn(&Metadata<'_>) -> Option<ScopeKind>;
+
+/// A layer that enters a scope while a span is entered, on the same thread. A span of a future is entered around each
+/// poll, and so is its scope.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeLayer {
+    kind_of: KindOf,
+}
+
+impl Default for ScopeLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ScopeLayer {
+    /// Every span is a module.
+    pub fn new() -> Self {
+        Self::with_kinds(|_| Some(ScopeKind::Module))
+    }
+
+    /// Spans are what `kind_of` says, or nothing.
+    pub fn with_kinds(kind_of: KindOf) -> Self {
+        Self { kind_of }
+    }
+}
+
+/// A span that a thread is in.
+struct Entered {
+    span: Id,
+    /// Left, but scopes inside are not: tracing allows spans to be left in any order.
+    left: bool,
+    /// Held until then.
+    _guard: Guard,
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        let Some(metadata) = context.metadata(id) else { return };
+        let Some(kind) = (self.kind_of)(metadata) else { return };
+        let guard = match kind {
+            ScopeKind::Operator => scope::operator(metadata.name()),
+            ScopeKind::Module => scope::module(metadata.name()),
+            ScopeKind::Root => scope::root(metadata.name()),
+            ScopeKind::Backward => scope::backward_named(metadata.name()),
+            ScopeKind::Optimizer => scope::optimizer_named(metadata.name()),
+        };
+        // A thread that is ending has no list any more; then the scope ends at once.
+        let _ = ENTERED.try_with(|entered| {
+            entered.borrow_mut().push(Entered { span: id.clone(), left: false, _guard: guard });
+        });
+    }
+
+    fn on_exit(&self, id: &Id, _context: Context<'_, S>) {
+        let _ = ENTERED.try_with(|entered| {
+            if let Some(newest) = entered.borrow_mut().iter_mut().rfind(|one| one.span == *id && !one.left) {
+                newest.left = true;
+            }
+            // The list is not borrowed while a scope ends: whoever watches scopes may enter spans.
+            let pop = || entered.borrow_mut().pop_if(|newest| newest.left);
+            while let Some(ended) = pop() {
+                drop(ended);
+            }
+        });
+    }
+}
+
+#[cfg(all(test, feature = "record"))]
+mod tests {
+    use super::*;
+    use crate::scope::testing::with_scopes;
+    use tracing_subscriber::prelude::*;
+
+    fn path() -> String {
+        scope::current().place().module_path()
+    }
+
+    #[test]
+    fn spans_are_scopes_however_they_are_left() {
+        let subscriber = tracing_subscriber::registry().with(ScopeLayer::new());
+        let test = || {
+            let block = tracing::trace_span!("block");
+            let outer = block.enter();
+            {
+                let _inner = tracing::trace_span!("attn").entered();
+                assert_eq!(path(), "block.attn");
+            }
+            assert_eq!(path(), "block");
+            let mlp = tracing::trace_span!("mlp");
+            let inner = mlp.enter();
+            drop(outer);
+            assert_eq!(path(), "block.mlp");
+            drop(inner);
+            assert_eq!(path(), "");
+        };
+        with_scopes(|| tracing::subscriber::with_default(subscriber, test));
+    }
+
+    #[test]
+    fn the_caller_says_which_spans_are_what() {
+        let layer = ScopeLayer::with_kinds(|span| (span.name() == "op").then_some(ScopeKind::Operator));
+        let subscriber = tracing_subscriber::registry().with(layer);
+        let test = || {
+            let _request = tracing::trace_span!("request").entered();
+            assert_eq!(path(), "");
+            let _op = tracing::trace_span!("op").entered();
+            assert!(scope::current().place().operator_name().is_some_and(|name| name.ends_with("op")));
+        };
+        with_scopes(|| tracing::subscriber::with_default(subscriber, test));
+    }
+}

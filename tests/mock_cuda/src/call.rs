@@ -1,0 +1,90 @@
+//! What surrounds every entry: injected failures, the trace, and the way from a `Result` to a status code.
+
+use std::io::Write;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::settings::settings;
+use crate::status::{Answer, Status};
+
+/// Defines entries of the driver: `fn NAME [as ALIAS] (arguments) { body that gives an Answer }`. The alias is the
+/// per-thread default stream's twin, which takes the same arguments.
+macro_rules! entries {
+    () => {};
+    (fn $name:ident as $alias:ident $arguments:tt $body:tt $($rest:tt)*) => {
+        $crate::call::entry! { $name $arguments $body }
+        $crate::call::entry! { $alias $arguments $body }
+        $crate::call::entries! { $($rest)* }
+    };
+    (fn $name:ident $arguments:tt $body:tt $($rest:tt)*) => {
+        $crate::call::entry! { $name $arguments $body }
+        $crate::call::entries! { $($rest)* }
+    };
+}
+pub(crate) use entries;
+
+/// Defines one entry.
+macro_rules! entry {
+    ($name:ident ($($argument:ident: $kind:ty),* $(,)?) $body:tt) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($argument: $kind),*) -> i32 {
+            $crate::call::call(stringify!($name), || -> $crate::status::Answer $body)
+        }
+    };
+}
+pub(crate) use entry;
+
+/// Runs an entry's body unless its failure was asked for.
+pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> i32 {
+    let answer = match injected(name) {
+        Some(status) => Err(status),
+        None => body(),
+    };
+    let code = answer.map_or_else(|status| status.0, |()| 0);
+    trace(name, code);
+    code
+}
+
+/// The body of every entry that the mock knows by name only.
+pub(crate) fn unsupported(name: &'static str) -> i32 {
+    call(name, || Err(Status::NOT_SUPPORTED))
+}
+
+fn injected(name: &str) -> Option<Status> {
+    static GOOD_CALLS: AtomicU64 = AtomicU64::new(0);
+    let (failing, status, after) = settings().fail.as_ref()?;
+    let hit = failing == name && GOOD_CALLS.fetch_add(1, Ordering::Relaxed) >= *after;
+    hit.then_some(*status)
+}
+
+fn trace(name: &str, code: i32) {
+    if let Some(file) = &settings().trace {
+        // A trace that cannot be written shows by its absence.
+        let _ = writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{name} {code}");
+    }
+}
+
+/// Writes an answer to where the caller wants it.
+///
+/// # Errors
+/// Invalid value where the pointer is null.
+pub(crate) fn put<T>(place: *mut T, value: T) -> Answer {
+    if place.is_null() {
+        return Err(Status::INVALID_VALUE);
+    }
+    // SAFETY: the caller of the driver promises that its out-parameters can be written, aligned for their type.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Reads what the caller's pointer shows.
+///
+/// # Errors
+/// Invalid value where it is null.
+pub(crate) fn get<T: Copy>(place: *const T) -> Answer<T> {
+    if place.is_null() {
+        return Err(Status::INVALID_VALUE);
+    }
+    // SAFETY: the caller of the driver promises that its in-parameters can be read.
+    Ok(unsafe { place.read() })
+}

@@ -1,0 +1,268 @@
+//! Physical memory and the addresses it is mapped to: `cuMemCreate` and its family. A device's physical memory is one
+//! sparse file in memory, a handle a range of it, a mapping a shared mapping of that range, so that one handle mapped
+//! twice shows the same bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::books::Kind;
+use crate::machine::machine;
+use crate::status::{Answer, Status};
+
+/// What sizes and addresses are multiples of.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+/// What one `cuMemCreate` made.
+struct Piece {
+    device: usize,
+    bytes: u64,
+    offset: u64,
+    /// Handles and mappings that keep it.
+    handles: u32,
+    mappings: u32,
+}
+
+struct Mapping {
+    bytes: u64,
+    piece: u32,
+}
+
+#[derive(Default)]
+struct Store {
+    /// The file of each device, and where its next piece begins.
+    files: HashMap<usize, (i32, u64)>,
+    pieces: HashMap<u32, Piece>,
+    next: u32,
+    reserved: BTreeMap<u64, u64>,
+    mapped: BTreeMap<u64, Mapping>,
+}
+
+static STORE: Mutex<Option<Store>> = Mutex::new(None);
+
+fn with<T>(use_it: impl FnOnce(&mut Store) -> T) -> T {
+    let mut store: MutexGuard<'_, Option<Store>> = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+    use_it(store.get_or_insert_default())
+}
+
+fn is_multiple(bytes: u64) -> bool {
+    bytes != 0 && bytes.is_multiple_of(GRANULARITY)
+}
+
+/// Physical memory of a device; the number of its handle.
+///
+/// # Errors
+/// Invalid value for a size that is no multiple of the granularity; out of memory.
+pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
+    if !is_multiple(bytes) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let machine = machine()?;
+    machine.may_allocate()?;
+    {
+        let mut device = machine.device(device)?;
+        device.take_outside_pools(Kind::Physical, bytes)?;
+        device.books.alloc(Kind::Physical, bytes);
+    }
+    let device = device as usize;
+    with(|store| {
+        let (file, next) = store.files.entry(device).or_insert_with(|| (new_file(), 0));
+        let offset = *next;
+        *next += bytes;
+        // SAFETY: makes a file of ours longer; without room the mapping fails later.
+        unsafe { libc::ftruncate(*file, *next as i64) };
+        store.next += 1;
+        store.pieces.insert(store.next, Piece { device, bytes, offset, handles: 1, mappings: 0 });
+        Ok((device as u16, store.next))
+    })
+}
+
+fn new_file() -> i32 {
+    // SAFETY: makes a new file; a failure shows as -1, with which every mapping fails.
+    unsafe { libc::memfd_create(c"memtrack-mock-cuda".as_ptr(), libc::MFD_CLOEXEC) }
+}
+
+/// One more handle to a piece, by an address where it is mapped.
+///
+/// # Errors
+/// Invalid value where nothing is mapped.
+pub(crate) fn retain(address: u64) -> Answer<(u16, u32)> {
+    with(|store| {
+        let (start, mapping) = store.mapped.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
+        if address - start >= mapping.bytes {
+            return Err(Status::INVALID_VALUE);
+        }
+        let piece = store.pieces.get_mut(&mapping.piece).ok_or(Status::INVALID_VALUE)?;
+        piece.handles += 1;
+        Ok((piece.device as u16, mapping.piece))
+    })
+}
+
+/// The device of a handle.
+///
+/// # Errors
+/// Invalid value for a handle that was released.
+pub(crate) fn device_of(handle: u32) -> Answer<usize> {
+    with(|store| store.pieces.get(&handle).map(|piece| piece.device).ok_or(Status::INVALID_VALUE))
+}
+
+/// Gives a handle up. Its memory stays as long as it is mapped.
+///
+/// # Errors
+/// Invalid value for a handle that was released.
+pub(crate) fn release(handle: u32) -> Answer {
+    with(|store| {
+        let piece =
+            store.pieces.get_mut(&handle).filter(|piece| piece.handles > 0).ok_or(Status::INVALID_VALUE)?;
+        piece.handles -= 1;
+        store.end_if_unused(handle)
+    })
+}
+
+/// A range of addresses with nothing behind it.
+///
+/// # Errors
+/// Invalid value for a size that is no multiple of the granularity; out of memory where no room is left.
+pub(crate) fn reserve(bytes: u64, alignment: u64) -> Answer<u64> {
+    if !is_multiple(bytes) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let alignment = alignment.max(GRANULARITY);
+    let around = bytes.checked_add(alignment).ok_or(Status::OUT_OF_MEMORY)?;
+    let start = map(None, around, libc::PROT_NONE, -1, 0)?;
+    let address = start.next_multiple_of(alignment);
+    unmap(start, address - start);
+    unmap(address + bytes, around - bytes - (address - start));
+    with(|store| store.reserved.insert(address, bytes));
+    Ok(address)
+}
+
+/// Gives a reserved range back.
+///
+/// # Errors
+/// Invalid value where it is none, or something is mapped in it.
+pub(crate) fn unreserve(address: u64, bytes: u64) -> Answer {
+    with(|store| {
+        let is_used = store.mapped.range(address..address.saturating_add(bytes)).next().is_some();
+        if store.reserved.get(&address) != Some(&bytes) || is_used {
+            return Err(Status::INVALID_VALUE);
+        }
+        store.reserved.remove(&address);
+        unmap(address, bytes);
+        Ok(())
+    })
+}
+
+/// Puts a piece behind addresses.
+///
+/// # Errors
+/// Invalid value where they are not reserved or not free, or it is another size than the piece's.
+pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> Answer {
+    with(|store| {
+        let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        let (start, length) = store.reserved.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
+        let is_free = match store.mapped.range(..end).next_back() {
+            Some((start, mapping)) => start + mapping.bytes <= address,
+            None => true,
+        };
+        let piece = store.pieces.get_mut(&handle).ok_or(Status::INVALID_VALUE)?;
+        if end > start + length || !is_free || bytes != piece.bytes {
+            return Err(Status::INVALID_VALUE);
+        }
+        let file = store.files[&piece.device].0;
+        map(Some(address), bytes, libc::PROT_NONE, file, piece.offset)?;
+        piece.mappings += 1;
+        store.mapped.insert(address, Mapping { bytes, piece: handle });
+        Ok(())
+    })
+}
+
+/// Takes pieces away from addresses: one or several, each as a whole.
+///
+/// # Errors
+/// Invalid value where the range cuts a mapping or has holes.
+pub(crate) fn unmap_range(address: u64, bytes: u64) -> Answer {
+    with(|store| {
+        let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        let mapped: Vec<(u64, u64)> =
+            store.mapped.range(address..end).map(|(&start, mapping)| (start, mapping.bytes)).collect();
+        if mapped.iter().map(|(_, bytes)| bytes).sum::<u64>() != bytes {
+            return Err(Status::INVALID_VALUE);
+        }
+        map(Some(address), bytes, libc::PROT_NONE, -1, 0)?;
+        for (start, _) in mapped {
+            let Some(mapping) = store.mapped.remove(&start) else { continue };
+            if let Some(piece) = store.pieces.get_mut(&mapping.piece) {
+                piece.mappings -= 1;
+            }
+            store.end_if_unused(mapping.piece)?;
+        }
+        Ok(())
+    })
+}
+
+/// Lets addresses be read and written, read, or neither (the driver's 3, 1 and 0).
+///
+/// # Errors
+/// Invalid value where nothing is mapped.
+pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> Answer {
+    let protection = match flags {
+        3 => libc::PROT_READ | libc::PROT_WRITE,
+        1 => libc::PROT_READ,
+        _ => libc::PROT_NONE,
+    };
+    with(|store| {
+        let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        if store.mapped.range(address..end).map(|(_, mapping)| mapping.bytes).sum::<u64>() != bytes {
+            return Err(Status::INVALID_VALUE);
+        }
+        // SAFETY: the range is made of mappings of ours.
+        let failed = unsafe { libc::mprotect(pointer(address), bytes as usize, protection) } != 0;
+        if failed { Err(Status::INVALID_VALUE) } else { Ok(()) }
+    })
+}
+
+impl Store {
+    fn end_if_unused(&mut self, number: u32) -> Answer {
+        let Some(piece) = self.pieces.get(&number).filter(|piece| piece.handles == 0 && piece.mappings == 0)
+        else {
+            return Ok(());
+        };
+        // SAFETY: punches a hole where nothing is mapped any more; the host gets its memory back.
+        unsafe {
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            libc::fallocate(self.files[&piece.device].0, hole, piece.offset as i64, piece.bytes as i64);
+        }
+        let machine = machine()?;
+        let mut device = machine.area(piece.device);
+        device.give_outside_pools(Kind::Physical, piece.bytes);
+        device.books.free(Kind::Physical, piece.bytes);
+        self.pieces.remove(&number);
+        Ok(())
+    }
+}
+
+fn pointer(address: u64) -> *mut libc::c_void {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Maps a file's range, or nothing where the file is -1, at an address of ours or anywhere.
+fn map(address: Option<u64>, bytes: u64, protection: i32, file: i32, offset: u64) -> Answer<u64> {
+    let flags = libc::MAP_NORESERVE
+        | if file < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED }
+        | if address.is_some() { libc::MAP_FIXED } else { 0 };
+    let place = address.map_or(std::ptr::null_mut(), pointer);
+    // SAFETY: where an address is given, the range was reserved by us and is replaced on purpose.
+    let mapped = unsafe { libc::mmap(place, bytes as usize, protection, flags, file, offset as i64) };
+    if mapped == libc::MAP_FAILED {
+        Err(Status::OUT_OF_MEMORY)
+    } else {
+        Ok(mapped.expose_provenance() as u64)
+    }
+}
+
+fn unmap(address: u64, bytes: u64) {
+    if bytes > 0 {
+        // SAFETY: a range that `map` gave, and that nobody uses.
+        unsafe { libc::munmap(pointer(address), bytes as usize) };
+    }
+}

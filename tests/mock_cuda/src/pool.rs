@@ -1,0 +1,94 @@
+//! A memory pool's books: what it holds of the device, and what of that is in use.
+
+/// `CU_MEMPOOL_ATTR_*`: switches of reuse, which the mock only remembers.
+const REUSE_SWITCHES: std::ops::RangeInclusive<i32> = 1..=3;
+
+/// A pool of one device.
+pub(crate) struct Pool {
+    pub alive: bool,
+    pub reserved: u64,
+    reserved_high: u64,
+    pub used: u64,
+    used_high: u64,
+    threshold: u64,
+    switches: [i32; 3],
+}
+
+/// The value of an attribute, in the size that it has.
+pub(crate) enum Attribute {
+    Switch(i32),
+    Bytes(u64),
+}
+
+impl Pool {
+    /// Holding nothing.
+    pub fn new() -> Self {
+        Self {
+            alive: true,
+            reserved: 0,
+            reserved_high: 0,
+            used: 0,
+            used_high: 0,
+            threshold: 0,
+            switches: [1; 3],
+        }
+    }
+
+    /// Takes memory into use; grows by whole chunks as far as `available` bytes of the device allow. False when they
+    /// do not.
+    pub fn take(&mut self, bytes: u64, chunk: u64, available: u64) -> bool {
+        let used = self.used + bytes;
+        if used > self.reserved {
+            if used > self.reserved + available {
+                return false;
+            }
+            self.reserved = used.next_multiple_of(chunk).min(self.reserved + available);
+            self.reserved_high = self.reserved_high.max(self.reserved);
+        }
+        self.used = used;
+        self.used_high = self.used_high.max(used);
+        true
+    }
+
+    /// Puts memory out of use. The pool keeps it.
+    pub fn give(&mut self, bytes: u64) {
+        self.used -= bytes;
+    }
+
+    /// Gives the device back what is not in use, but for `keep` bytes.
+    pub fn trim(&mut self, keep: u64, chunk: u64) {
+        let least = self.used.next_multiple_of(chunk).max(keep);
+        self.reserved = self.reserved.min(least);
+    }
+
+    /// What a synchronisation does: memory above the release threshold goes back.
+    pub fn synchronized(&mut self, chunk: u64) {
+        self.trim(self.threshold, chunk);
+    }
+
+    /// An attribute's value; none for a number that is none.
+    pub fn attribute(&self, number: i32) -> Option<Attribute> {
+        Some(match number {
+            n if REUSE_SWITCHES.contains(&n) => Attribute::Switch(self.switches[n as usize - 1]),
+            4 => Attribute::Bytes(self.threshold),
+            5 => Attribute::Bytes(self.reserved),
+            6 => Attribute::Bytes(self.reserved_high),
+            7 => Attribute::Bytes(self.used),
+            8 => Attribute::Bytes(self.used_high),
+            _ => return None,
+        })
+    }
+
+    /// Sets an attribute; false where it cannot be set so. A peak can only be set to zero, which makes it the current
+    /// value.
+    pub fn set_attribute(&mut self, number: i32, value: u64) -> bool {
+        match (number, value) {
+            (n, _) if REUSE_SWITCHES.contains(&n) => self.switches[n as usize - 1] = value as i32,
+            (4, _) => self.threshold = value,
+            (6, 0) => self.reserved_high = self.reserved,
+            (8, 0) => self.used_high = self.used,
+            _ => return false,
+        }
+        true
+    }
+}

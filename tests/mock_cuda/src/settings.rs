@@ -1,0 +1,87 @@
+//! What the environment says, read once. A value that cannot be read ends the program: a test that misspells a
+//! setting must not pass.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Mutex, OnceLock};
+
+use crate::status::Status;
+
+/// The environment, parsed.
+pub(crate) struct Settings {
+    /// `MEMTRACK_MOCK_DEVICES`: how many, 1 unless told.
+    pub devices: usize,
+    /// `MEMTRACK_MOCK_TOTAL`: bytes of each device, 16 GiB unless told.
+    pub total: u64,
+    /// `MEMTRACK_MOCK_POOLS`: 0 for a device without `cuMemAllocAsync`.
+    pub pools: bool,
+    /// `MEMTRACK_MOCK_POOL_CHUNK`: bytes by which a pool grows, 32 MiB unless told.
+    pub pool_chunk: u64,
+    /// `MEMTRACK_MOCK_CONTEXT_BYTES`: what a context takes of its device, 0 unless told.
+    pub context_bytes: u64,
+    /// `MEMTRACK_MOCK_OTHER_BYTES`: what other processes hold of each device, 0 unless told.
+    pub other_bytes: u64,
+    /// `MEMTRACK_MOCK_INIT_ERROR`: what `cuInit` answers.
+    pub init_error: i32,
+    /// `MEMTRACK_MOCK_DRIVER_VERSION`: 12080 for 12.8, the default.
+    pub driver_version: i32,
+    /// `MEMTRACK_MOCK_FAIL_AFTER`: so many allocations succeed, later ones find no memory.
+    pub fail_after: Option<u64>,
+    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER]`: the function does nothing and answers the code, after so many good calls.
+    pub fail: Option<(String, Status, u64)>,
+    /// `MEMTRACK_MOCK_TRACE`: a file that gets one line per call.
+    pub trace: Option<Mutex<File>>,
+    /// `MEMTRACK_MOCK_SUMMARY`: a file that gets the books at exit, as one line of JSON per process; `-` is standard
+    /// error.
+    pub summary: Option<PathBuf>,
+}
+
+/// The settings of this process.
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings {
+        devices: number("DEVICES", 1),
+        total: number("TOTAL", 16 << 30),
+        pools: number("POOLS", 1u8) != 0,
+        pool_chunk: number("POOL_CHUNK", 32u64 << 20).max(1),
+        context_bytes: number("CONTEXT_BYTES", 0),
+        other_bytes: number("OTHER_BYTES", 0),
+        init_error: number("INIT_ERROR", 0),
+        driver_version: number("DRIVER_VERSION", 12_080),
+        fail_after: text("FAIL_AFTER").map(|value| parse("FAIL_AFTER", &value)),
+        fail: text("FAIL").map(|value| injected(&value)),
+        trace: text("TRACE").map(|path| Mutex::new(open(&path))),
+        summary: text("SUMMARY").map(PathBuf::from),
+    })
+}
+
+fn text(name: &str) -> Option<String> {
+    std::env::var(format!("MEMTRACK_MOCK_{name}")).ok().filter(|value| !value.is_empty())
+}
+
+fn number<T: FromStr>(name: &str, default: T) -> T {
+    text(name).map_or(default, |value| parse(name, &value))
+}
+
+fn parse<T: FromStr>(name: &str, value: &str) -> T {
+    value.parse().unwrap_or_else(|_| refuse(name, value))
+}
+
+fn injected(value: &str) -> (String, Status, u64) {
+    let parts: Vec<&str> = value.split(':').collect();
+    match parts[..] {
+        [name, code] => (name.into(), Status(parse("FAIL", code)), 0),
+        [name, code, after] => (name.into(), Status(parse("FAIL", code)), parse("FAIL", after)),
+        _ => refuse("FAIL", value),
+    }
+}
+
+fn open(path: &str) -> File {
+    File::options().create(true).append(true).open(path).unwrap_or_else(|_| refuse("TRACE", path))
+}
+
+fn refuse(name: &str, value: &str) -> ! {
+    eprintln!("mock CUDA driver: MEMTRACK_MOCK_{name}={value} cannot be used");
+    std::process::exit(2);
+}

@@ -1,0 +1,113 @@
+//! What cudarc's safe layer has no words for, through its raw functions.
+
+use crate::books::{compare, of_driver};
+use cudarc::driver::{CudaContext, result, sys};
+use std::ptr;
+
+/// Pitched memory, arrays, registered host memory, plain memory, and memory of another process.
+pub fn arrays() {
+    let context = CudaContext::new(0).expect("a device");
+    context.bind_to_thread().expect("a context");
+    let mut host = vec![0u8; 10_000];
+    let (mut address, mut pitch, mut array) = (0, 0, ptr::null_mut());
+    let descriptor = sys::CUDA_ARRAY_DESCRIPTOR {
+        Width: 30,
+        Height: 20,
+        Format: sys::CUarray_format::CU_AD_FORMAT_FLOAT,
+        NumChannels: 4,
+    };
+    // SAFETY: out-parameters and the descriptor are ours; everything is given back once.
+    unsafe {
+        sys::cuMemAllocPitch_v2(&mut address, &mut pitch, 100, 30, 4).result().expect("pitched memory");
+        assert_eq!(of_driver(0).live_bytes, pitch as i64 * 30);
+        compare("pitched memory");
+        sys::cuArrayCreate_v2(&mut array, &descriptor).result().expect("an array");
+        compare("an array");
+        sys::cuMemHostRegister_v2(host.as_mut_ptr().cast(), host.len(), 0)
+            .result()
+            .expect("registered memory");
+        compare("registered memory");
+        sys::cuMemHostUnregister(host.as_mut_ptr().cast()).result().expect("registered memory");
+        sys::cuArrayDestroy(array).result().expect("an array");
+        compare("the end of arrays");
+
+        let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
+        sys::cuIpcGetMemHandle(&mut handle, address).result().expect("a handle");
+        let mut theirs = 0;
+        sys::cuIpcOpenMemHandle_v2(&mut theirs, handle, 1).result().expect("another's memory");
+        compare("another's memory is none of ours");
+        sys::cuIpcCloseMemHandle(theirs).result().expect("another's memory");
+        sys::cuMemFree_v2(address).result().expect("pitched memory");
+        compare("the end of pitched memory");
+
+        let plain = result::malloc_sync(12_345).expect("plain memory");
+        compare("plain memory");
+        result::free_sync(plain).expect("plain memory");
+    }
+}
+
+/// Memory of a pool of the program's own, on another device than the current one.
+pub fn own_pool() {
+    let context = CudaContext::new(0).expect("a device");
+    let mut address = 0;
+    // SAFETY: out-parameters and properties are ours; everything is given back once.
+    unsafe {
+        let mut properties: sys::CUmemPoolProps = std::mem::zeroed();
+        properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.__bindgen_anon_1.id = 1;
+        let mut pool = ptr::null_mut();
+        sys::cuMemPoolCreate(&mut pool, &properties).result().expect("a pool");
+        let stream = context.default_stream();
+        sys::cuMemAllocFromPoolAsync(&mut address, 54_321, pool, stream.cu_stream())
+            .result()
+            .expect("pool memory");
+        assert_eq!(of_driver(1).live_bytes, 54_321, "a pool of the second device");
+        compare("a pool of the second device");
+        sys::cuMemFreeAsync(address, stream.cu_stream()).result().expect("pool memory");
+        sys::cuMemPoolDestroy(pool).result().expect("a pool");
+        compare("the end of the pool");
+    }
+}
+
+/// What fails changes no books.
+pub fn failures() {
+    let context = CudaContext::new(0).expect("a device");
+    let stream = context.default_stream();
+    let buffer = stream.alloc_zeros::<u8>(333).expect("a buffer");
+    assert!(stream.alloc_zeros::<u8>(1 << 50).is_err(), "more than there is");
+    compare("too much");
+    // SAFETY: nothing begins there, which the mock checks.
+    assert!(unsafe { result::free_sync(0x1234_5600) }.is_err());
+    let mut address = 0;
+    // SAFETY: the out-parameter is ours.
+    assert!(unsafe { sys::cuMemAlloc_v2(&mut address, 0) }.result().is_err(), "nothing is no size");
+    compare("failures");
+    drop(buffer);
+    compare("the end of failures");
+}
+
+/// A context takes with it what it holds.
+pub fn contexts() {
+    let mut context = ptr::null_mut();
+    // SAFETY: out-parameters are ours; the context ends once, and its memory with it.
+    unsafe {
+        sys::cuCtxCreate_v4(&mut context, ptr::null_mut(), 0, 1).result().expect("a context");
+        result::malloc_sync(1_111).expect("memory");
+        let mut host = ptr::null_mut();
+        sys::cuMemHostAlloc(&mut host, 2_222, 0).result().expect("pinned memory");
+        compare("another context");
+        sys::cuCtxDestroy_v2(context).result().expect("a context");
+    }
+    compare("the other context's end");
+
+    let primary = CudaContext::new(0).expect("a device");
+    primary.bind_to_thread().expect("a context");
+    // SAFETY: the memory ends with the reset.
+    unsafe {
+        result::malloc_sync(3_333).expect("memory");
+        compare("before the reset");
+        sys::cuDevicePrimaryCtxReset_v2(0).result().expect("a reset");
+    }
+    compare("the reset");
+}

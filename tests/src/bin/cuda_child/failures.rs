@@ -1,0 +1,62 @@
+//! What fails leaves the recording as it was.
+
+use crate::client::{self, OUT_OF_MEMORY, call};
+use crate::{agree, events, snapshot, start};
+use memtrack_core::event::{Action, DeviceId};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The test injects failures into the second call of `cuMemFree_v2`.
+pub fn failed_free() {
+    client::begin(0);
+    start();
+    let blocks = [100, 200].map(|bytes| client::alloc(bytes).expect("memory"));
+    client::free(blocks[0]).expect("it was ours");
+    let before = snapshot();
+    assert_eq!(client::free(blocks[1]), Err(700));
+    agree(0);
+    let after = snapshot();
+    assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
+    assert_eq!(before.events.len(), after.events.len());
+    memtrack_core::stop();
+}
+
+/// The test gives the device 1 MiB.
+pub fn out_of_memory() {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    client::begin(0);
+    start();
+    memtrack_core::attach_out_of_memory_observer(|oom| {
+        assert_eq!((oom.device, oom.device_total_bytes), (DeviceId(0), 1 << 20));
+        ASKED.store(oom.requested_bytes, Ordering::Relaxed);
+    });
+    client::alloc(1 << 18).expect("memory");
+    assert_eq!(client::alloc(1 << 20), Err(OUT_OF_MEMORY));
+    assert_eq!(ASKED.load(Ordering::Relaxed), 1 << 20);
+    agree(0);
+    // A wrong call is no shortage, and what it leaves in the out-parameter is not looked at.
+    let failed = call!(cuMemAlloc_v2(null_mut() => *mut u64, 8 => usize));
+    assert!(failed.is_err_and(|code| code != OUT_OF_MEMORY));
+    let mut garbage = 0xdead_beef_u64;
+    assert!(call!(cuMemAlloc_v2(&mut garbage => *mut u64, 0 => usize)).is_err());
+    agree(0);
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    assert_eq!(events(snapshot, DeviceId(0), Action::Oom), 1);
+    let row = snapshot.events.action.iter().position(|&action| action == Action::Oom).expect("one is there");
+    assert_eq!(snapshot.events.size_bytes[row], 1 << 20);
+    assert_eq!(snapshot.events.address[row], (1 << 20) - (1 << 18));
+}
+
+/// What the driver refuses, and null, are no frees.
+pub fn unknown_free() {
+    client::begin(0);
+    start();
+    client::alloc(100).expect("memory");
+    assert!(client::free(0x1234_5600).is_err());
+    let _ = client::free(0);
+    agree(0);
+    assert_eq!(events(&snapshot(), DeviceId(0), Action::Free), 0);
+    assert_eq!(memtrack_core::cuda::unknown_frees(), 1);
+    memtrack_core::stop();
+}

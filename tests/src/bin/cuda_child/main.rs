@@ -1,0 +1,72 @@
+//! Programs that link memtrack's CUDA hook and record themselves: `cuda_child SCENARIO`, run by the tests `cuda_*` with
+//! the mock driver. Each compares what was recorded with the mock's own books, and ends with 0 when they agree.
+#![allow(unsafe_code)]
+
+#[path = "../../cuda/client.rs"]
+mod client;
+mod failures;
+mod many;
+mod pools;
+mod steps;
+
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::Snapshot;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    assert!(memtrack_core::cuda::hook_is_in_place(), "the hook is in place");
+    match arguments[..] {
+        ["every_kind"] => steps::every_kind(),
+        ["by_procedure"] => steps::by_procedure(),
+        ["stacks"] => steps::stacks(),
+        ["teardown"] => steps::teardown(),
+        ["unmapping"] => steps::unmapping(),
+        ["late"] => steps::late(),
+        ["failed_free"] => failures::failed_free(),
+        ["out_of_memory"] => failures::out_of_memory(),
+        ["unknown_free"] => failures::unknown_free(),
+        ["pool_blocks"] => pools::blocks(),
+        ["pool_segments"] => pools::segments(),
+        ["several_devices"] => many::several_devices(),
+        ["soak", count] => many::soak(count.parse().expect("a count")),
+        ["cost"] => many::cost(),
+        _ => panic!("no such scenario: {arguments:?}"),
+    }
+}
+
+/// Starts recording everything but the host heap.
+fn start() {
+    let options = Options::new().without_host_heap();
+    memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
+}
+
+fn snapshot() -> Snapshot {
+    memtrack_core::snapshot().expect("something is monitored")
+}
+
+/// Bytes of a device's live blocks, and of its segments.
+fn held(snapshot: &Snapshot, device: DeviceId) -> (u64, u64) {
+    let blocks = snapshot.blocks.iter().filter(|block| block.device == device);
+    let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
+    (blocks.map(|block| block.size_bytes).sum(), segments.map(|segment| segment.size_bytes).sum())
+}
+
+/// What is recorded of a device is what the mock's books say, by blocks, by segments, and by the sums.
+#[track_caller]
+fn agree(device: i32) {
+    let snapshot = snapshot();
+    let id = if device == -2 { DeviceId::PINNED } else { DeviceId(device as u16) };
+    let live = client::live_bytes(device);
+    assert_eq!(held(&snapshot, id), (live, live));
+    let counts = snapshot.devices.iter().find(|counts| counts.device == id);
+    let (allocated, reserved) =
+        counts.map_or((0, 0), |counts| (counts.allocated_bytes - counts.freed_bytes, counts.reserved_bytes));
+    assert_eq!((allocated, reserved), (live, live));
+}
+
+/// How many events of an action a device has.
+fn events(snapshot: &Snapshot, device: DeviceId, action: Action) -> usize {
+    snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == action).count()
+}

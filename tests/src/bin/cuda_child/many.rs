@@ -1,0 +1,185 @@
+//! Several threads, streams and devices, and very many calls.
+
+use crate::client;
+use crate::{agree, events, start};
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::recorder::Options;
+use std::collections::HashSet;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// The test gives the mock two devices: each thread has its own, and a stream of its own.
+pub fn several_devices() {
+    start();
+    let together = Barrier::new(4);
+    std::thread::scope(|threads| {
+        for number in 0..4 {
+            let together = &together;
+            threads.spawn(move || {
+                client::begin(number % 2);
+                let stream = client::stream();
+                let mut kept = Vec::new();
+                for round in 0..200 {
+                    let bytes = 512 * (1 + round % 7);
+                    kept.push(client::alloc_async(bytes, stream).expect("memory"));
+                    kept.push(client::alloc(bytes).expect("memory"));
+                    if round % 3 == 0 {
+                        client::free(kept.pop().expect("two are there")).expect("it was ours");
+                    }
+                }
+                together.wait();
+                if number == 0 {
+                    agree(0);
+                    agree(1);
+                }
+                together.wait();
+                for address in kept {
+                    client::free(address).expect("it was ours");
+                }
+            });
+        }
+    });
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    assert!(snapshot.blocks.is_empty() && snapshot.segments.is_empty());
+    for device in [DeviceId(0), DeviceId(1)] {
+        assert_eq!(events(snapshot, device, Action::Alloc), 800);
+        assert_eq!(events(snapshot, device, Action::Free), 800);
+        let rows = snapshot.events.rows_of(device);
+        let streams: HashSet<_> = rows.map(|row| snapshot.events.stream[row]).collect();
+        // Two threads' own, and none.
+        assert_eq!(streams.len(), 3);
+    }
+}
+
+/// `count` allocations and as many frees from each of two threads: no event is lost, none is out of order, and memory
+/// is bounded by `max_entries`.
+pub fn soak(count: u64) {
+    const KEPT: u64 = 100_000;
+    client::begin(0);
+    let options = Options::new().without_host_heap().max_entries(KEPT);
+    memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                client::begin(0);
+                let alloc = client::symbol("cuMemAllocAsync");
+                let free = client::symbol("cuMemFreeAsync");
+                for round in 0..count {
+                    let mut address = 0_u64;
+                    client::call_at!(alloc, &mut address => *mut u64, 512 + (round % 4) as usize * 512 => usize, 0 => u64)
+                        .expect("memory");
+                    client::call_at!(free, address => u64, 0 => u64).expect("it was ours");
+                }
+            });
+        }
+    });
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    let counts = snapshot.devices[0];
+    assert_eq!((counts.allocations, counts.frees), (2 * count, 2 * count));
+    assert_eq!(counts.allocated_bytes, counts.freed_bytes);
+    assert_eq!(counts.recorded, 8 * count);
+    assert_eq!(counts.dropped, (8 * count).saturating_sub(KEPT));
+    assert_eq!(snapshot.events.len() as u64, KEPT.min(8 * count));
+    assert!(snapshot.blocks.is_empty() && snapshot.segments.is_empty());
+    assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
+    // Each address is allocated and freed in turns, and its segment is there while it is.
+    let mut segments = HashSet::new();
+    let mut blocks = HashSet::new();
+    let mut known = HashSet::new();
+    for event in snapshot.events.iter() {
+        // What the ring dropped says nothing of the first event of an address.
+        let first = known.insert(event.address);
+        let right = match event.action {
+            Action::SegmentAlloc => segments.insert(event.address),
+            Action::Alloc => blocks.insert(event.address) && (segments.contains(&event.address) || first),
+            Action::Free => blocks.remove(&event.address) || first,
+            Action::SegmentFree => {
+                let held = segments.remove(&event.address) || first;
+                held && !blocks.contains(&event.address)
+            }
+            _ => false,
+        };
+        if first && event.action == Action::Alloc {
+            segments.insert(event.address);
+        }
+        if first && event.action == Action::Free {
+            segments.insert(event.address);
+        }
+        assert!(right, "{event:?}");
+    }
+}
+
+/// Goes down some frames, as a framework does, and calls `act` there.
+#[inline(never)]
+fn deep(depth: u32, act: &mut dyn FnMut()) {
+    if depth == 0 {
+        act()
+    } else {
+        deep(black_box(depth - 1), act)
+    }
+    black_box(depth);
+}
+
+/// Processor time of this thread.
+fn processor_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer is ours; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Prints what the hook adds to a call of the driver, in nanoseconds of processor time, with stacks 40 deep; and what it
+/// would add if it took them with `backtrace`: `hook backtrace`. Medians.
+pub fn cost() {
+    const CALLS: u32 = 2_000;
+    client::begin(0);
+    let alloc = client::symbol("cuMemAlloc_v2");
+    let free = client::symbol("cuMemFree_v2");
+    // A pair is two calls.
+    let pair = |with_backtrace: bool| {
+        for _ in 0..2 * u32::from(with_backtrace) {
+            let mut frames = [0_u64; 256];
+            let mut count = 0;
+            // SAFETY: this thread's stack alone is walked, and nothing is resolved.
+            unsafe {
+                backtrace::trace_unsynchronized(|frame| {
+                    if count < frames.len() {
+                        frames[count] = frame.ip() as u64;
+                        count += 1;
+                    }
+                    true
+                });
+            }
+            black_box(&frames[..count]);
+        }
+        let mut address = 0_u64;
+        client::call_at!(alloc, &mut address => *mut u64, 512 => usize).expect("memory");
+        client::call_at!(free, address => u64).expect("it was ours");
+    };
+    let measure = |with_backtrace: bool| {
+        let mut spent = Duration::ZERO;
+        deep(30, &mut || {
+            let start = processor_time();
+            (0..CALLS).for_each(|_| pair(with_backtrace));
+            spent = processor_time() - start;
+        });
+        spent.as_nanos() as f64 / f64::from(2 * CALLS)
+    };
+    let (mut off, mut on, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..15 {
+        off.push(measure(false));
+        slow.push(measure(true));
+        memtrack_core::start_monitor_with(&Options::new().without_host_heap()).expect("no file");
+        measure(false);
+        on.push(measure(false));
+        memtrack_core::stop();
+    }
+    let [off, on, slow] = [off, on, slow].map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    });
+    println!("{:.0} {:.0}", on - off, slow - off);
+}

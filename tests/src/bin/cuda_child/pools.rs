@@ -1,0 +1,64 @@
+//! Pools above the driver: their segments are the driver's allocations, their blocks what they report.
+
+use crate::client;
+use crate::{events, held, snapshot, start};
+use memtrack_core::analysis::lifetimes::lifetimes;
+use memtrack_core::analysis::peak::Peak;
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::recorder::{record_alloc, record_free, record_segment_alloc, record_segment_free};
+
+const DEVICE: DeviceId = DeviceId(0);
+const SEGMENT: u64 = 20 << 20;
+
+/// A pool that reports its blocks only.
+pub fn blocks() {
+    client::begin(0);
+    start();
+    let segment = client::alloc(SEGMENT as usize).expect("memory");
+    assert_eq!(held(&snapshot(), DEVICE), (SEGMENT, SEGMENT));
+    let other = client::alloc(1000).expect("memory");
+    record_alloc(DEVICE, StreamId(0), segment, 1 << 20);
+    record_alloc(DEVICE, StreamId(0), segment + (4 << 20), 2 << 20);
+    let now = snapshot();
+    assert_eq!(held(&now, DEVICE), ((3 << 20) + 1000, SEGMENT + 1000));
+    // The segment never was memory in use, not even before the first report.
+    assert_eq!(Peak::of(&now, &lifetimes(&now, DEVICE)).bytes, (3 << 20) + 1000);
+    let counts = now.devices[0];
+    assert_eq!(counts.allocated_bytes - counts.freed_bytes, (3 << 20) + 1000);
+    assert_eq!(counts.reserved_bytes, SEGMENT + 1000);
+    assert_eq!((counts.recorded, counts.allocations), (now.events.len() as u64, 3));
+    record_free(DEVICE, StreamId(0), segment, 1 << 20);
+    record_free(DEVICE, StreamId(0), segment + (4 << 20), 2 << 20);
+    assert_eq!(held(&snapshot(), DEVICE), (1000, SEGMENT + 1000));
+    // What is never reported as free ends with the segment.
+    record_alloc(DEVICE, StreamId(0), segment + 512, 4096);
+    client::free(segment).expect("it was ours");
+    assert_eq!(held(&snapshot(), DEVICE), (1000, 1000));
+    client::free(other).expect("it was ours");
+    let recording = memtrack_core::stop();
+    let end = recording.snapshot();
+    assert!(end.blocks.is_empty() && end.segments.is_empty());
+    assert_eq!(events(end, DEVICE, Action::Alloc), events(end, DEVICE, Action::Free));
+    assert_eq!(end.devices[0].allocated_bytes, end.devices[0].freed_bytes);
+}
+
+/// A pool that reports its segments too, as memtrack's own allocator does: they count once.
+pub fn segments() {
+    client::begin(0);
+    start();
+    let segment = client::alloc(SEGMENT as usize).expect("memory");
+    record_segment_alloc(DEVICE, StreamId(0), segment, SEGMENT);
+    let now = snapshot();
+    assert_eq!(held(&now, DEVICE), (0, SEGMENT));
+    assert_eq!(now.devices[0].reserved_bytes, SEGMENT);
+    assert_eq!(events(&now, DEVICE, Action::SegmentAlloc), 1);
+    record_alloc(DEVICE, StreamId(0), segment, 512);
+    assert_eq!(held(&snapshot(), DEVICE), (512, SEGMENT));
+    record_free(DEVICE, StreamId(0), segment, 512);
+    record_segment_free(DEVICE, StreamId(0), segment, SEGMENT);
+    client::free(segment).expect("it was ours");
+    let recording = memtrack_core::stop();
+    let end = recording.snapshot();
+    assert_eq!(events(end, DEVICE, Action::SegmentFree), 1);
+    assert_eq!((end.devices[0].reserved_bytes, end.blocks.len(), end.segments.len()), (0, 0, 0));
+}

@@ -1,0 +1,98 @@
+//! A program that uses the driver and knows nothing of memtrack: `cuda_plain SCENARIO …`. The tests `run_*` start it
+//! under `memtrack run`.
+#![allow(unsafe_code)]
+
+#[path = "../cuda/client.rs"]
+mod client;
+
+use std::process::Command;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        // Leaves one of three blocks, and pinned memory.
+        ["work"] => work(),
+        ["exit", code] => {
+            work();
+            std::process::exit(code.parse().expect("a code"));
+        }
+        ["exit_from_a_thread"] => {
+            work();
+            let other = std::thread::spawn(|| std::process::exit(7));
+            let _ = other.join();
+        }
+        ["signal", number] => {
+            work();
+            // What is in chunks that are not full is written every half second.
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            // SAFETY: a signal to ourselves.
+            unsafe { libc::raise(number.parse().expect("a number")) };
+        }
+        ["wait_for_a_signal"] => {
+            work();
+            println!("ready");
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        ["oom"] => {
+            work();
+            assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
+        }
+        // The driver was used, but no memory taken.
+        ["nothing"] => {
+            client::begin(0);
+        }
+        ["fork"] => fork(),
+        ["exec"] => {
+            work();
+            let failed = std::os::unix::process::CommandExt::exec(
+                Command::new(std::env::current_exe().expect("our path")).arg("work"),
+            );
+            panic!("{failed}");
+        }
+        ["spawn"] => {
+            work();
+            let own = std::env::current_exe().expect("our path");
+            let status = Command::new(own).args(["exit", "3"]).status().expect("it can be started");
+            assert_eq!(status.code(), Some(3));
+        }
+        _ => panic!("no such scenario: {arguments:?}"),
+    }
+}
+
+fn work() {
+    client::begin(0);
+    let blocks: Vec<u64> = (1..=3).map(|count| client::alloc(count << 20).expect("memory")).collect();
+    client::host_alloc(1 << 16).expect("pinned memory");
+    client::free(blocks[0]).expect("it was ours");
+    client::free(blocks[2]).expect("it was ours");
+}
+
+fn fork() {
+    work();
+    // SAFETY: the child uses what a real driver would refuse it and the mock allows, and ends.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no fork"),
+        0 => {
+            client::alloc(5 << 20).expect("memory");
+            std::process::exit(0);
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: our child, and an integer of ours.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+    // One in which nothing happens leaves no file.
+    // SAFETY: as above.
+    match unsafe { libc::fork() } {
+        0 => std::process::exit(0),
+        child => {
+            let mut status = 0;
+            // SAFETY: as above.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+}

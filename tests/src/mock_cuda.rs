@@ -1,0 +1,51 @@
+//! The mock CUDA driver and NVML, put where a program finds them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The libraries, and the names under which they are looked for. cudarc tries `libcuda.so` first, so a folder with one
+/// name only would be passed over on a machine with a driver.
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("libmemtrack_mock_cuda.so", &["libcuda.so.1", "libcuda.so"]),
+    ("libmemtrack_mock_nvml.so", &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
+];
+
+/// A folder with the mock driver as `libcuda.so.1` and `libcuda.so`, and the mock NVML; it goes when this is dropped.
+///
+/// # Panics
+/// When the mock does not lie beside the running test, where cargo puts it as a dependency, or cannot be linked to.
+pub fn driver_dir() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (file, names) in LIBRARIES {
+        let library = beside_the_test(file);
+        for name in *names {
+            std::os::unix::fs::symlink(&library, folder.path().join(name))
+                .expect("the mock can be linked to");
+        }
+    }
+    folder
+}
+
+/// A command whose program finds the drivers of a folder before any other.
+pub fn with_driver(program: impl AsRef<std::ffi::OsStr>, driver: &Path) -> Command {
+    let mut command = Command::new(program);
+    let mut path = driver.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(others);
+    }
+    command.env("LD_LIBRARY_PATH", path);
+    command
+}
+
+fn beside_the_test(file: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the running test");
+    // Tests and benches run in `deps`, examples and programs beside it.
+    let folders = test.ancestors().skip(1).take(2);
+    let found = folders
+        .flat_map(|folder| [folder.join(file), folder.join("deps").join(file)])
+        .find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{file} does not lie beside {}: is it a dependency?", test.display()))
+}

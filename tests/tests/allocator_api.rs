@@ -1,0 +1,188 @@
+//! `torch.cuda.memory`'s functions on our allocator: what they answer, what they refuse, and what they leave alone.
+
+use memtrack_core::allocator::{
+    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, Settings, SimulatedMemory,
+};
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_tests::allocator::check_books;
+use std::sync::{Arc, Mutex};
+
+const MIB: u64 = 1 << 20;
+const DEVICE: DeviceId = DeviceId(0);
+const STREAM: StreamId = StreamId(0);
+
+fn allocator(total: u64, settings: &str) -> CachingAllocator<SimulatedMemory> {
+    CachingAllocator::simulated(1, total, &Settings::parse(settings).unwrap()).unwrap()
+}
+
+#[test]
+fn numbers_follow_an_allocation_through_its_life() {
+    let allocator = allocator(100 * MIB, "");
+    let block = allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap();
+    assert_eq!(allocator.memory_allocated(DEVICE), Ok(3 * MIB));
+    assert_eq!(allocator.memory_reserved(DEVICE), Ok(20 * MIB));
+    assert_eq!(allocator.mem_get_info(DEVICE).unwrap().free, 80 * MIB);
+    allocator.caching_allocator_delete(block).unwrap();
+    assert_eq!(allocator.memory_allocated(DEVICE), Ok(0));
+    assert_eq!(allocator.max_memory_allocated(DEVICE), Ok(3 * MIB));
+    allocator.empty_cache().unwrap();
+    assert_eq!(
+        (allocator.memory_reserved(DEVICE), allocator.max_memory_reserved(DEVICE)),
+        (Ok(0), Ok(20 * MIB))
+    );
+    allocator.reset_peak_memory_stats(DEVICE).unwrap();
+    assert_eq!(allocator.max_memory_allocated(DEVICE), Ok(0));
+    let stats = allocator.memory_stats(DEVICE).unwrap();
+    assert_eq!(stats.len(), 123);
+    assert_eq!(stats["allocated_bytes.large_pool.freed"], 3 * MIB as i64);
+    let nested = allocator.memory_stats_as_nested_dict(DEVICE).unwrap();
+    assert_eq!(nested["allocated_bytes"]["large_pool"]["freed"], 3 * MIB);
+    allocator.reset_accumulated_memory_stats(DEVICE).unwrap();
+    assert_eq!(allocator.memory_stats(DEVICE).unwrap()["allocated_bytes.large_pool.freed"], 0);
+    assert_eq!(allocator.get_allocator_backend(), "native");
+    assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
+}
+
+#[test]
+fn wrong_requests_change_nothing() {
+    let allocator = allocator(100 * MIB, "");
+    let block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
+    let before = (allocator.statistics(DEVICE), allocator.memory_snapshot());
+    for address in [block + 512, 1, u64::MAX] {
+        assert_eq!(allocator.caching_allocator_delete(address), Err(AllocatorError::InvalidPointer(address)));
+    }
+    for size in [1 << 60, 1 << 63, u64::MAX] {
+        let error = allocator.caching_allocator_alloc(size, DEVICE, STREAM).unwrap_err();
+        assert_eq!(error.to_string(), "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    }
+    let error = allocator.caching_allocator_alloc(1, DeviceId(7), STREAM).unwrap_err();
+    assert_eq!(error, AllocatorError::InvalidDevice { device: 7, devices: 1 });
+    let error = allocator.set_per_process_memory_fraction(1.5, DEVICE).unwrap_err();
+    assert_eq!(error.to_string(), "Invalid fraction value: 1.5. Allowed range: 0~1");
+    assert!(allocator.set_per_process_memory_fraction(f64::NAN, DEVICE).is_err());
+    let error = allocator.set_allocator_settings("no_such_key:1").unwrap_err();
+    assert_eq!(error.to_string(), "Unrecognized key 'no_such_key' in Accelerator allocator config.");
+    let error = Settings::parse("max_split_size_mb:3").unwrap_err();
+    assert!(error.to_string().starts_with("max_split_size_mb: "), "the key is named: {error}");
+    // 0 bytes need no block, and giving nothing back is no error.
+    assert_eq!(allocator.caching_allocator_alloc(0, DEVICE, STREAM), Ok(0));
+    assert_eq!(allocator.caching_allocator_delete(0), Ok(()));
+    assert_eq!(before, (allocator.statistics(DEVICE), allocator.memory_snapshot()));
+}
+
+#[test]
+fn observers_hear_of_failures_without_a_lock() {
+    let allocator = allocator(40 * MIB, "");
+    let seen: Arc<Mutex<Vec<(u64, u64, usize)>>> = Arc::default();
+    let (log, inner) = (Arc::clone(&seen), allocator.clone());
+    allocator.attach_out_of_memory_observer(move |error| {
+        // PyTorch's observers take snapshots here.
+        let segments = inner.memory_snapshot().len();
+        log.lock().unwrap().push((error.segment_size, error.device_free, segments));
+    });
+    let _kept = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
+    let error = allocator.caching_allocator_alloc(21 * MIB, DEVICE, STREAM).unwrap_err();
+    assert!(error.to_string().starts_with(
+        "CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 40.00 MiB of which 10.00 MiB \
+         is free. Of the allocated memory 30.00 MiB is allocated by PyTorch, and 0 bytes is reserved"
+    ));
+    assert_eq!(*seen.lock().unwrap(), [(22 * MIB, 10 * MIB, 1)]);
+    assert_eq!(allocator.statistics(DEVICE).unwrap().num_ooms, 1);
+}
+
+#[test]
+fn a_limit_is_a_limit() {
+    let allocator = allocator(100 * MIB, "");
+    allocator.set_per_process_memory_fraction(0.25, DEVICE).unwrap();
+    assert_eq!(allocator.get_per_process_memory_fraction(DEVICE), Ok(0.25));
+    let error = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap_err();
+    assert!(error.to_string().contains("25.00 MiB allowed; "), "{error}");
+    allocator.set_per_process_memory_fraction(1.0, DEVICE).unwrap();
+    assert!(allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).is_ok());
+}
+
+#[test]
+fn history_keeps_the_newest_events_with_their_stacks() {
+    let allocator = allocator(100 * MIB, "");
+    let options = HistoryOptions { max_entries: 4, ..HistoryOptions::default() };
+    allocator.record_memory_history(Some(&options));
+    for _ in 0..3 {
+        let block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
+        allocator.caching_allocator_delete(block).unwrap();
+    }
+    let history = allocator.history(DEVICE).unwrap();
+    let actions: Vec<Action> = history.iter().map(|entry| entry.action).collect();
+    assert_eq!(actions, [Action::FreeCompleted, Action::Alloc, Action::FreeRequested, Action::FreeCompleted]);
+    assert!(history.iter().all(|entry| !entry.stack.is_none()));
+    assert!(history.is_sorted_by_key(|entry| entry.time_ns));
+    let snapshot = allocator.snapshot();
+    let stack = snapshot.named.get(snapshot.events.stack[1]).to_vec();
+    let names: Vec<_> =
+        stack.iter().map(|frame| snapshot.strings.get(snapshot.frames.name(*frame)).into_owned()).collect();
+    let here = "history_keeps_the_newest_events_with_their_stacks";
+    assert!(names.iter().any(|name| name.contains(here)), "{names:?}");
+
+    // Without a history, nothing more is kept; a new one begins empty where that is asked for.
+    allocator.record_memory_history(None);
+    let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
+    // The snapshot above left its own event.
+    assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
+    let options = HistoryOptions {
+        clear: true,
+        stacks: KeptStacks::None,
+        skip_actions: vec![Action::FreeRequested],
+        ..HistoryOptions::default()
+    };
+    allocator.record_memory_history(Some(&options));
+    let block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
+    allocator.caching_allocator_delete(block).unwrap();
+    let actions: Vec<Action> = allocator.history(DEVICE).unwrap().iter().map(|entry| entry.action).collect();
+    assert_eq!(actions, [Action::Alloc, Action::FreeCompleted]);
+}
+
+#[test]
+fn a_pool_keeps_its_memory_apart() {
+    let allocator = allocator(100 * MIB, "");
+    let pool = allocator.mem_pool(DEVICE, MemPoolOptions::default()).unwrap();
+    let route = pool.use_mem_pool().unwrap();
+    assert!(matches!(pool.use_mem_pool(), Err(AllocatorError::AlreadyRouted(_))));
+    assert_eq!(pool.use_count(), 2);
+    let inside = allocator.caching_allocator_alloc(2 * MIB, DEVICE, STREAM).unwrap();
+    // Other threads' requests go where they always went.
+    let outside = std::thread::scope(|scope| {
+        let alloc = || allocator.caching_allocator_alloc(2 * MIB, DEVICE, STREAM).unwrap();
+        scope.spawn(alloc).join().unwrap()
+    });
+    drop(route);
+    let of = |address| {
+        let segments = allocator.memory_snapshot();
+        segments.iter().find(|segment| segment.address == address).unwrap().pool
+    };
+    assert_eq!((of(inside), of(outside)), (pool.id(), (0, 0)));
+    allocator.caching_allocator_delete(inside).unwrap();
+    assert_eq!(allocator.memory_reserved(DEVICE), Ok(40 * MIB));
+    drop(pool);
+    assert_eq!(allocator.memory_reserved(DEVICE), Ok(20 * MIB));
+    check_books(&allocator);
+}
+
+#[test]
+fn memtracks_recorder_hears_of_everything() {
+    memtrack_core::start_monitor();
+    let allocator = allocator(100 * MIB, "");
+    let kept = allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap();
+    let freed = allocator.caching_allocator_alloc(5 * MIB, DEVICE, STREAM).unwrap();
+    allocator.caching_allocator_delete(freed).unwrap();
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    // Other tests of this process may use the same device ordinal, but not the same addresses at once.
+    let live = snapshot.blocks.iter().filter(|block| block.device == DEVICE && block.address == kept);
+    assert_eq!(live.map(|block| block.size_bytes).collect::<Vec<_>>(), [3 * MIB]);
+    let of_freed: Vec<Action> = snapshot
+        .events
+        .iter()
+        .filter(|event| event.device == DEVICE && event.address == freed)
+        .map(|event| event.action)
+        .collect();
+    assert_eq!(of_freed, [Action::Alloc, Action::FreeRequested, Action::FreeCompleted]);
+}

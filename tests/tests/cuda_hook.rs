@@ -1,0 +1,100 @@
+//! The CUDA hook in a program that links memtrack, on the mock driver: the recording says what the mock's books say.
+
+use memtrack_tests::mock_cuda;
+use std::process::Output;
+
+fn child(arguments: &[&str], settings: &[(&str, &str)]) -> Output {
+    let driver = mock_cuda::driver_dir();
+    let output = mock_cuda::with_driver(env!("CARGO_BIN_EXE_cuda_child"), driver.path())
+        .args(arguments)
+        .envs(settings.iter().copied())
+        .output()
+        .expect("it can be started");
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+#[test]
+fn every_kind_of_memory_is_seen_at_every_step() {
+    child(&["every_kind"], &[]);
+    child(&["every_kind"], &[("MEMTRACK_MOCK_POOL_CHUNK", "1000000")]);
+}
+
+#[test]
+fn functions_found_by_the_drivers_own_look_up_are_hooked() {
+    child(&["by_procedure"], &[]);
+}
+
+#[test]
+fn stacks_and_scopes_name_who_asked() {
+    child(&["stacks"], &[]);
+}
+
+#[test]
+fn a_context_takes_its_memory_with_it() {
+    child(&["teardown"], &[]);
+}
+
+#[test]
+fn mapped_memory_counts_while_it_is_mapped() {
+    child(&["unmapping"], &[]);
+}
+
+#[test]
+fn a_driver_loaded_late_is_hooked_and_older_memory_is_not_guessed() {
+    child(&["late"], &[]);
+}
+
+#[test]
+fn a_free_that_fails_is_put_back() {
+    child(&["failed_free"], &[("MEMTRACK_MOCK_FAIL", "cuMemFree_v2:700:1")]);
+}
+
+#[test]
+fn out_of_memory_is_an_event_and_told() {
+    child(&["out_of_memory"], &[("MEMTRACK_MOCK_TOTAL", "1048576")]);
+}
+
+#[test]
+fn an_unknown_free_is_counted_and_not_recorded() {
+    child(&["unknown_free"], &[]);
+}
+
+#[test]
+fn the_blocks_of_a_pool_replace_its_segments_own() {
+    child(&["pool_blocks"], &[]);
+}
+
+#[test]
+fn a_pools_segment_counts_once() {
+    child(&["pool_segments"], &[]);
+}
+
+#[test]
+fn threads_streams_and_devices_are_told_apart() {
+    child(&["several_devices"], &[("MEMTRACK_MOCK_DEVICES", "2")]);
+}
+
+/// `MEMTRACK_SOAK=10000000` makes it ten million, which a release build does in a minute.
+#[test]
+fn a_soak_from_two_threads_loses_nothing() {
+    let count = std::env::var("MEMTRACK_SOAK").unwrap_or_else(|_| "1000000".to_owned());
+    let per_thread = (count.parse::<u64>().expect("a number") / 2).to_string();
+    child(&["soak", &per_thread], &[]);
+}
+
+/// In a release build alone do the numbers mean anything.
+#[cfg(not(debug_assertions))]
+#[test]
+fn the_hook_costs_half_a_microsecond_and_a_tenth_of_backtraces() {
+    let output = child(&["cost"], &[]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let numbers: Vec<f64> = text.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+    println!("added per call: {} ns with stacks, {} ns for backtrace's stacks alone", numbers[0], numbers[1]);
+    assert!(numbers[0] <= 500.0 && numbers[0] * 10.0 <= numbers[1], "{text}");
+}

@@ -1,0 +1,142 @@
+//! `memtrack gpus` as a user meets it, and the library's statistics, on the mock driver and without any driver.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use memtrack_tests::{memtrack, mock_cuda};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs `memtrack gpus` with the drivers of a folder.
+fn gpus(drivers: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    mock_cuda::with_driver(memtrack(), drivers)
+        .arg("gpus")
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("memtrack can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn devices_memory_and_processes_are_printed() {
+    let drivers = mock_cuda::driver_dir();
+    let environment = [
+        ("MEMTRACK_MOCK_DEVICES", "2"),
+        ("MEMTRACK_MOCK_TOTAL", "1073741824"),
+        ("MEMTRACK_MOCK_OTHER_BYTES", "1048576"),
+        ("MEMTRACK_MOCK_PROCESSES", "0:77:104857600,0:12345:-"),
+    ];
+    let output = gpus(drivers.path(), &[], &environment);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stdout),
+        "\
+driver 0.0-memtrack-mock, CUDA 12.8
+
+GPU 0: memtrack mock device
+  memory     101.0 MiB used, 923.0 MiB free, 1.00 GiB in all
+  pools      yes, releasing above 0 B
+  processes          77   100.0 MiB
+                  12345     unknown
+
+GPU 1: memtrack mock device
+  memory     1.0 MiB used, 1023.0 MiB free, 1.00 GiB in all
+  pools      yes, releasing above 0 B
+  processes  none
+"
+    );
+    assert_eq!(text(&output.stderr), "");
+
+    let output = gpus(drivers.path(), &["--json"], &environment);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let first = &value["gpus"][0];
+    assert_eq!(first["memory"]["used_bytes"], 101 * MIB);
+    assert_eq!(first["cuda_device"], 0);
+    assert_eq!(first["pool"]["used_bytes"]["peak"], 0);
+    assert_eq!(first["processes"][0]["used_bytes"], 100 * MIB);
+    assert_eq!(first["processes"][1]["used_bytes"], Value::Null);
+    assert_eq!(value["missing"], Value::Null);
+}
+
+#[test]
+fn a_device_without_pools_says_so() {
+    let drivers = mock_cuda::driver_dir();
+    let output = gpus(drivers.path(), &[], &[("MEMTRACK_MOCK_POOLS", "0")]);
+    assert!(text(&output.stdout).contains("  pools      no\n"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn without_nvml_the_driver_answers() {
+    let drivers = mock_cuda::driver_dir();
+    let environment = [("MEMTRACK_MOCK_NVML_ERROR", "9"), ("MEMTRACK_MOCK_OTHER_BYTES", "1048576")];
+    let output = gpus(drivers.path(), &[], &environment);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("CUDA device 0: memtrack mock device\n  memory     1.0 MiB used"));
+    assert!(
+        text(&output.stderr).starts_with("memtrack: NVML cannot be loaded: "),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+}
+
+#[test]
+fn without_the_driver_nvml_answers() {
+    let drivers = mock_cuda::driver_dir();
+    let output = gpus(drivers.path(), &[], &[("MEMTRACK_MOCK_INIT_ERROR", "803")]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("GPU 0: memtrack mock device (not visible to CUDA programs)\n"));
+    let expected =
+        "memtrack: the CUDA driver does not answer: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn a_driver_that_fails_and_no_nvml_is_one_line() {
+    let drivers = mock_cuda::driver_dir();
+    let environment = [("MEMTRACK_MOCK_INIT_ERROR", "100"), ("MEMTRACK_MOCK_NVML_ERROR", "9")];
+    let output = gpus(drivers.path(), &[], &environment);
+    assert_eq!(output.status.code(), Some(3));
+    let expected = "memtrack: the CUDA driver does not answer: cuInit gives CUDA_ERROR_NO_DEVICE\n";
+    assert_eq!(text(&output.stderr), expected);
+    assert_eq!(text(&output.stdout), "");
+}
+
+/// A device that fails on the way ends the page with one line, whatever it is asked for.
+#[test]
+fn a_failing_call_is_one_line() {
+    let drivers = mock_cuda::driver_dir();
+    for (call, said) in [
+        ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain gives CUDA_ERROR_OUT_OF_MEMORY"),
+        ("cuMemGetInfo_v2", "cuMemGetInfo gives CUDA_ERROR_OUT_OF_MEMORY"),
+        ("cuMemPoolGetAttribute", "cuMemPoolGetAttribute gives CUDA_ERROR_OUT_OF_MEMORY"),
+        ("cuDeviceGetName", "cuDeviceGetName gives CUDA_ERROR_OUT_OF_MEMORY"),
+    ] {
+        let failure = format!("{call}:2");
+        let environment = [("MEMTRACK_MOCK_NVML_ERROR", "9"), ("MEMTRACK_MOCK_FAIL", failure.as_str())];
+        let output = gpus(drivers.path(), &[], &environment);
+        assert_eq!(output.status.code(), Some(3), "{call}");
+        assert_eq!(text(&output.stderr), format!("memtrack: the CUDA driver does not answer: {said}\n"));
+    }
+}
+
+/// Found before the machine's own driver, if it has one, and no library.
+#[test]
+fn without_a_driver_there_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ml.so"] {
+        fs::write(folder.path().join(name), "long enough for the header of a library, but none. ".repeat(4))
+            .unwrap();
+    }
+    let output = gpus(folder.path(), &[], &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("memtrack: no CUDA driver: ") && said.contains("libcuda.so.1: "), "{said}");
+    assert_eq!(said.lines().count(), 1);
+}

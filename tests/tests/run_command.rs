@@ -1,0 +1,275 @@
+//! `memtrack run` on programs that do not link memtrack, with the mock driver: what the recording holds however they
+//! end, and that programs without CUDA do not notice.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::recording::load_from;
+use memtrack_core::snapshot::{Snapshot, recording::ReadReport};
+use memtrack_tests::{memtrack, mock_cuda};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+/// A folder of its own, the mock driver, and the command in it.
+struct Bench {
+    folder: TempDir,
+    driver: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), driver: mock_cuda::driver_dir() }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = mock_cuda::with_driver(memtrack(), self.driver.path());
+        command
+            .arg("run")
+            .current_dir(self.folder.path())
+            .env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().expect("memtrack can be started")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The folder's files, without the cache.
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).expect("a folder");
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.retain(|name| name != "cache");
+        names.sort();
+        names
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn load(path: &Path) -> (Snapshot, ReadReport) {
+    load_from(BufReader::new(File::open(path).expect("it was recorded"))).expect("it can be read")
+}
+
+fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
+    snapshot.blocks.iter().filter(|block| block.device == device).map(|block| block.size_bytes).sum()
+}
+
+/// What `cuda_plain`'s `work` leaves: 2 MiB of 6, and pinned memory.
+#[track_caller]
+fn assert_work(path: &Path, whole: bool) {
+    let (snapshot, report) = load(path);
+    assert_eq!(report.complete, whole, "{}", path.display());
+    assert_eq!(bytes(&snapshot, DeviceId(0)), 2 << 20);
+    assert_eq!(bytes(&snapshot, DeviceId::PINNED), 1 << 16);
+    assert_eq!(
+        snapshot
+            .events
+            .rows_of(DeviceId(0))
+            .filter(|&row| snapshot.events.action[row].name() == "alloc")
+            .count(),
+        3
+    );
+}
+
+#[test]
+fn a_program_is_recorded_and_its_exit_code_passed_on() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "a.memtrack", "--", PLAIN, "exit", "5"]);
+    assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    assert_work(&bench.path("a.memtrack"), true);
+    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+    // The stack begins in the program, not in the library.
+    let top = Command::new(memtrack())
+        .args(["top", "a.memtrack", "--by", "stack", "--json"])
+        .current_dir(bench.folder.path())
+        .output()
+        .expect("memtrack can be started");
+    let top: serde_json::Value = serde_json::from_slice(&top.stdout).expect("JSON");
+    let text = top.to_string();
+    assert!(text.contains("cuda_plain::client::alloc") && !text.contains("preload-"), "{text}");
+}
+
+#[test]
+fn without_a_name_the_program_names_the_file() {
+    let bench = Bench::new();
+    assert!(bench.run(&[PLAIN, "work"]).status.success());
+    let files = bench.files();
+    assert!(files.len() == 1 && files[0].starts_with("memtrack-cuda_plain-"), "{files:?}");
+    assert_work(&bench.path(&files[0]), true);
+}
+
+#[test]
+fn every_end_of_a_program_leaves_a_recording() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert_work(&bench.path("thread"), true);
+    for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
+        let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
+        assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
+        assert_work(&bench.path(name), false);
+    }
+}
+
+#[test]
+fn children_record_into_files_of_their_own() {
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "forked", "--", PLAIN, "fork"]).status.success());
+    assert_work(&bench.path("forked"), true);
+    let files = bench.files();
+    assert_eq!(files.len(), 2, "a child in which nothing happens leaves no file: {files:?}");
+    let child = load(&bench.path(&files[1])).0;
+    assert_eq!(
+        (bytes(&child, DeviceId(0)), child.meta.pid),
+        (5 << 20, files[1]["forked.".len()..].parse().unwrap())
+    );
+
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "spawned", "--", PLAIN, "spawn"]).status.success());
+    assert_work(&bench.path("spawned"), true);
+    assert_work(&bench.path(&bench.files()[1]), true);
+}
+
+#[test]
+fn a_program_that_becomes_another_keeps_both_recordings() {
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "first", "--", PLAIN, "exec"]).status.success());
+    let files = bench.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(!load(&bench.path("first")).1.complete);
+    assert_work(&bench.path(&files[1]), true);
+}
+
+#[test]
+fn snapshots_are_written_when_asked_for_and_python_loads_them() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
+    assert!(output.status.success());
+    let text = said(&output);
+    assert!(
+        text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
+        "{text}"
+    );
+    assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
+    assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
+    let script = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
+                  print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
+                  len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
+    if let Ok(python) = Command::new("python3").args(["-c", script]).arg(bench.path("oom.2.pickle")).output()
+    {
+        let text = String::from_utf8_lossy(&python.stdout).into_owned();
+        assert_eq!(text.trim(), "2097152 65536 13 2 oom", "{}", said(&python));
+    }
+    for verb in ["stats", "trace", "segments", "memory", "summary", "top", "peak"] {
+        for file in ["oom", "oom.2.pickle"] {
+            let mut command = Command::new(memtrack());
+            command.arg(verb).arg(file).current_dir(bench.folder.path());
+            if ["segments", "memory"].contains(&verb) {
+                command.args(["--output", &format!("{verb}.{file}.svg")]);
+            }
+            let output = command.output().expect("memtrack can be started");
+            assert!(output.status.success(), "{verb} {file}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_signal_asks_for_a_snapshot_and_others_reach_the_program() {
+    let bench = Bench::new();
+    let mut command = bench.command();
+    command.args(["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it can be started");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+    let send = |signal: &str| {
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    };
+    send("USR2");
+    let wanted = bench.path("asked.1.pickle");
+    let start = std::time::Instant::now();
+    while !wanted.exists() && start.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(wanted.exists());
+    send("TERM");
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+}
+
+#[test]
+fn programs_without_cuda_do_not_notice() {
+    let bench = Bench::new();
+    let programs: [&[&str]; 6] = [
+        &["ls", "/"],
+        &["git", "--version"],
+        &["python3", "-c", "import ctypes, json, threading; print(6 * 7)"],
+        &["cargo", "--version"],
+        &["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"],
+        &[PLAIN, "nothing"],
+    ];
+    for program in programs {
+        let mut alone = mock_cuda::with_driver(program[0], bench.driver.path());
+        let Ok(alone) = alone.args(&program[1..]).current_dir(bench.folder.path()).output() else { continue };
+        let output = bench.run(&[&["--"], program].concat());
+        assert_eq!(output.stdout, alone.stdout, "{program:?}");
+        assert_eq!(output.status.code(), alone.status.code(), "{program:?}");
+        let extra = said(&output).replacen(&said(&alone), "", 1);
+        assert!(extra.lines().count() == 1 && extra.contains("nothing was written"), "{program:?}: {extra}");
+    }
+    assert!(bench.files().is_empty(), "{:?}", bench.files());
+}
+
+#[test]
+fn what_cannot_be_run_is_one_line_and_the_shells_code() {
+    let bench = Bench::new();
+    let write = |name: &str, content: &[u8], mode: u32| {
+        fs::write(bench.path(name), content).expect("it can be written");
+        fs::set_permissions(bench.path(name), fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    write("plain.txt", b"no program", 0o644);
+    // An executable for this machine without a loader: static. One that names musl's.
+    let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let mut elf = vec![0_u8; 64];
+    elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    elf[18] = machine;
+    write("static", &elf, 0o755);
+    (elf[32], elf[56]) = (64, 1);
+    elf.resize(64 + 56, 0);
+    let name = b"/lib/ld-musl-x86_64.so.1\0";
+    (elf[64], elf[64 + 8], elf[64 + 32]) = (3, 120, name.len() as u8);
+    elf.extend(name);
+    write("musl", &elf, 0o755);
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["no-such-program"], 127, "not found"),
+        (&["./no-such-program"], 127, "not found"),
+        (&["./plain.txt"], 126, "no permission"),
+        (&["/"], 126, "folder"),
+        (&["./static"], 126, "statically"),
+        (&["./musl"], 126, "musl"),
+        (&["-o", "no/such/folder", "ls"], 3, "cannot write"),
+        (&["-o", "plain.txt", "ls"], 2, "--force"),
+    ];
+    for (arguments, code, word) in cases {
+        let output = bench.run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).lines().count() == 1 && said(&output).contains(word), "{}", said(&output));
+    }
+    let output = bench.run(&["-o", "plain.txt", "--force", "--", PLAIN, "work"]);
+    assert!(output.status.success());
+    assert_work(&bench.path("plain.txt"), true);
+}

@@ -1,0 +1,126 @@
+//! `memtrack simulate` as a user meets it.
+
+use memtrack_tests::{fixture, memtrack};
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn simulate(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(memtrack())
+        .arg("simulate")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A usage error ends the program before it reads.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+const SMALL: &str = r#"{"op":"config","total_bytes":33554432}
+{"op":"alloc","id":"a","size":1000}
+
+{"op":"alloc","id":"b","size":99999999}
+{"op":"free","id":"a"}
+{"op":"free","id":"c"}
+"#;
+
+#[test]
+fn failures_are_results() {
+    let output = simulate(&["-"], SMALL);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 6, "a line each, the empty one left out, and the end");
+    assert_eq!(
+        lines[1],
+        r#"{"i":1,"op":"alloc","id":"a","seg":0,"off":0,"size":1024,"events":[[0,"segment_alloc",0,0,2097152,0,0],[0,"alloc",0,0,1000,0,0]]}"#
+    );
+    assert!(lines[2].contains(r#""oom":true,"message":"CUDA out of memory. Tried to allocate 96.00 MiB."#));
+    assert_eq!(lines[4], r#"{"i":4,"op":"free","id":"c","noop":true}"#);
+    assert!(lines[5].starts_with(r#"{"i":5,"op":"end","#));
+}
+
+#[test]
+fn results_go_to_a_file_that_is_not_replaced_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (workload, result) = (folder.path().join("w.jsonl"), folder.path().join("r.jsonl"));
+    fs::write(&workload, SMALL).unwrap();
+    let [workload, target] = [&workload, &result].map(|path| path.to_str().unwrap());
+    assert_eq!(simulate(&[workload, "-o", target], "").status.code(), Some(0));
+    assert_eq!(fs::read(&result).unwrap(), simulate(&["-"], SMALL).stdout);
+    let again = simulate(&[workload, "-o", target], "");
+    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(simulate(&[workload, "-o", target, "--force"], "").status.code(), Some(0));
+}
+
+#[test]
+fn packed_workloads_are_unpacked() {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.jsonl.gz");
+    let plain = fs::read(fixture("allocator").join("ties.workload.jsonl")).unwrap();
+    let mut packer = GzEncoder::new(fs::File::create(&path).unwrap(), Compression::default());
+    packer.write_all(&plain).unwrap();
+    packer.finish().unwrap();
+    let packed = simulate(&[path.to_str().unwrap()], "");
+    assert_eq!(packed.stdout, simulate(&["-"], std::str::from_utf8(&plain).unwrap()).stdout);
+}
+
+#[test]
+fn what_is_no_workload_is_refused_with_the_line() {
+    let config = r#"{"op":"config","total_bytes":1000}"#;
+    for (input, why) in [
+        (String::new(), "it is empty"),
+        ("{}".into(), "line 1: missing field"),
+        (r#"{"op":"alloc","id":1,"size":1}"#.into(), "line 1: "),
+        (r#"{"op":"config","total_bytes":-5}"#.into(), "line 1: "),
+        (r#"{"op":"config","total_bytes":5,"devices":0}"#.into(), "devices must be from 1 to 63"),
+        (
+            r#"{"op":"config","total_bytes":5,"settings":"a:1"}"#.into(),
+            "line 1: settings: Unrecognized key 'a'",
+        ),
+        (format!("{config}\n{{\"op\":\"dance\"}}"), "line 2: unknown variant `dance`"),
+        (format!("{config}\n{{\"op\":\"alloc\",\"size\":1}}"), "line 2: missing field `id`"),
+        (format!("{config}\n{{\"op\":\"alloc\",\"id\":1,\"size\":\"big\"}}"), "line 2: "),
+        (format!("{config}\nnot json"), "line 2: "),
+        (format!("{config}\n{}", "x".repeat(2 << 20)), "longer than 1 MiB"),
+    ] {
+        let output = simulate(&["-"], &input);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{input:.60}: {error}");
+        assert!(error.contains(why), "{input:.60}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(simulate(&["/no/such/file"], "").status.code(), Some(3));
+}
+
+#[test]
+fn odd_sizes_fail_like_tensors_of_such_sizes() {
+    let mut input = "{\"op\":\"config\",\"total_bytes\":1000000000}\n".to_owned();
+    for size in ["-1", "9223372036854775807", "18446744073709551615", "1e3"] {
+        input += &format!("{{\"op\":\"alloc\",\"id\":{size},\"size\":{size}}}\n");
+    }
+    input += "{\"op\":\"end_pool\",\"pool\":1}\n{\"op\":\"delete_pool\",\"pool\":1}\n";
+    input +=
+        "{\"op\":\"alloc\",\"id\":1,\"size\":1,\"device\":9}\n{\"op\":\"set_fraction\",\"fraction\":1}\n";
+    let output = simulate(&["-"], &input);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for (line, part) in lines[1..].iter().zip([
+        "negative dimension -1: [-1]",
+        "more than 1EB memory",
+        "Overflow when unpacking long long",
+        "Overflow when unpacking long long",
+        "KeyError",
+        "KeyError",
+        "invalid device ordinal: 9",
+        "TypeError: Invalid type for fraction argument, must be `float`",
+    ]) {
+        assert!(line.contains(part), "{line}");
+    }
+}
