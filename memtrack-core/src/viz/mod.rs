@@ -38,18 +38,8 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::PyTorch;
 use std::io;
 
-/// Block lists that segments share may be looked at this many times as often as there are blocks.
-const MAX_SHARING: usize = 64;
-
 /// The PyTorch part of a snapshot.
 fn pytorch(snapshot: &Snapshot) -> io::Result<&PyTorch> {
     let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
-    let pytorch =
-        snapshot.pytorch.as_deref().ok_or_else(|| refuse("a recording: make it PyTorch's first"))?;
-    let rows = |segment| pytorch.segments.rows(segment, crate::snapshot::pytorch::Key::Blocks).len();
-    let shown: usize = (0..pytorch.device_segments).map(rows).sum();
-    if shown > MAX_SHARING * pytorch.blocks.len() + (1 << 20) {
-        return Err(refuse("its segments share one list of blocks so often that no report could be shown"));
-    }
-    Ok(pytorch)
+    snapshot.pytorch.as_deref().ok_or_else(|| refuse("a recording: make it PyTorch's first"))
 }

@@ -8,27 +8,62 @@ use crate::snapshot::pytorch::event_value_at;
 use crate::snapshot::{FrameId, Snapshot, Value};
 use crate::tracker::python_float_repr;
 
-/// Most values that one text shows; shared values could be nested into endless ones.
-const MOST_VALUES: u32 = 1 << 20;
+/// Values that share each other are written without end where nothing can be shared, so a text is cut after so many
+/// bytes: one that stands where PyTorch has a number or a word, and one of a whole event, whose stack may be long.
+const MOST_OF_A_WORD: usize = 4 << 10;
+const MOST_OF_AN_EVENT: usize = 1 << 20;
+/// What the events of a snapshot may take together: so much, and so much for each.
+const EVENTS_TOGETHER: usize = 64 << 20;
+const EVENTS_EACH: usize = 64 << 10;
 
 /// Writes values of one snapshot.
 pub(super) struct Repr<'a> {
     snapshot: &'a Snapshot,
-    values_left: u32,
+    /// Most bytes of one text, and of all.
+    most: usize,
+    left: usize,
+    /// Where the text must end.
+    end: usize,
+    /// Whether the last text was cut.
+    pub(super) cut: bool,
 }
 
 impl<'a> Repr<'a> {
-    /// For one text.
+    /// For a value that stands where PyTorch has a number or a word.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, values_left: MOST_VALUES }
+        Self { snapshot, most: MOST_OF_A_WORD, left: usize::MAX, end: 0, cut: false }
     }
 
-    /// `str(value)`: a string as it is, anything else as its `repr`.
+    /// For the events of a listing.
+    pub(super) fn of_events(snapshot: &'a Snapshot) -> Self {
+        let left = EVENTS_TOGETHER.saturating_add(snapshot.events.len().saturating_mul(EVENTS_EACH));
+        Self { snapshot, most: MOST_OF_AN_EVENT, left, end: 0, cut: false }
+    }
+
+    /// `str(value)`: a string as it is, anything else as its `repr`, cut where it takes too long.
     pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
-            _ => self.value(out, value),
+            _ => self.bounded(out, |repr, out| repr.value(out, value)),
         }
+    }
+
+    fn bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
+        let start = out.len();
+        self.cut = false;
+        self.end = start + self.most.min(self.left);
+        write(self, out);
+        self.left = self.left.saturating_sub(out.len() - start);
+    }
+
+    /// Whether there is no room for more, which it says in the text.
+    fn full(&mut self, out: &mut Vec<u8>) -> bool {
+        let full = out.len() >= self.end;
+        if full {
+            out.extend_from_slice(b"...");
+            self.cut = true;
+        }
+        full
     }
 
     /// The event of a row as its dictionary.
@@ -40,15 +75,11 @@ impl<'a> Repr<'a> {
             (key.clone(), value.unwrap_or(Value::None))
         });
         let entries: Vec<_> = entries.collect();
-        self.dictionary(out, &entries);
+        self.bounded(out, |repr, out| repr.dictionary(out, &entries));
     }
 
     /// `repr(value)`.
-    pub(super) fn value(&mut self, out: &mut Vec<u8>, value: &Value) {
-        let Some(left) = self.values_left.checked_sub(1) else {
-            return out.extend_from_slice(b"...");
-        };
-        self.values_left = left;
+    fn value(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::None => out.extend_from_slice(b"None"),
             Value::Bool(truth) => out.extend_from_slice(if *truth { b"True" } else { b"False" }),
@@ -78,6 +109,9 @@ impl<'a> Repr<'a> {
                 out.push(b'[');
                 for (place, &frame) in self.snapshot.named.get(*stack).iter().enumerate() {
                     separate(out, place);
+                    if self.full(out) {
+                        break;
+                    }
                     self.frame(out, frame);
                 }
                 out.push(b']');
@@ -90,6 +124,9 @@ impl<'a> Repr<'a> {
         out.extend_from_slice(open.as_bytes());
         for (place, item) in items.iter().enumerate() {
             separate(out, place);
+            if self.full(out) {
+                break;
+            }
             self.value(out, item);
         }
         out.extend_from_slice(close.as_bytes());
@@ -99,6 +136,9 @@ impl<'a> Repr<'a> {
         out.push(b'{');
         for (place, (key, value)) in entries.iter().enumerate() {
             separate(out, place);
+            if self.full(out) {
+                break;
+            }
             self.value(out, key);
             out.extend_from_slice(b": ");
             self.value(out, value);

@@ -33,6 +33,9 @@ const HIDDEN_FILES: [&str; 10] = [
     "cpython/abstract.h",
 ];
 
+/// Longer stacks are cut: a file that names one long frame again and again could make them as long as it likes.
+const MOST_BYTES: usize = 1 << 20;
+
 /// Writes the stacks of one snapshot.
 pub(super) struct Stacks<'a> {
     snapshot: &'a Snapshot,
@@ -53,6 +56,7 @@ impl<'a> Stacks<'a> {
         if frames.is_empty() {
             return out.extend_from_slice(b"<non-python>");
         }
+        let start = out.len();
         let mut first = true;
         for &frame in frames.iter().rev() {
             if self.is_hidden(frame) {
@@ -61,14 +65,32 @@ impl<'a> Stacks<'a> {
             if !std::mem::take(&mut first) {
                 out.push(b';');
             }
+            if out.len() - start >= MOST_BYTES {
+                return out.extend_from_slice(b"...");
+            }
             push_frame(out, self.snapshot, frame);
         }
     }
 
-    /// The frames that are shown, innermost first.
-    pub(super) fn shown(&mut self, stack: StackId) -> Vec<FrameId> {
+    /// The texts of the frames that are shown, innermost first.
+    pub(super) fn shown(&mut self, stack: StackId) -> Vec<String> {
         let snapshot = self.snapshot;
-        snapshot.named.get(stack).iter().copied().filter(|&frame| !self.is_hidden(frame)).collect()
+        let mut shown = Vec::new();
+        let mut bytes = 0;
+        for &frame in snapshot.named.get(stack) {
+            if self.is_hidden(frame) {
+                continue;
+            }
+            if bytes >= MOST_BYTES {
+                shown.push("...".into());
+                break;
+            }
+            let mut text = Vec::new();
+            push_frame(&mut text, snapshot, frame);
+            bytes += text.len();
+            shown.push(String::from_utf8_lossy(&text).into_owned());
+        }
+        shown
     }
 
     fn is_hidden(&mut self, frame: FrameId) -> bool {
@@ -88,7 +110,7 @@ impl<'a> Stacks<'a> {
 }
 
 /// Appends `file:line:function`, with the file's last part only.
-pub(super) fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
+fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let records = &snapshot.frames.records;
     let odd = |key| odd_under(records, frame.index(), key);
     let file = snapshot.strings.bytes(snapshot.frames.filename(frame));

@@ -22,6 +22,7 @@ pub fn trace(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> 
     }
     let last = FinalSegments::of(blocks, &mut odd);
     let mut sink = Sink::new(out);
+    let mut repr = Repr::of_events(snapshot);
     for (device, rows) in blocks.pytorch.traces.iter().enumerate() {
         let Some(last_row) = rows.clone().next_back() else { continue };
         sink.str("Device ");
@@ -34,7 +35,7 @@ pub fn trace(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> 
         let mut total = (last_row - rows.start) as i128;
         for row in rows.clone() {
             let step = replay.step(row);
-            line(&mut sink, blocks, row, &step, &mut odd);
+            line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
             sink.relax()?;
             if row == last_row {
                 total += match step.action {
@@ -51,7 +52,14 @@ pub fn trace(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> 
     Ok(odd)
 }
 
-fn line<W: Write>(sink: &mut Sink<'_, W>, blocks: Blocks<'_>, row: usize, step: &Step, odd: &mut Oddities) {
+fn line<W: Write>(
+    sink: &mut Sink<'_, W>,
+    blocks: Blocks<'_>,
+    row: usize,
+    step: &Step,
+    repr: &mut Repr<'_>,
+    odd: &mut Oddities,
+) {
     match step.action {
         Action::Alloc => {
             name(sink, step);
@@ -113,11 +121,14 @@ fn line<W: Write>(sink: &mut Sink<'_, W>, blocks: Blocks<'_>, row: usize, step: 
             name(sink, step);
             sink.str(": ");
             match blocks.snapshot.event_value(row, Key::UserMetadata) {
-                Some(text) => Repr::of(blocks.snapshot).str(&mut sink.text, &text),
+                Some(text) => repr.str(&mut sink.text, &text),
                 None => odd.note("has no `user_metadata`", || format!("event {row}, an annotate")),
             }
         }
-        _ => Repr::of(blocks.snapshot).event(&mut sink.text, row),
+        _ => repr.event(&mut sink.text, row),
+    }
+    if std::mem::take(&mut repr.cut) {
+        odd.note("repeats its values so often that they were cut with `...`", || format!("event {row}"));
     }
     sink.str("\n");
 }

@@ -3,7 +3,7 @@
 use super::blocks::Blocks;
 use super::oddities::Oddities;
 use super::replay::{FinalSegments, Home, Name, Replay, Step};
-use super::stacks::{Stacks, push_frame};
+use super::stacks::Stacks;
 use super::stats::{bytes, hex};
 use crate::event::Action;
 use crate::snapshot::Snapshot;
@@ -70,7 +70,7 @@ fn event(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -
     if !snapshot.strings.bytes(metadata).is_empty() {
         entry.insert("user_metadata".into(), snapshot.strings.get(metadata).into());
     }
-    entry.insert("stack".into(), stack(snapshot, stacks, snapshot.events.stack[row]));
+    entry.insert("stack".into(), stacks.shown(snapshot.events.stack[row]).into());
     Value::Object(entry)
 }
 
@@ -78,14 +78,4 @@ fn text(name: Name) -> String {
     let mut out = Vec::new();
     name.push(&mut out);
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// The frames of a stack that are shown, innermost first.
-pub(super) fn stack(snapshot: &Snapshot, stacks: &mut Stacks<'_>, id: crate::event::StackId) -> Value {
-    let shown = stacks.shown(id).into_iter().map(|frame| {
-        let mut out = Vec::new();
-        push_frame(&mut out, snapshot, frame);
-        String::from_utf8_lossy(&out).into_owned()
-    });
-    shown.collect()
 }

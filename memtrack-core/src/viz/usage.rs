@@ -3,7 +3,7 @@
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
-use super::stacks::{Stacks, push_frame};
+use super::stacks::Stacks;
 use super::stats::{bytes, hex};
 use crate::event::StackId;
 use crate::snapshot::{Snapshot, StringId};
@@ -141,9 +141,7 @@ impl<'a> Usage<'a> {
                         line += ";(no stack)";
                     }
                     for frame in frames.into_iter().rev() {
-                        let mut text = Vec::new();
-                        push_frame(&mut text, self.snapshot, frame);
-                        line += &format!(";{}", clean(&String::from_utf8_lossy(&text)));
+                        line += &format!(";{}", clean(&frame));
                     }
                 }
             }
@@ -162,7 +160,7 @@ impl<'a> Usage<'a> {
                 "state": self.snapshot.strings.get(row.state),
                 "part": row.part.name(),
                 "bytes": bytes(row.bytes),
-                "stack": super::trace_json::stack(self.snapshot, &mut stacks, row.stack),
+                "stack": stacks.shown(row.stack),
             });
             if let Some(address) = address {
                 value["segment"] = hex(*address).into();

@@ -1,6 +1,7 @@
 //! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
 //! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
 
+use super::again::Again;
 use super::cell::{self, Cell};
 use super::fold::{Folder, Table};
 use super::heap::Heap;
@@ -10,7 +11,6 @@ use crate::event::DeviceId;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::pytorch::{Key, LoadError, Part, PyTorch};
 use crate::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
-use std::collections::HashMap;
 
 /// Why reading stopped here.
 pub(super) enum Refusal {
@@ -159,7 +159,9 @@ impl Finish {
         if lists.len() >= usize::from(u16::MAX) {
             return Err(PickleErrorKind::TooLarge { what: "devices", limit: u16::MAX.into() }.into());
         }
+        let mut again = Again::default();
         for (device, list) in lists.into_iter().enumerate() {
+            again.see(list, self.heap.body(list).len())?;
             let start = self.order.len();
             self.trace(list, &format!("device_traces[{device}]"))?;
             self.pytorch.traces.push(start..self.order.len());
@@ -259,36 +261,3 @@ fn clock(events: &EventTable) -> Clock {
 fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
     Refusal::Shape(LoadError::Shape { path: path.to_owned(), found, wanted })
 }
-
-impl Folder {
-    /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
-    /// that several segments share has its rows once.
-    pub(super) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
-        if list.tag() != cell::LIST {
-            return Ok(None);
-        }
-        if let Some(&packed) = self.block_lists.get(&list) {
-            return Ok(Some(packed));
-        }
-        let items = heap.body(list).to_vec();
-        let plain = |item: &Cell| {
-            item.tag() == cell::DICT
-                && matches!(heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
-        };
-        let folded_list = heap.containers[list.row()];
-        if !items.iter().all(plain) || folded_list.tag() == cell::STACK && folded_list.payload() != 0 {
-            return Ok(None);
-        }
-        let start = self.sorts[Table::Blocks as usize].records.len() as u64;
-        for &block in &items {
-            let entries = heap.body(block).to_vec();
-            self.record(Table::Blocks, heap, &entries)?;
-        }
-        let packed = start << 32 | items.len() as u64;
-        self.block_lists.insert(list, packed);
-        Ok(Some(packed))
-    }
-}
-
-/// The rows of blocks that were read, by their lists.
-pub(super) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;

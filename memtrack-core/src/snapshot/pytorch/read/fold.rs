@@ -2,8 +2,8 @@
 //! with an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are
 //! folded by [`super::finish`].
 
+use super::again::BlockLists;
 use super::cell::{self, Cell};
-use super::finish::BlockLists;
 use super::heap::Heap;
 use super::numbers::{nearest, unsigned};
 use super::shapes::{Sort, without_duplicates};
@@ -68,6 +68,8 @@ pub(super) struct Folder {
     /// Values made from containers, `None` while one is being made.
     pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(super) block_lists: BlockLists,
+    /// Blocks in lists that were met again.
+    pub(super) blocks_again: u64,
     /// The file is JSON, which has no tuples.
     pub(super) lists_are_tuples: bool,
     /// Nobody asks for the events: they are told from the rest and dropped.

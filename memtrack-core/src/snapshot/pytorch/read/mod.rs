@@ -1,6 +1,7 @@
 //! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
 //! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
+mod again;
 mod burst;
 mod cell;
 mod finish;

@@ -62,7 +62,11 @@ impl Folder {
                 cell::STACK => return Ok(Value::Stack(folded.as_stack())),
                 cell::FRAME => return Ok(Value::Frame(FrameId(folded.payload() as u32))),
                 cell::EVENT if self.skips_events => return Ok(Value::Dict([].into())),
-                cell::EVENT => return Ok(self.event_as_value(folded.row())),
+                cell::EVENT => {
+                    let event = self.event_as_value(folded.row());
+                    self.made.insert(value, Some(event.clone()));
+                    return Ok(event);
+                }
                 _ => {}
             }
         }

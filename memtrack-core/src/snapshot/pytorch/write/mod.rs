@@ -2,6 +2,7 @@
 //! records' shapes, so that what was read is written again as it was.
 
 mod json;
+mod measure;
 mod pickle;
 mod walk;
 
@@ -54,7 +55,8 @@ trait Sink {
 ///
 /// # Errors
 /// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format has no form for
-/// (bytes in JSON). [`Format::Recording`] is not written here.
+/// (bytes in JSON; values that share each other so often that their text would have no end).
+/// [`Format::Recording`] is not written here.
 pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Result<W> {
     match format {
         Format::Pickle => {
@@ -63,6 +65,9 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Re
             sink.finish()
         }
         Format::Json => {
+            let mut measure = measure::MeasureSink::default();
+            walk::walk(snapshot, &mut measure)?;
+            measure.finish()?;
             let mut sink = json::JsonSink::new(output);
             walk::walk(snapshot, &mut sink)?;
             sink.finish()

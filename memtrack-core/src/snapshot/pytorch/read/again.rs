@@ -1,0 +1,67 @@
+//! Lists that stand in several places, as in no file of PyTorch's. A place takes a reference in the file, and in memory
+//! as much as is in the list, so how much may be there again is bounded.
+
+use super::cell::{self, Cell};
+use super::fold::{Folder, Table};
+use super::heap::Heap;
+use crate::pickle::PickleErrorKind;
+use std::collections::{HashMap, HashSet};
+
+/// Items of lists that were met before.
+const MOST_AGAIN: u64 = 1 << 20;
+
+fn few(again: u64, what: &'static str) -> Result<(), PickleErrorKind> {
+    if again > MOST_AGAIN { Err(PickleErrorKind::TooLarge { what, limit: MOST_AGAIN }) } else { Ok(()) }
+}
+
+/// The traces that were met, and how many events were in those that were met again.
+#[derive(Default)]
+pub(super) struct Again {
+    seen: HashSet<Cell>,
+    items: u64,
+}
+
+impl Again {
+    /// Meets a trace of so many events.
+    pub(super) fn see(&mut self, list: Cell, items: usize) -> Result<(), PickleErrorKind> {
+        if !self.seen.insert(list) {
+            self.items += items as u64;
+        }
+        few(self.items, "events in traces that several devices share")
+    }
+}
+
+/// The rows of blocks that were read, by their lists.
+pub(super) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
+
+impl Folder {
+    /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
+    /// that several segments share has its rows once.
+    pub(super) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
+        if list.tag() != cell::LIST {
+            return Ok(None);
+        }
+        if let Some(&packed) = self.block_lists.get(&list) {
+            self.blocks_again += packed & u64::from(u32::MAX);
+            few(self.blocks_again, "blocks in lists that several segments share")?;
+            return Ok(Some(packed));
+        }
+        let items = heap.body(list).to_vec();
+        let plain = |item: &Cell| {
+            item.tag() == cell::DICT
+                && matches!(heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
+        };
+        let folded_list = heap.containers[list.row()];
+        if !items.iter().all(plain) || folded_list.tag() == cell::STACK && folded_list.payload() != 0 {
+            return Ok(None);
+        }
+        let start = self.sorts[Table::Blocks as usize].records.len() as u64;
+        for &block in &items {
+            let entries = heap.body(block).to_vec();
+            self.record(Table::Blocks, heap, &entries)?;
+        }
+        let packed = start << 32 | items.len() as u64;
+        self.block_lists.insert(list, packed);
+        Ok(Some(packed))
+    }
+}
