@@ -139,7 +139,7 @@ impl Hook {
     /// The driver handed memory out.
     pub(crate) fn driver_alloc(&self, address: u64, allocation: DriverAllocation) {
         let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
-        let Some(slot) = slot_of(device) else { return super::hooks::too_many_devices(device) };
+        let Some(slot) = slot_of(device) else { return super::too_many_devices(device) };
         let stack = self.stack(settings::blocks_keep_stacks());
         let scope = scope::current_id();
         let flags = EventFlags::WHOLE_SEGMENT;

@@ -6,7 +6,7 @@ use super::chunk::Chunk;
 use super::live::Live;
 use super::ring::CHUNK_EVENTS;
 use super::threads::{InHook, Slot, slot_of};
-use super::{RECORDER, Recorder, settings};
+use super::{RECORDER, Recorder, settings, too_many_devices};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use crate::stack::capture::learn_modules_of;
 use crate::stack::intern;
@@ -297,12 +297,4 @@ pub(super) fn free_event(
         action: Action::Free,
         flags: block.flags,
     }
-}
-
-#[cold]
-pub(super) fn too_many_devices(device: DeviceId) {
-    static WARNED: std::sync::Once = std::sync::Once::new();
-    WARNED.call_once(|| {
-        eprintln!("memtrack: {device} is not recorded: at most 31 devices (0 to 30) can be told apart");
-    });
 }

@@ -204,3 +204,12 @@ fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_
         hook.other(action, device, stream, address, size_bytes);
     }
 }
+
+/// Says once that a device is beyond those that can be told apart.
+#[cold]
+fn too_many_devices(device: DeviceId) {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    WARNED.call_once(|| {
+        eprintln!("memtrack: {device} is not recorded: at most 31 devices (0 to 30) can be told apart");
+    });
+}
