@@ -121,7 +121,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             thread: ThreadId(thread),
             device: rest.0,
             action: Action::from_number(rest.1).unwrap(),
-            flags: EventFlags(rest.2),
+            // No snapshot holds an event that was taken back: readers leave those out.
+            flags: EventFlags(rest.2 & !EventFlags::TAKEN_BACK.0),
         });
     vec(one, 0..50)
 }
