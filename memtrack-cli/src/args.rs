@@ -3,6 +3,7 @@
 
 mod allocator;
 mod analysis;
+pub(crate) mod device;
 mod rank;
 #[cfg(unix)]
 mod run;

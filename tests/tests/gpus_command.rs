@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use memtrack_core::allocator::{CachingAllocator, CudaMemory, Settings};
+use memtrack_core::cuda::list_gpu_processes;
+use memtrack_core::event::DeviceId;
 use memtrack_tests::{memtrack, mock_cuda};
 use serde_json::Value;
 
@@ -139,4 +142,64 @@ fn without_a_driver_there_is_one_line() {
     let said = text(&output.stderr);
     assert!(said.starts_with("memtrack: no CUDA driver: ") && said.contains("libcuda.so.1: "), "{said}");
     assert_eq!(said.lines().count(), 1);
+}
+
+/// Runs in a process of its own, which finds the mock driver: prints PyTorch's texts of devices 0 and 1.
+#[test]
+#[ignore = "is run by the test below"]
+fn the_texts_of_processes() {
+    for device in 0..2 {
+        println!("<{}>", list_gpu_processes(device).unwrap());
+    }
+    let allocator = CachingAllocator::new(
+        [CudaMemory::new(0).unwrap(), CudaMemory::new(1).unwrap()],
+        &Settings::default(),
+    );
+    let allocator = allocator.unwrap();
+    for device in 0..2 {
+        println!("<{}>", allocator.list_gpu_processes(DeviceId(device)).unwrap());
+    }
+}
+
+#[test]
+fn processes_are_listed_as_pytorch_does() {
+    let drivers = mock_cuda::driver_dir();
+    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
+        .args(["--exact", "the_texts_of_processes", "--ignored", "--nocapture"])
+        .env("MEMTRACK_MOCK_DEVICES", "2")
+        .env("MEMTRACK_MOCK_TOTAL", (20 << 30).to_string())
+        .env("MEMTRACK_MOCK_PROCESSES", "0:77:104857600,0:1234567:16911433728,0:8:1")
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let expected = "\
+<GPU:0
+process         77 uses      100.000 MB GPU memory
+process    1234567 uses    16128.000 MB GPU memory
+process          8 uses        0.000 MB GPU memory>
+<GPU:1
+no processes are running>
+";
+    // The function and the allocator's method say the same.
+    assert!(said.contains(&expected.repeat(2)), "{said}");
+}
+
+#[test]
+fn without_nvml_the_list_says_so() {
+    let drivers = mock_cuda::driver_dir();
+    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
+        .args(["--exact", "the_text_without_nvml", "--ignored"])
+        .env("MEMTRACK_MOCK_NVML_ERROR", "9")
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Runs in a process of its own, where NVML has no driver.
+#[test]
+#[ignore = "is run by the test above"]
+fn the_text_without_nvml() {
+    assert_eq!(list_gpu_processes(0).unwrap(), "cuda driver can't be loaded, is cuda enabled?");
 }

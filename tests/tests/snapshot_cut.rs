@@ -62,3 +62,32 @@ fn packed_files_that_are_damaged_are_not_called_cut() {
     let text = refusal(&whole);
     assert!(!text.contains("is cut"), "{text}");
 }
+
+/// A pickle says where it ends, so without its checksum it is whole as far as anyone can tell.
+#[test]
+fn a_checksum_that_is_cut_off_is_one_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = packed("pickle.gz");
+    let mut damaged = whole.clone();
+    let checksum = damaged.len() - 8;
+    damaged[checksum] ^= 1;
+    for (bytes, told) in [
+        (&whole[..], None),
+        (&whole[..whole.len() - 3], Some("the gzip data ends too early, at byte ")),
+        (&damaged[..], Some("the gzip data is damaged before byte ")),
+    ] {
+        let file = folder.path().join("a.pickle.gz");
+        std::fs::write(&file, bytes).unwrap();
+        let mut command = std::process::Command::new(memtrack_tests::memtrack());
+        let output = command.arg("summary").arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let said = String::from_utf8(output.stderr).unwrap();
+        match told {
+            None => assert_eq!(said, ""),
+            Some(told) => {
+                assert!(said.contains(&format!("a.pickle.gz: the snapshot is read, but {told}")), "{said}");
+                assert!(said.starts_with("memtrack: warning: ") && said.lines().count() == 1, "{said}");
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Snapshots of every version, by every writer, packed or not, are read.
 
-use memtrack_core::snapshot::pytorch::LoadOptions;
-use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::snapshot::pytorch::{LoadOptions, write};
+use memtrack_core::snapshot::{Format, Loaded, Snapshot};
 use memtrack_tests::shared;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,23 @@ fn every_snapshot_of_the_oracle_is_read() {
             let loaded = open(&path);
             assert!(loaded.snapshot.pytorch.is_some());
         }
+    }
+}
+
+/// The reader keeps lists of frames as stacks, wherever they stand; here it is no list of annotations, and not empty.
+#[test]
+fn annotations_that_look_like_frames_are_kept() {
+    let frames =
+        r#"[{"name":"step","filename":"train.py","line":7},{"name":"main","filename":"train.py","line":9}]"#;
+    let text = format!(r#"{{"segments":[],"device_traces":[],"external_annotations":{frames}}}"#);
+    let read = |bytes: &[u8]| Snapshot::open_stream(bytes, LoadOptions::default()).unwrap().snapshot;
+    let from_json = read(text.as_bytes());
+    let from_pickle = read(&write(&from_json, Vec::new(), Format::Pickle).unwrap());
+    for snapshot in [from_json, from_pickle] {
+        let json = write(&snapshot, Vec::new(), Format::Json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["external_annotations"], expected["external_annotations"]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Arguments of the verbs around the caching allocator.
 
+use super::device::{AskedDevice, parse_device};
 use super::viz::FileArgs;
 use super::{FormatArgs, InputArgs};
 use crate::sizes::parse_bytes;
@@ -58,9 +59,9 @@ pub(crate) struct ReplayArgs {
     /// The device's memory [default: what the snapshot says where memory ran out, else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// Only this device; the host heap is the one after the last accelerator
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u16>,
+    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
+    pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -1,5 +1,6 @@
 //! Arguments of the verbs that answer questions of memtrack's own about a snapshot.
 
+use super::device::{AskedDevice, parse_device};
 use super::viz::FileArgs;
 use super::{FormatArgs, InputArgs};
 use crate::sizes::{parse_bytes, parse_share};
@@ -19,9 +20,9 @@ Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct SummaryArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Only this device; the host heap is the one after the last accelerator
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u16>,
+    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
+    pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -45,9 +46,9 @@ pub(crate) struct PeakArgs {
     /// How many groups to show; 0 shows all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
-    /// Only this device; the host heap is the one after the last accelerator
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u16>,
+    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
+    pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

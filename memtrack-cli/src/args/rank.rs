@@ -1,5 +1,6 @@
 //! Arguments of `memtrack top`.
 
+use super::device::{AskedDevice, parse_device};
 use super::{FormatArgs, InputArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -36,9 +37,9 @@ pub(crate) struct RankArgs {
     /// its device's trace
     #[arg(long, value_name = "MOMENT", value_parser = parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
-    /// Only this device; the host heap is the one after the last accelerator
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u16>,
+    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
+    pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Also look for binaries in this folder, by build id

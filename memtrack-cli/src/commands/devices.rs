@@ -1,5 +1,6 @@
 //! The devices a report is about.
 
+use crate::args::device::AskedDevice;
 use crate::error::CliError;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -8,12 +9,25 @@ use memtrack_core::snapshot::Snapshot;
 ///
 /// # Errors
 /// A usage error when it has no such device.
-pub(super) fn chosen(snapshot: &Snapshot, asked: Option<u16>) -> Result<Vec<DeviceId>, CliError> {
-    let Some(ordinal) = asked else { return Ok(snapshot.device_ids()) };
-    snapshot.device_at(ordinal).map(|device| vec![device]).ok_or_else(|| {
-        let there: Vec<_> =
-            snapshot.device_ids().iter().map(|&device| snapshot.ordinal(device).to_string()).collect();
+pub(super) fn chosen(snapshot: &Snapshot, asked: Option<AskedDevice>) -> Result<Vec<DeviceId>, CliError> {
+    let there = snapshot.device_ids();
+    let Some(asked) = asked else { return Ok(there) };
+    let is_it = |&device: &DeviceId| match asked {
+        AskedDevice::Ordinal(ordinal) => snapshot.ordinal(device) == ordinal,
+        AskedDevice::Host => snapshot.is_heap(device),
+        AskedDevice::Pinned => snapshot.is_pinned(device),
+    };
+    there.iter().copied().find(is_it).map(|device| vec![device]).ok_or_else(|| {
+        let number = |device: &DeviceId| {
+            let number = snapshot.ordinal(*device);
+            match (snapshot.is_heap(*device), snapshot.is_pinned(*device)) {
+                (true, _) => format!("{number} (host)"),
+                (_, true) => format!("{number} (pinned)"),
+                _ => number.to_string(),
+            }
+        };
+        let there: Vec<_> = there.iter().map(number).collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        CliError::Usage(format!("the file has no device {ordinal}; it has: {there}"))
+        CliError::Usage(format!("the file has no {asked}; it has: {there}"))
     })
 }

@@ -68,6 +68,6 @@ fn report(
     let mut seen = std::collections::HashSet::new();
     settings.retain(|settings| seen.insert(settings.text().to_owned()));
     let capacity = capacity.or(requests.capacity);
-    replay_grid(&requests, device, &settings, capacity)
+    replay_grid(&requests, &settings, capacity)
         .map_err(|error| CliError::Usage(format!("the requests cannot be replayed: {error}")))
 }

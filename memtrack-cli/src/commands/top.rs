@@ -70,15 +70,15 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
 
 /// The moment that was asked for, on one device.
 fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
-    let ordinal = snapshot.ordinal(device);
+    let name = snapshot.device_name(device);
     match at {
         At::Peak => Ok(Moment::Peak),
         At::End => Ok(Moment::End),
         At::Oom => Moment::last_oom(snapshot, device)
-            .ok_or_else(|| CliError::Usage(format!("device {ordinal} never ran out of memory in this file"))),
+            .ok_or_else(|| CliError::Usage(format!("{name} never ran out of memory in this file"))),
         At::Event(number) => Moment::event(snapshot, device, number).ok_or_else(|| {
             let count = snapshot.events.rows_of(device).count();
-            CliError::Usage(format!("device {ordinal} has no event {number}; it has {count}, counted from 0"))
+            CliError::Usage(format!("{name} has no event {number}; it has {count}, counted from 0"))
         }),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
-use super::top::text::described;
+use super::top::frames::frame_lines;
 use super::top::{By, TopOptions, TopReport, top_with};
 use super::units::{counted, human_bytes, human_share};
 use crate::event::DeviceId;
@@ -83,11 +83,7 @@ impl Highest {
 impl fmt::Display for Highest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = &self.live;
-        let name = match (live.is_host, live.is_pinned) {
-            (true, _) => "host".to_owned(),
-            (_, true) => "pinned host memory".to_owned(),
-            _ => format!("device {}", live.device),
-        };
+        let name = &live.device_name;
         let of = if self.of == HighestOf::Allocated { "allocated" } else { "reserved" };
         write!(f, "Highest {of} of {name}: {} allocated", human_bytes(self.allocated_bytes))?;
         if self.reserved_bytes > 0 {
@@ -107,8 +103,8 @@ impl fmt::Display for Highest {
             if row.stack.is_empty() {
                 writeln!(f, "     {}", super::units::printable(&row.name))?;
             }
-            for line in &row.stack {
-                writeln!(f, "     {}", described(&line.frame))?;
+            for line in frame_lines(&row.stack, usize::MAX) {
+                writeln!(f, "     {line}")?;
             }
         }
         let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();

@@ -6,6 +6,7 @@ use super::peak::Peak;
 use super::units::{human_bytes, human_share};
 use crate::snapshot::Snapshot;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What a device may come to; `None`: anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,7 +20,7 @@ pub struct Limits {
 }
 
 /// What the worst device comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The highest allocated bytes, and the device.
     pub peak: (u64, u16),
@@ -27,6 +28,8 @@ pub struct Found {
     pub leak: (u64, u16),
     /// The fragmentation, and the device.
     pub fragmentation: (f64, u16),
+    /// What the devices are called, by their ordinals.
+    pub names: BTreeMap<u16, String>,
 }
 
 impl Found {
@@ -35,6 +38,7 @@ impl Found {
         let mut found = Self::default();
         for device in snapshot.device_ids() {
             let (lifetimes, ordinal) = (lifetimes(snapshot, device), snapshot.ordinal(device));
+            found.names.insert(ordinal, snapshot.device_name(device));
             let peak = Peak::of(snapshot, &lifetimes).bytes;
             let leaked = lifetimes.iter().filter(|lifetime| lifetime.from.is_some() && lifetime.to.is_none());
             let leak = leaked.fold(0u64, |sum, lifetime| sum.saturating_add(lifetime.bytes));
@@ -55,17 +59,21 @@ impl Found {
     /// A line for each limit that is exceeded.
     pub fn exceeded(&self, limits: &Limits) -> Vec<String> {
         let mut lines = Vec::new();
+        let called =
+            |device: u16| self.names.get(&device).cloned().unwrap_or_else(|| format!("device {device}"));
         let bytes = |name, (found, device): (u64, u16), limit: Option<u64>| {
             let limit = limit.filter(|&limit| found > limit)?;
             let (shown, most) = (human_bytes(found), human_bytes(limit));
-            Some(format!("{name} of device {device}: {shown} ({found} bytes), limit {most} ({limit} bytes)"))
+            let device = called(device);
+            Some(format!("{name} of {device}: {shown} ({found} bytes), limit {most} ({limit} bytes)"))
         };
         lines.extend(bytes("peak", self.peak, limits.peak));
         lines.extend(bytes("leak", self.leak, limits.leak));
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share > limit) {
             let (share, limit) = (human_share(share), human_share(limit));
-            lines.push(format!("fragmentation of device {device}: {share}, limit {limit}"));
+            let device = called(device);
+            lines.push(format!("fragmentation of {device}: {share}, limit {limit}"));
         }
         lines
     }

@@ -26,6 +26,12 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
+/// `text` with its first letter as a line begins.
+pub(crate) fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A count with what is counted, which takes an `s` unless it is one: `1 block`, `2,000 blocks`.
 pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })

@@ -36,6 +36,29 @@ impl Snapshot {
         }
     }
 
+    /// Whether that device is the heap of the process. In PyTorch's form a recording's heap is numbered like a device;
+    /// read back from such a file, nobody can tell it from one.
+    pub fn is_heap(&self, device: DeviceId) -> bool {
+        match &self.pytorch {
+            Some(pytorch) => pytorch.heap == Some(device),
+            None => device.is_host(),
+        }
+    }
+
+    /// Whether that device is pinned host memory, which is all the host memory that PyTorch's files know.
+    pub fn is_pinned(&self, device: DeviceId) -> bool {
+        if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
+    }
+
+    /// What reports call the device: `device 0`, `host heap` or `pinned host memory`.
+    pub fn device_name(&self, device: DeviceId) -> String {
+        match (self.is_heap(device), self.is_pinned(device)) {
+            (true, _) => "host heap".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", self.ordinal(device)),
+        }
+    }
+
     /// The device with that ordinal in reports, if the snapshot has it.
     pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
         self.device_ids().into_iter().find(|&device| self.ordinal(device) == ordinal)
@@ -46,6 +69,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::snapshot::DeviceStatistics;
+    use crate::stack::symbols::Symbolizer;
 
     fn with_devices(devices: &[DeviceId]) -> Snapshot {
         Snapshot {
@@ -70,5 +94,16 @@ mod tests {
         assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
         assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 1);
+    }
+
+    #[test]
+    fn names_stay_in_pytorchs_form() {
+        let recorded = with_devices(&[DeviceId(0), DeviceId::PINNED, DeviceId::HOST]);
+        let names = |snapshot: &Snapshot| -> Vec<String> {
+            snapshot.device_ids().into_iter().map(|device| snapshot.device_name(device)).collect()
+        };
+        assert_eq!(names(&recorded), ["device 0", "pinned host memory", "host heap"]);
+        let converted = recorded.as_pytorch(&mut Symbolizer::default());
+        assert_eq!(names(&converted), ["device 0", "host heap", "pinned host memory"]);
     }
 }

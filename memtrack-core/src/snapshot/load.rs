@@ -30,6 +30,9 @@ pub struct Loaded {
     pub compression: Compression,
     /// For a recording, whether it was whole.
     pub report: Option<ReadReport>,
+    /// What is wrong with the packed data behind the end of a pickle: the snapshot is whole, but the checksum that
+    /// would prove it is missing or another.
+    pub unproved: Option<String>,
 }
 
 impl Snapshot {

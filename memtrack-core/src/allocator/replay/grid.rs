@@ -4,7 +4,6 @@ use super::report::{ReplayReport, Row};
 use super::requests::Requests;
 use super::run::replay;
 use crate::allocator::{AllocatorError, Settings};
-use crate::event::DeviceId;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,7 +28,6 @@ pub const GRID: [&str; 10] = [
 /// As [`replay`].
 pub fn replay_grid(
     requests: &Requests,
-    device: DeviceId,
     settings: &[Settings],
     capacity: Option<u64>,
 ) -> Result<ReplayReport, AllocatorError> {
@@ -63,7 +61,8 @@ pub fn replay_grid(
         )
     });
     Ok(ReplayReport {
-        device: device.0,
+        device: requests.device,
+        device_name: requests.device_name.clone(),
         requests: requests.len(),
         existing_blocks: requests.existing.0,
         existing_bytes: requests.existing.1,

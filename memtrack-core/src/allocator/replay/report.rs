@@ -1,7 +1,7 @@
 //! What replays came to, as a table for people and as JSON.
 
 use super::run::Outcome;
-use crate::analysis::units::{human_bytes, human_count, human_share, printable};
+use crate::analysis::units::{capitalised, human_bytes, human_count, human_share, printable};
 use serde::Serialize;
 use std::fmt;
 
@@ -18,8 +18,10 @@ pub struct Row {
 /// All settings that were tried on the requests of one device, the recommended one first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayReport {
-    /// The device.
+    /// The device's ordinal in reports.
     pub device: u16,
+    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
     /// How many requests there were.
     pub requests: usize,
     /// Blocks that were live before the trace began.
@@ -67,7 +69,7 @@ impl fmt::Display for ReplayReport {
             None => "unlimited memory".to_owned(),
         };
         let requests = human_count(self.requests as u64);
-        writeln!(f, "Device {}: {requests} requests replayed with {capacity}", self.device)?;
+        writeln!(f, "{}: {requests} requests replayed with {capacity}", capitalised(&self.device_name))?;
         let rows: Vec<[String; 7]> =
             std::iter::once(HEAD.map(str::to_owned)).chain(self.rows.iter().map(Self::cells)).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -36,6 +36,10 @@ pub struct Requests {
     /// Private pools by number; number 0 is the default pool.
     pub(super) pools: Vec<MempoolId>,
     pub(super) slots: u32,
+    /// The device's ordinal in reports.
+    pub(super) device: u16,
+    /// What the device is called.
+    pub(super) device_name: String,
     /// Blocks that were live before the first event, and their bytes. They are allocated first.
     pub existing: (u64, u64),
     /// What the device could give this program in bytes, if memory ever ran out.
@@ -59,6 +63,8 @@ impl Requests {
             pytorch,
             requests: Self {
                 pools: vec![(0, 0)],
+                device: snapshot.ordinal(device),
+                device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
                 settings: settings_of(snapshot, pytorch),
                 recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),

@@ -10,6 +10,7 @@ impl DeviceSummary {
         json!({
             "device": self.device,
             "is_host": self.is_host,
+            "is_pinned": self.is_pinned,
             "segments": held.segments,
             "expandable_segments": held.expandable,
             "reserved_bytes": held.reserved,

@@ -23,8 +23,12 @@ const MOST_OOMS: usize = 5;
 pub struct DeviceSummary {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Whether it is the host.
+    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
+    /// Whether it is the host heap.
     pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
     /// Its highest point of allocated bytes, with the largest groups.
@@ -107,7 +111,9 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
     let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
     DeviceSummary {
         device: snapshot.ordinal(device),
-        is_host: device.is_host(),
+        device_name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
         held: Held::of(snapshot, device),
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),

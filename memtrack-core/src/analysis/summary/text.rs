@@ -2,10 +2,10 @@
 
 use super::DeviceSummary;
 use crate::analysis::top::StackLine;
+use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
-use crate::analysis::top::text::described;
-use crate::analysis::units::{counted, human_bytes, human_count, human_share, printable};
+use crate::analysis::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use std::fmt;
 
 /// Shares below these are nothing to worry about, then something, then much.
@@ -90,8 +90,7 @@ fn origin(name: &str, stack: &[StackLine]) -> String {
 impl fmt::Display for DeviceSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = &self.held;
-        let name = if self.is_host { "Host".to_owned() } else { format!("Device {}", self.device) };
-        writeln!(f, "{name}")?;
+        writeln!(f, "{}", capitalised(&self.device_name))?;
         let mut line = |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");

@@ -4,11 +4,12 @@
 //! Allocated bytes and counts are those of the events that the recording holds; live bytes at the peak also know
 //! blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
 
+pub(super) mod frames;
 mod groups;
 mod json;
 pub(super) mod rows;
 pub(super) mod stacks;
-pub(super) mod text;
+mod text;
 
 use super::attribution::AttributedBytes;
 use super::moment::Moment;
@@ -136,6 +137,8 @@ pub struct Totals {
 pub struct TopReport {
     /// The device's ordinal in reports.
     pub device: u16,
+    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
     /// Whether it is pinned host memory.

@@ -195,8 +195,9 @@ pub(super) fn rank(
     let statistics = snapshot.devices.iter().find(|row| row.device == device);
     TopReport {
         device: snapshot.ordinal(device),
-        is_host: device.is_host(),
-        is_pinned: device.is_pinned(),
+        device_name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
         by,
         at: options.at,
         rows,

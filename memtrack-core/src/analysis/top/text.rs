@@ -1,15 +1,15 @@
 //! A ranking as a table for people, with the answers to "is that all?" below it.
 
+use super::frames::frame_lines;
 use super::{By, TopReport, TopRow};
 use crate::analysis::moment::Moment;
 use crate::analysis::units::{
     counted, human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
 };
-use crate::stack::symbols::Frame;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
 
-/// Frames shown below a stack's first.
+/// Most frames shown below a stack's first.
 const FRAMES_BELOW: usize = 6;
 /// Names are not made shorter than this many characters, however narrow the terminal.
 const SHORTEST_NAME: usize = 16;
@@ -63,11 +63,6 @@ impl TopReport {
     }
 
     fn title(&self) -> String {
-        let device = match (self.is_host, self.is_pinned) {
-            (true, _) => "host heap".to_owned(),
-            (_, true) => "pinned host memory".to_owned(),
-            _ => format!("device {}", self.device),
-        };
         let plural = match self.by {
             By::Operator => "operators",
             By::Module => "modules",
@@ -82,7 +77,8 @@ impl TopReport {
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
         format!(
-            "Top {plural} of {device}{when}: {} of {}\n\n",
+            "Top {plural} of {}{when}: {} of {}\n\n",
+            self.device_name,
             self.rows.len(),
             human_count(self.rows_in_all as u64)
         )
@@ -181,23 +177,10 @@ impl TopReport {
 
 /// A row's name, and for a stack the frames below it.
 fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
-    let first = match row.stack.first() {
-        Some(line) if by == By::Stack => described(&line.frame),
-        _ => printable(&row.name),
+    let lines = match by {
+        By::Stack if !row.stack.is_empty() => frame_lines(&row.stack, FRAMES_BELOW + 1),
+        _ => vec![printable(&row.name)],
     };
-    let below = row.stack.iter().skip(1).take(FRAMES_BELOW);
-    let more = row.stack.len().saturating_sub(FRAMES_BELOW + 1);
-    let more = (by == By::Stack && more > 0).then(|| format!("  … {more} more"));
-    let below = below.map(|line| format!("  {}", described(&line.frame)));
-    std::iter::once(first).chain(below).chain(more)
-}
-
-/// `function file:line`, with the file's name only.
-pub(in crate::analysis) fn described(frame: &Frame) -> String {
-    let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
-    printable(&match (file, frame.line) {
-        (Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
-        (Some(file), None) => format!("{} {file}", frame.function),
-        _ => frame.function.clone(),
-    })
+    let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };
+    lines.into_iter().enumerate().map(indented)
 }

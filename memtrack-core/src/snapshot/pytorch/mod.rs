@@ -30,6 +30,7 @@ pub use records::{Odd, Records, Shape, known};
 pub use write::write;
 
 use super::{Snapshot, Value};
+use crate::event::DeviceId;
 use std::ops::Range;
 
 /// What a PyTorch file says beyond what every snapshot says.
@@ -47,7 +48,6 @@ use std::ops::Range;
 /// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
 /// scopes again.
 ///
-/// [`DeviceId::HOST`]: crate::event::DeviceId::HOST
 /// [`Oom`]: crate::event::Action::Oom
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PyTorch {
@@ -59,6 +59,8 @@ pub struct PyTorch {
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
+    /// The device under whose number a recording's host heap went in. Files do not say it.
+    pub heap: Option<DeviceId>,
     /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
     pub events: Records,
     /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.

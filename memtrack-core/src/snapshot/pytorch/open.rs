@@ -1,11 +1,11 @@
 //! Telling files apart, and reading each with its reader.
 
-use super::input::{Counted, LoadOptions, Stored, peek, unpack};
+use super::input::{Compression, Counted, LoadOptions, Stored, peek, unpack};
 use super::{LoadError, read};
 use crate::snapshot::recording::{self, load_from};
 use crate::snapshot::{Format, Loaded, Snapshot};
 use std::cell::Cell;
-use std::io::Read;
+use std::io::{BufRead, Read};
 
 /// Reads a pickle that is in memory.
 pub(crate) fn load_pickle(pickle: &[u8]) -> Result<Snapshot, LoadError> {
@@ -25,11 +25,11 @@ pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadE
         None => &mut quiet,
     };
     let (reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
-    let (head, reader) = peek(reader)?;
+    let (head, mut reader) = peek(reader)?;
     if head.is_empty() {
         return Err(LoadError::Empty);
     }
-    let loaded = |snapshot, format| Loaded { snapshot, format, compression, report: None };
+    let loaded = |snapshot, format| Loaded { snapshot, format, compression, report: None, unproved: None };
     if head == recording::MAGIC {
         let (snapshot, report) = load_from(reader.take(max_input))?;
         return Ok(Loaded { report: Some(report), ..loaded(snapshot, Format::Recording) });
@@ -40,6 +40,11 @@ pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadE
         let snapshot = read::json(reader, max_input, &stored.bytes, progress, events)?;
         return Ok(loaded(snapshot, Format::Json));
     }
-    let snapshot = read::pickle(reader, max_input, &stored.bytes, progress, events)?;
-    Ok(loaded(snapshot, Format::Pickle))
+    let snapshot = read::pickle(&mut reader, max_input, &stored.bytes, progress, events)?;
+    // A pickle says where it ends, so nothing has looked at the checksum behind it.
+    let unproved = match compression {
+        Compression::None => None,
+        _ => reader.fill_buf().err().map(|error| error.to_string()),
+    };
+    Ok(Loaded { unproved, ..loaded(snapshot, Format::Pickle) })
 }

@@ -75,6 +75,8 @@ impl Convert<'_> {
         let from = self.from;
         let mut devices = from.device_ids();
         devices.retain(|device| !device.is_pinned());
+        let heap = devices.iter().find(|device| device.is_host());
+        self.pytorch.heap = heap.map(|&heap| DeviceId(from.ordinal(heap)));
         let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
         for ordinal in 0..count {
             let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);

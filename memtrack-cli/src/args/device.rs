@@ -1,0 +1,40 @@
+//! A device on the command line.
+
+use std::fmt;
+
+/// The device that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedDevice {
+    /// The one with that number in reports.
+    Ordinal(u16),
+    /// The host heap.
+    Host,
+    /// Pinned host memory.
+    Pinned,
+}
+
+impl fmt::Display for AskedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordinal(ordinal) => write!(f, "device {ordinal}"),
+            Self::Host => f.write_str("host heap"),
+            Self::Pinned => f.write_str("pinned host memory"),
+        }
+    }
+}
+
+/// Also takes what reports print, whatever the case of its letters.
+pub(crate) fn parse_device(text: &str) -> Result<AskedDevice, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    match lower.as_str() {
+        "host" | "host heap" => Ok(AskedDevice::Host),
+        "pinned" | "pinned host memory" => Ok(AskedDevice::Pinned),
+        other => {
+            let number = other.strip_prefix("device ").unwrap_or(other);
+            number
+                .parse()
+                .map(AskedDevice::Ordinal)
+                .map_err(|_| "write a device's number, host or pinned".into())
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What reports call pinned host memory, in a recording and in the PyTorch snapshot made of it.
+#![cfg(target_os = "linux")]
+
+use memtrack_tests::{memtrack, mock_cuda};
+use std::process::{Command, Output};
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every report calls pinned memory so, and takes the name back.
+#[test]
+fn pinned_memory_is_called_so() {
+    let (folder, drivers) = (tempfile::tempdir().unwrap(), mock_cuda::driver_dir());
+    let recorded = mock_cuda::with_driver(memtrack(), drivers.path())
+        .args(["run", "-o", "a.memtrack", "--", PLAIN, "work"])
+        .current_dir(folder.path())
+        .env("XDG_CACHE_HOME", folder.path())
+        .status();
+    assert!(recorded.expect("memtrack can be started").success());
+    let memtrack = |arguments: &[&str]| -> Output {
+        let mut command = Command::new(memtrack());
+        command.args(arguments).current_dir(folder.path()).output().expect("memtrack can be started")
+    };
+    assert!(memtrack(&["convert", "a.memtrack", "a.pickle"]).status.success());
+    for file in ["a.memtrack", "a.pickle"] {
+        for (verb, title) in [
+            (&["summary"][..], "Pinned host memory\n"),
+            (&["peak"], "Highest allocated of pinned host memory: 64.0 KiB allocated"),
+            (&["top", "--by", "size"], "Top sizes of pinned host memory: "),
+            (&["replay"], "Pinned host memory: 1 requests replayed"),
+        ] {
+            let of = |device: &[&str]| memtrack(&[verb, &[file], device].concat());
+            let all = of(&[]);
+            let all = String::from_utf8_lossy(&all.stdout);
+            assert!(all.lines().any(|line| format!("{line}\n").starts_with(title)), "{verb:?} {file}: {all}");
+            assert!(!all.contains("6553"), "{verb:?} {file}: {all}");
+            for name in ["pinned", "Pinned host memory"] {
+                let one = of(&["--device", name]);
+                assert!(String::from_utf8_lossy(&one.stdout).starts_with(title), "{verb:?}: {}", said(&one));
+            }
+        }
+        let host = memtrack(&["peak", file, "--device", "host"]);
+        assert_eq!(host.status.code(), Some(2));
+        assert!(said(&host).contains("the file has no host heap; it has: 0, "), "{}", said(&host));
+        assert!(said(&host).contains(" (pinned)"), "{}", said(&host));
+    }
+}
