@@ -80,7 +80,8 @@ pub(crate) fn load_segments(
     Ok(in_pytorch_form(read(path, input, false, streams)?.snapshot))
 }
 
-fn in_pytorch_form(snapshot: Snapshot) -> Snapshot {
+/// A snapshot in PyTorch's form, whatever it was read from.
+pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> Snapshot {
     if snapshot.pytorch.is_some() {
         return snapshot;
     }

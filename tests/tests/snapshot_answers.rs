@@ -2,6 +2,7 @@
 
 use memtrack_tests::memtrack;
 use memtrack_tests::pytorch::SMALL;
+use memtrack_tests::snapshots::small;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -128,6 +129,19 @@ fn top_ranks_what_is_live_at_any_moment() {
     for moment in ["9", "yesterday", "-1"] {
         assert_eq!(run("top", &[&format!("--at={moment}")]).status.code(), Some(2), "{moment}");
     }
+}
+
+#[test]
+fn a_check_does_not_pass_a_recording_that_lost_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.memtrack");
+    let whole = small().save_to(Vec::new()).unwrap();
+    let code = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let output = Command::new(memtrack()).arg("check").arg(&path).args(["--max-peak", "1GiB"]).output();
+        output.unwrap().status.code()
+    };
+    assert_eq!((code(&whole), code(&whole[..whole.len() / 2])), (Some(0), Some(3)));
 }
 
 #[test]

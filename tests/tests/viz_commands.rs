@@ -56,6 +56,8 @@ fn pictures_show_free_blocks_as_free_and_are_not_replaced() {
         assert_eq!(run(folder.path(), &[verb, "--force"], &[&file]).status.code(), Some(0));
         fs::remove_file(folder.path().join("output.svg")).unwrap();
     }
+    let other = run(folder.path(), &["memory", "-o", "picture.png"], &[&synth("empty.pickle")]);
+    assert_eq!(other.status.code(), Some(2), "a name must not promise another format");
     let empty = run(folder.path(), &["memory", "-o", "empty.svg"], &[&synth("empty.pickle")]);
     assert_eq!(empty.status.code(), Some(0));
     assert!(folder.path().join("empty.svg").exists());

@@ -3,14 +3,22 @@
 use crate::Streams;
 use crate::args::CheckArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
+use crate::load::{in_pytorch_form, load};
 use crate::report::{order_by_time, print_json};
 use memtrack_core::analysis::limits::{Found, Limits};
 use memtrack_core::analysis::units::{human_bytes, human_share};
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let mut snapshot = load_pytorch(&args.path, args.input, streams)?;
+    let loaded = load(&args.path, args.input, streams)?;
+    if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
+        // What is left of it may be within limits that the whole was not: a gate must not open for it.
+        return Err(CliError::input(
+            &args.path,
+            "a recording that lost its end cannot be checked; record it again",
+        ));
+    }
+    let mut snapshot = in_pytorch_form(loaded.snapshot);
     order_by_time(&mut snapshot, streams);
     let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
     let found = Found::of(&snapshot);

@@ -4,7 +4,6 @@ use crate::Streams;
 use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::output::check_targets;
 use crate::plot::flame;
 use crate::report::{mention_odd, print_json, refused};
 use memtrack_core::viz::{SegmentKey, compare_folded, compare_usage, only_in};
@@ -18,7 +17,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         return Err(CliError::Usage("only one of the two can be standard input".into()));
     }
     if !flame.folded && !flame.json {
-        check_targets([flame.output.as_path()], flame.force)?;
+        flame::check_target(&flame.output, flame.force)?;
     }
     let before = load_segments(&args.before, args.input, streams)?;
     let after = load_segments(&args.after, args.input, streams)?;

@@ -4,7 +4,6 @@ use crate::Streams;
 use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::output::check_targets;
 use crate::plot::flame;
 use crate::report::{mention_odd, print_json, refused};
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
@@ -13,7 +12,7 @@ use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (path, flame) = (&args.file.path, &args.flame);
     if !flame.folded && !flame.json {
-        check_targets([flame.output.as_path()], flame.force)?;
+        flame::check_target(&flame.output, flame.force)?;
     }
     let snapshot = load_segments(path, args.file.input, streams)?;
     if flame.folded {

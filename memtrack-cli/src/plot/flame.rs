@@ -2,9 +2,22 @@
 
 use crate::Streams;
 use crate::error::CliError;
-use crate::output::write_files;
+use crate::output::{check_targets, write_files};
 use memtrack_core::viz::flame_graph;
 use std::path::Path;
+
+/// Whether a flame graph may be written to `target`.
+///
+/// # Errors
+/// When the name promises another format than SVG, or the file exists and `force` is not set.
+pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
+    match target.extension() {
+        Some(suffix) if suffix != "svg" => {
+            Err(CliError::Usage(format!("flame graphs are SVG files: {} must end in .svg", target.display())))
+        }
+        _ => check_targets([target], force),
+    }
+}
 
 /// Draws `lines` (`frame;frame bytes`) to `target`, and says so.
 ///
