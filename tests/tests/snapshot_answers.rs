@@ -1,8 +1,8 @@
 //! What memtrack itself says about a snapshot, with numbers checked by hand: see `memtrack_tests::pytorch::SMALL`.
 
-use memtrack_tests::memtrack;
 use memtrack_tests::pytorch::SMALL;
 use memtrack_tests::snapshots::small;
+use memtrack_tests::{fixture, memtrack};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -99,6 +99,14 @@ fn the_peak_counts_memory_from_before_the_trace() {
     );
     let text = text("peak", &["-n", "1"]);
     assert!(text.contains("… and 2 more groups, 977.1 KiB"), "{text}");
+}
+
+#[test]
+fn the_peak_names_the_tenants_of_old_blocks() {
+    let old = fixture("snapshots/synth/legacy_list_history.pickle");
+    let output = Command::new(memtrack()).arg("peak").arg(old).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("outer") && text.contains("z.py:9"), "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Segments and blocks as the texts see them: exact sizes, states as written, and the rules by which PyTorch finds a
 //! block's requested size and stack in files of every age.
 
-use super::number::{integer, integer_of, odd_under};
+use super::number::{integer, integer_of};
 use super::oddities::Oddities;
 use super::repr::Repr;
 use super::sink::push_decimal;
@@ -58,7 +58,7 @@ impl<'a> Blocks<'a> {
     /// Whether a segment is of the default stream.
     pub(super) fn is_default_stream(self, segment: usize) -> bool {
         let segments = &self.pytorch.segments;
-        match odd_under(segments, segment, Key::Stream) {
+        match segments.odd_under(segment, Key::Stream) {
             Some(value) => value.as_i128() == Some(0) || matches!(value, Value::Float(0.0)),
             None => segments.number(segment, Key::Stream) == 0,
         }
@@ -81,7 +81,7 @@ impl<'a> Blocks<'a> {
 
     /// The tenants of a block; `None` when it has no history.
     pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
-        match odd_under(&self.pytorch.blocks, block, Key::History)? {
+        match self.pytorch.blocks.odd_under(block, Key::History)? {
             Value::List(entries) => Some(entries),
             _ => Some(&[]),
         }
@@ -135,7 +135,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn push(self, out: &mut Vec<u8>, records: &Records, row: usize, key: Key) {
-        match odd_under(records, row, key) {
+        match records.odd_under(row, key) {
             Some(value) => Repr::of(self.snapshot).str(out, value),
             None if key == Key::State => {
                 out.extend_from_slice(self.snapshot.strings.bytes(records.text(row, key)));

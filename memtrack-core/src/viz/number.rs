@@ -2,24 +2,15 @@
 //! beside it, and the texts must show it.
 
 use super::sink::push_decimal;
-use crate::snapshot::pytorch::{Key, Records, known};
+use crate::snapshot::pytorch::{Key, Records};
 use crate::snapshot::{Snapshot, Value};
 
 /// Larger magnitudes count as this one: no memory is as large, and sums must not overflow.
 const LARGEST: i128 = 1 << 90;
 
-/// What lies beside the column of `key`.
-pub(super) fn odd_under(records: &Records, row: usize, key: Key) -> Option<&Value> {
-    if records.odd.is_empty() || !records.has(row, key) {
-        return None;
-    }
-    let place = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
-    records.odd_at(row, place)
-}
-
 /// The integer under `key`; 0 where there is none.
 pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
-    match odd_under(records, row, key) {
+    match records.odd_under(row, key) {
         Some(value) => integer_of(value),
         None => records.number(row, key).into(),
     }

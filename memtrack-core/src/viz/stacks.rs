@@ -1,7 +1,6 @@
 //! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Whether a name
 //! is one to leave out is asked once per distinct string.
 
-use super::number::odd_under;
 use super::repr::Repr;
 use super::sink::push_decimal;
 use crate::event::StackId;
@@ -112,7 +111,7 @@ impl<'a> Stacks<'a> {
 /// Appends `file:line:function`, with the file's last part only.
 fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let records = &snapshot.frames.records;
-    let odd = |key| odd_under(records, frame.index(), key);
+    let odd = |key| records.odd_under(frame.index(), key);
     let file = snapshot.strings.bytes(snapshot.frames.filename(frame));
     match odd(Key::Filename) {
         Some(value) => Repr::of(snapshot).str(out, value),

@@ -77,7 +77,9 @@ fn watch_memory() {
 /// Prints what is live where memory ran out, largest first.
 fn print_largest(oom: &OutOfMemory) {
     let Some(snapshot) = session::snapshot() else { return };
-    let options = TopOptions { limit: ROWS, at: Some(Moment::End), ..TopOptions::default() };
+    // The event is the newest, unless the ring was told to keep none.
+    let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
+    let options = TopOptions { limit: ROWS, at: Some(at), ..TopOptions::default() };
     let by = By::suited_to(&snapshot);
     let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
     let _ = writeln!(std::io::stderr(), "memtrack: {oom}\n{report}");

@@ -161,6 +161,15 @@ impl Records {
         &self.odd[start..start + length]
     }
 
+    /// What lies beside the column of `key`, because it does not fit there.
+    pub fn odd_under(&self, row: usize, key: Key) -> Option<&Value> {
+        if self.odd.is_empty() || !self.has(row, key) {
+            return None;
+        }
+        let place = self.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
+        self.odd_at(row, place)
+    }
+
     /// The exact value at a place of a record's shape; [`Kind::Rows`] and events' own columns are not here.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
         if let Some(odd) = self.odd_at(row, place) {

@@ -1,8 +1,8 @@
 //! Fills what every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
 
-use crate::event::{DeviceId, EventFlags, ScopeId, StreamId};
+use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use crate::snapshot::pytorch::{Key, PyTorch};
-use crate::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot};
+use crate::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot, Value};
 use std::collections::BTreeMap;
 
 /// Fills the tables of an otherwise complete snapshot.
@@ -42,12 +42,14 @@ pub(super) fn fill(snapshot: &mut Snapshot) {
                 _ => continue,
             };
             let asked = if blocks.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
+            let (size_bytes, stack) = tenant(snapshot, &pytorch, block)
+                .unwrap_or((blocks.number(block, asked), blocks.stack(block, Key::Frames)));
             snapshot.blocks.push(LiveBlock {
                 device,
                 address: blocks.number(block, Key::Address),
-                size_bytes: blocks.number(block, asked),
+                size_bytes,
                 stream,
-                stack: blocks.stack(block, Key::Frames),
+                stack,
                 scope: ScopeId::NONE,
                 ticks: 0,
                 flags: EventFlags(0),
@@ -57,6 +59,26 @@ pub(super) fn fill(snapshot: &mut Snapshot) {
     }
     snapshot.devices = devices.into_values().collect();
     snapshot.pytorch = Some(pytorch);
+}
+
+/// The requested bytes and the stack of a block whose tenants are listed, as PyTorch did up to 2.0: of one in use the
+/// first is the live one.
+fn tenant(snapshot: &Snapshot, pytorch: &PyTorch, block: usize) -> Option<(u64, StackId)> {
+    if pytorch.blocks.has(block, Key::Frames) {
+        return None;
+    }
+    let Value::List(tenants) = pytorch.blocks.odd_under(block, Key::History)? else { return None };
+    let Value::Dict(entries) = tenants.first()? else { return None };
+    let (mut size_bytes, mut stack) = (None, StackId::NONE);
+    for (key, value) in entries.iter() {
+        let Value::Str(key) = key else { continue };
+        match (snapshot.strings.bytes(*key), value) {
+            (b"real_size", value) => size_bytes = value.as_i128().and_then(|bytes| u64::try_from(bytes).ok()),
+            (b"frames", Value::Stack(frames)) => stack = *frames,
+            _ => {}
+        }
+    }
+    Some((size_bytes?, stack))
 }
 
 /// The device of a segment; one that has none is of device 0.
