@@ -1,6 +1,7 @@
 //! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
 
 use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::LoadError;
 use std::cell::Cell;
 
 fn text(text: &str) -> Vec<u8> {
@@ -20,10 +21,14 @@ fn event(frames: &[u8]) -> Vec<u8> {
 }
 
 fn read(trace: &[Vec<u8>], events: bool) -> Snapshot {
+    try_read(trace, events).unwrap()
+}
+
+fn try_read(trace: &[Vec<u8>], events: bool) -> Result<Snapshot, LoadError> {
     let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
     // What follows the end keeps the whole of it on the fast path.
     let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
-    super::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events).unwrap()
+    super::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
 }
 
 /// The names in the stack of each event.
@@ -48,6 +53,23 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
         event(b"](h\x00j\x01\0\0\0e"),
     ];
     assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
+}
+
+/// Python would change the events that have the list already. No writer does that, and here they are folded.
+#[test]
+fn a_list_that_grows_by_its_memo_slot_may_do_so_until_an_event_has_it() {
+    let frames = [frame(0, "f"), frame(1, "g")].concat();
+    // A list in slot 2 that nobody has, and its growth: APPENDS to what a reference brought up, then POP.
+    let (list, grow) = (b"]q\x02(h\x00h\x01e0".to_vec(), b"h\x02(h\x01h\x00e0".to_vec());
+    let used = event(b"h\x02");
+    let before = [frames.clone(), list.clone(), grow.clone(), used.clone(), used.clone()];
+    assert_eq!(names(&read(&before, true)), ["fggf", "fggf"]);
+    for late in
+        [[list, used, grow].concat(), [event(b"]q\x02(h\x00h\x01e"), b"h\x02h\x00a0".to_vec()].concat()]
+    {
+        let error = try_read(&[frames.clone(), late], true).unwrap_err().to_string();
+        assert!(error.contains("it is changed after it was used"), "{error}");
+    }
 }
 
 #[test]

@@ -226,8 +226,14 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn values(&mut self, container: Container, items: &[Value]) -> io::Result<()> {
-        // Empty ones all lie at one place, and are not the same.
-        let shared = Some(Shared::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty());
+        let shared = match (container, items) {
+            // The reader keeps small pairs by value, so what was shared among them is not known: all that are equal.
+            (Container::Tuple, &[Value::Int(first @ 0..), Value::Int(second @ 0..)]) => {
+                Some(Shared::Pool(first as u64, second as u64))
+            }
+            // Empty ones all lie at one place, and are not the same.
+            _ => Some(Shared::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty()),
+        };
         if let Some(shared) = shared
             && self.sink.recall(shared)?
         {
