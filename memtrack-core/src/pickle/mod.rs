@@ -7,6 +7,7 @@
 //! [`Limits::depth`] levels, so that whoever walks it may recurse.
 
 mod build;
+pub(crate) mod emitter;
 mod error;
 mod global;
 mod machine;
@@ -26,7 +27,6 @@ pub use machine::{Limits, load};
 pub(crate) use text::lossy;
 pub use value::{Dict, DictId, Document, ListId, Span, TupleId, Value};
 pub use writer::Writer;
-pub(crate) use writer::put_int;
 
 #[cfg(test)]
 mod tests;

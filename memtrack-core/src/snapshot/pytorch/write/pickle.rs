@@ -2,14 +2,12 @@
 //! shared written once. It uses only instructions that pytorch.org/memory_viz knows, as long as the values do.
 
 use super::{Container, Shared, Sink};
+use crate::pickle::emitter::Emitter;
 use crate::pickle::opcode as op;
-use crate::pickle::put_int;
 use crate::snapshot::StringId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// A frame is closed once it has this many bytes.
-const FRAME_BYTES: usize = 64 << 10;
 /// Items are put into their container in batches of this size.
 const BATCH: usize = 1000;
 /// No slot yet.
@@ -17,10 +15,7 @@ const UNSET: u32 = u32::MAX;
 
 /// Writes one pickle.
 pub(super) struct PickleSink<W> {
-    out: W,
-    frame: Vec<u8>,
-    /// Memo slots in use.
-    memo: u32,
+    out: Emitter<W>,
     strings: Vec<u32>,
     stacks: Vec<u32>,
     frames: Vec<u32>,
@@ -37,12 +32,9 @@ struct Open {
 }
 
 impl<W: Write> PickleSink<W> {
-    pub(super) fn new(mut out: W) -> io::Result<Self> {
-        out.write_all(&[op::PROTO, 4])?;
+    pub(super) fn new(out: W) -> io::Result<Self> {
         Ok(Self {
-            out,
-            frame: Vec::with_capacity(FRAME_BYTES + 1024),
-            memo: 0,
+            out: Emitter::new(out)?,
             strings: Vec::new(),
             stacks: Vec::new(),
             frames: Vec::new(),
@@ -51,42 +43,8 @@ impl<W: Write> PickleSink<W> {
         })
     }
 
-    pub(super) fn finish(mut self) -> io::Result<W> {
-        self.frame.push(op::STOP);
-        self.close_frame()?;
-        self.out.flush()?;
-        Ok(self.out)
-    }
-
-    fn emit(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.frame.extend_from_slice(bytes);
-        if self.frame.len() >= FRAME_BYTES { self.close_frame() } else { Ok(()) }
-    }
-
-    fn close_frame(&mut self) -> io::Result<()> {
-        if self.frame.len() >= 4 {
-            self.out.write_all(&[op::FRAME])?;
-            self.out.write_all(&(self.frame.len() as u64).to_le_bytes())?;
-        }
-        self.out.write_all(&self.frame)?;
-        self.frame.clear();
-        Ok(())
-    }
-
-    fn memoize(&mut self) -> io::Result<u32> {
-        let slot = self.memo;
-        let full = || io::Error::other("more than 4 G values in one pickle");
-        self.memo = slot.checked_add(1).filter(|&next| next != UNSET).ok_or_else(full)?;
-        self.emit(&[op::MEMOIZE])?;
-        Ok(slot)
-    }
-
-    fn refer(&mut self, slot: u32) -> io::Result<()> {
-        if let Ok(byte) = u8::try_from(slot) {
-            return self.emit(&[op::BINGET, byte]);
-        }
-        self.frame.push(op::LONG_BINGET);
-        self.emit(&slot.to_le_bytes())
+    pub(super) fn finish(self) -> io::Result<W> {
+        self.out.finish()
     }
 
     fn slot_of(&self, shared: Shared) -> Option<u32> {
@@ -119,68 +77,56 @@ fn put(slots: &mut Vec<u32>, row: u32, slot: u32) {
 
 impl<W: Write> Sink for PickleSink<W> {
     fn none(&mut self) -> io::Result<()> {
-        self.emit(&[op::NONE])
+        self.out.emit(&[op::NONE])
     }
 
     fn bool(&mut self, truth: bool) -> io::Result<()> {
-        self.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
+        self.out.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
     }
 
     fn int(&mut self, number: i64) -> io::Result<()> {
-        put_int(&mut self.frame, number);
-        self.emit(&[])
+        self.out.int(number)
     }
 
     fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
         match u8::try_from(bytes.len()) {
-            Ok(length) => self.frame.extend_from_slice(&[op::LONG1, length]),
+            Ok(length) => self.out.begin(&[op::LONG1, length]),
             Err(_) => {
                 let length = i32::try_from(bytes.len()).map_err(io::Error::other)?;
-                self.frame.push(op::LONG4);
-                self.frame.extend_from_slice(&length.to_le_bytes());
+                self.out.begin(&[op::LONG4]);
+                self.out.begin(&length.to_le_bytes());
             }
         }
-        self.emit(bytes)
+        self.out.emit(bytes)
     }
 
     fn float(&mut self, number: f64) -> io::Result<()> {
-        self.frame.push(op::BINFLOAT);
-        self.emit(&number.to_be_bytes())
+        self.out.float(number)
     }
 
     fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()> {
         if let Some(&slot) = self.strings.get(id.index()).filter(|&&slot| slot != UNSET) {
-            return self.refer(slot);
+            return self.out.refer(slot);
         }
-        if let Ok(short) = u8::try_from(text.len()) {
-            self.frame.extend_from_slice(&[op::SHORT_BINUNICODE, short]);
-        } else if let Ok(word) = u32::try_from(text.len()) {
-            self.frame.push(op::BINUNICODE);
-            self.frame.extend_from_slice(&word.to_le_bytes());
-        } else {
-            self.frame.push(op::BINUNICODE8);
-            self.frame.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        }
-        self.frame.extend_from_slice(text);
-        let slot = self.memoize()?;
+        let slot = self.out.string(text)?;
         put(&mut self.strings, id.0, slot);
         Ok(())
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Ok(short) = u8::try_from(bytes.len()) {
-            self.frame.extend_from_slice(&[op::SHORT_BINBYTES, short]);
+            self.out.begin(&[op::SHORT_BINBYTES, short]);
         } else {
-            self.frame.push(op::BINBYTES8);
-            self.frame.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            self.out.begin(&[op::BINBYTES8]);
+            self.out.begin(&(bytes.len() as u64).to_le_bytes());
         }
-        self.frame.extend_from_slice(bytes);
-        self.memoize().map(|_| ())
+        self.out.begin(bytes);
+        self.out.memoize().map(|_| ())
     }
 
     fn recall(&mut self, shared: Shared) -> io::Result<bool> {
         match self.slot_of(shared) {
-            Some(slot) => self.refer(slot).map(|()| true),
+            Some(slot) => self.out.refer(slot).map(|()| true),
             None => Ok(false),
         }
     }
@@ -194,10 +140,10 @@ impl<W: Write> Sink for PickleSink<W> {
             Container::Tuple if items > 3 => Some(op::MARK),
             Container::Tuple => None,
         };
-        self.frame.extend(opcode);
+        self.out.begin(opcode.as_slice());
         // Tuples and frozen sets exist only once they are whole.
         if !matches!(container, Container::Tuple | Container::FrozenSet) {
-            let slot = self.memoize()?;
+            let slot = self.out.memoize()?;
             if let Some(shared) = shared {
                 self.remember(shared, slot);
             }
@@ -211,7 +157,7 @@ impl<W: Write> Sink for PickleSink<W> {
             let alone = items - done == 1 && *container != Container::Set;
             let batched = !matches!(container, Container::Tuple | Container::FrozenSet);
             if batched && !alone && done % BATCH == 0 {
-                self.frame.push(op::MARK);
+                self.out.begin(&[op::MARK]);
             }
         }
         Ok(())
@@ -235,13 +181,13 @@ impl<W: Write> Sink for PickleSink<W> {
             Container::Set if full => op::ADDITEMS,
             _ => return Ok(()),
         };
-        self.emit(&[opcode])
+        self.out.emit(&[opcode])
     }
 
     fn end(&mut self) -> io::Result<()> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let opcode = match (open.container, open.items) {
-            (Container::Tuple, 0) => return self.emit(&[op::EMPTY_TUPLE]),
+            (Container::Tuple, 0) => return self.out.emit(&[op::EMPTY_TUPLE]),
             (Container::Tuple, 1) => op::TUPLE1,
             (Container::Tuple, 2) => op::TUPLE2,
             (Container::Tuple, 3) => op::TUPLE3,
@@ -249,8 +195,8 @@ impl<W: Write> Sink for PickleSink<W> {
             (Container::FrozenSet, _) => op::FROZENSET,
             _ => return Ok(()),
         };
-        self.frame.push(opcode);
-        let slot = self.memoize()?;
+        self.out.begin(&[opcode]);
+        let slot = self.out.memoize()?;
         if let Some(shared) = open.shared {
             self.remember(shared, slot);
         }

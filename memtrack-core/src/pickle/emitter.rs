@@ -1,0 +1,120 @@
+//! The instructions of a pickle on their way out: gathered in frames as CPython does, and the memo's slots counted.
+//! Both writers, of values and of snapshots, put theirs through here.
+
+use super::opcode as op;
+use std::io::{self, Write};
+
+/// A frame is closed once it has this many bytes.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// Where the instructions of one pickle of protocol 4 go.
+#[derive(Debug)]
+pub(crate) struct Emitter<W> {
+    out: W,
+    frame: Vec<u8>,
+    /// Memo slots in use.
+    memo: u32,
+}
+
+impl<W: Write> Emitter<W> {
+    /// Starts a pickle.
+    pub(crate) fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(&[op::PROTO, 4])?;
+        Ok(Self { out, frame: Vec::with_capacity(FRAME_BYTES + 1024), memo: 0 })
+    }
+
+    /// Ends the pickle and returns what it was written to, flushed.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        self.frame.push(op::STOP);
+        self.close_frame()?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Writes the beginning of an instruction; [`Self::emit`] ends it.
+    #[inline]
+    pub(crate) fn begin(&mut self, bytes: &[u8]) {
+        self.frame.extend_from_slice(bytes);
+    }
+
+    /// Writes an instruction, or the end of one.
+    #[inline]
+    pub(crate) fn emit(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.frame.extend_from_slice(bytes);
+        if self.frame.len() >= FRAME_BYTES { self.close_frame() } else { Ok(()) }
+    }
+
+    /// Writes the frame. As in Python, a frame of fewer than four bytes is not worth a header.
+    fn close_frame(&mut self) -> io::Result<()> {
+        if self.frame.len() >= 4 {
+            self.out.write_all(&[op::FRAME])?;
+            self.out.write_all(&(self.frame.len() as u64).to_le_bytes())?;
+        }
+        self.out.write_all(&self.frame)?;
+        self.frame.clear();
+        Ok(())
+    }
+
+    /// Writes an integer in as few bytes as it needs.
+    #[inline]
+    pub(crate) fn int(&mut self, number: i64) -> io::Result<()> {
+        if let Ok(byte) = u8::try_from(number) {
+            return self.emit(&[op::BININT1, byte]);
+        }
+        if let Ok(short) = u16::try_from(number) {
+            let [low, high] = short.to_le_bytes();
+            return self.emit(&[op::BININT2, low, high]);
+        }
+        if let Ok(word) = i32::try_from(number) {
+            self.begin(&[op::BININT]);
+            return self.emit(&word.to_le_bytes());
+        }
+        let significant = |count: &usize| {
+            let shift = 64 - 8 * *count as u32;
+            number << shift >> shift == number
+        };
+        let count = (5..8).find(significant).unwrap_or(8);
+        self.begin(&[op::LONG1, count as u8]);
+        self.emit(&number.to_le_bytes()[..count])
+    }
+
+    /// Writes a float.
+    pub(crate) fn float(&mut self, number: f64) -> io::Result<()> {
+        self.begin(&[op::BINFLOAT]);
+        self.emit(&number.to_be_bytes())
+    }
+
+    /// Writes a string and returns its memo slot.
+    pub(crate) fn string(&mut self, text: &[u8]) -> io::Result<u32> {
+        if let Ok(short) = u8::try_from(text.len()) {
+            self.begin(&[op::SHORT_BINUNICODE, short]);
+        } else if let Ok(word) = u32::try_from(text.len()) {
+            self.begin(&[op::BINUNICODE]);
+            self.begin(&word.to_le_bytes());
+        } else {
+            self.begin(&[op::BINUNICODE8]);
+            self.begin(&(text.len() as u64).to_le_bytes());
+        }
+        self.begin(text);
+        self.memoize()
+    }
+
+    /// Puts the value just written into the next memo slot, whose number is below `u32::MAX`.
+    pub(crate) fn memoize(&mut self) -> io::Result<u32> {
+        let slot = self.memo;
+        let full = || io::Error::other("more than 4 G values in one pickle");
+        self.memo = slot.checked_add(1).filter(|&next| next != u32::MAX).ok_or_else(full)?;
+        self.emit(&[op::MEMOIZE])?;
+        Ok(slot)
+    }
+
+    /// Refers to a value in the memo.
+    #[inline]
+    pub(crate) fn refer(&mut self, slot: u32) -> io::Result<()> {
+        if let Ok(byte) = u8::try_from(slot) {
+            return self.emit(&[op::BINGET, byte]);
+        }
+        self.begin(&[op::LONG_BINGET]);
+        self.emit(&slot.to_le_bytes())
+    }
+}
