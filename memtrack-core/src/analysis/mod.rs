@@ -15,5 +15,6 @@ pub mod phases;
 pub mod reserved;
 pub mod summary;
 pub mod top;
+mod torch_stacks;
 pub mod trim;
 pub mod units;

@@ -25,7 +25,7 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], most: usize) -> Vec<
 }
 
 /// Whether the frame is Python's: from a file of Python's, or from `<string>` and the like.
-fn is_python(frame: &Frame) -> bool {
+pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
     let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>'));
     frame.file.as_deref().is_some_and(of)
 }
