@@ -79,7 +79,7 @@ impl<'a> Attributor<'a> {
         if let Some(name) = place.operator_name() {
             return (row_name(&name), Source::Annotated);
         }
-        let from_stack = self.from_stack(stack, symbols);
+        let from_stack = self.read_stack(stack, symbols);
         let phase = place.phase.or(from_stack.torch.phase);
         let (operator, source) = match &from_stack.operator {
             Some(name) => (name.as_str(), Source::NamedFromStack),
@@ -94,7 +94,7 @@ impl<'a> Attributor<'a> {
 
     /// The part of the training step: by the scopes, else by the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
-        self.snapshot.scopes.place(scope).phase.or_else(|| self.from_stack(stack, symbols).torch.phase)
+        self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }
 
     /// The modules: by the scopes `encoder.attn`, else by the stack `model.py:382 > attention.py:39`; the root, what is
@@ -108,7 +108,7 @@ impl<'a> Attributor<'a> {
         if place.phase.is_some() {
             return "(root)".into();
         }
-        let modules = &self.from_stack(stack, symbols).torch.modules;
+        let modules = &self.read_stack(stack, symbols).torch.modules;
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
@@ -116,7 +116,7 @@ impl<'a> Attributor<'a> {
         if snapshot.scopes.rows.len() > 1 { "(outside modules)" } else { "(no module in the stack)" }.into()
     }
 
-    fn from_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
+    fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
         let (snapshot, patterns) = (self.snapshot, self.patterns);
         self.by_stack.entry(stack).or_insert_with(|| {
             let frames = symbols.stack(&snapshot.frame_keys(stack));
