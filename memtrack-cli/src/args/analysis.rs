@@ -2,7 +2,7 @@
 
 use super::device::{AskedDevice, parse_device};
 use super::viz::FileArgs;
-use super::{FormatArgs, InputArgs};
+use super::{FormatArgs, InputArgs, TextArgs};
 use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -49,6 +49,8 @@ pub(crate) struct PeakArgs {
     /// Only this device: its number, host (the heap) or pinned (pinned host memory)
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
     pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -1,7 +1,7 @@
 //! Arguments of `memtrack top`.
 
 use super::device::{AskedDevice, parse_device};
-use super::{FormatArgs, InputArgs};
+use super::{FormatArgs, InputArgs, TextArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -41,6 +41,8 @@ pub(crate) struct RankArgs {
     /// Only this device: its number, host (the heap) or pinned (pinned host memory)
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
     pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Also look for binaries in this folder, by build id

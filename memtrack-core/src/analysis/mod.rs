@@ -6,6 +6,7 @@
 pub mod attribution;
 pub mod held;
 pub mod highest;
+pub mod layout;
 pub mod lifetimes;
 pub mod limits;
 pub mod moment;

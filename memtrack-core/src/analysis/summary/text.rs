@@ -15,6 +15,9 @@ const FRAGMENTATION: [(f64, &str); 3] = [
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
+/// Characters for the function that memory is from.
+const ORIGIN: usize = 60;
+
 impl DeviceSummary {
     /// At most three things to look at, the most pressing first.
     pub fn look_first(&self) -> Vec<String> {
@@ -81,7 +84,7 @@ impl DeviceSummary {
 /// Where a group comes from, as the end of a sentence.
 fn origin(name: &str, stack: &[StackLine]) -> String {
     match asking(stack) {
-        Some(line) => format!("is from {}", described(&line.frame)),
+        Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
     }
