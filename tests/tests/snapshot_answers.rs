@@ -153,6 +153,34 @@ fn a_check_does_not_pass_a_recording_that_lost_its_end() {
 }
 
 #[test]
+fn a_check_does_not_pass_what_it_cannot_see() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let check = |segments: Value, limit: &str| {
+        std::fs::write(&path, json!({"segments": segments, "device_traces": [[]]}).to_string()).unwrap();
+        let output = Command::new(memtrack()).arg("check").arg(&path).args([limit, "0"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let block = |state: &str| {
+        json!([{"device": 0, "address": 4096, "total_size": 512, "stream": 0,
+            "blocks": [{"address": 4096, "size": 512, "requested_size": 500, "state": state}]}])
+    };
+    for limit in ["--max-peak", "--max-leak", "--max-fragmentation"] {
+        let (code, why) = check(json!([]), limit);
+        assert_eq!(code, Some(3), "{limit}");
+        assert!(why.contains("nothing to check") && why.lines().count() == 1, "{why}");
+    }
+    // Memory without history: what is held can be judged, and a leak cannot.
+    let (code, why) = check(block("inactive"), "--max-leak");
+    assert!(code == Some(3) && why.contains("a leak cannot be seen"), "{why}");
+    assert_eq!(check(block("inactive"), "--max-fragmentation"), (Some(0), String::new()));
+    let (code, why) = check(block("active_allocated"), "--max-peak");
+    assert!(code == Some(1) && why.contains("the peak is what is live at the end"), "{why}");
+    let few = String::from_utf8(run("check", &["--max-peak", "1GiB"]).stderr).unwrap();
+    assert_eq!(few, "memtrack: warning: there is little to judge by: 9 events\n");
+}
+
+#[test]
 fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
     let code = |arguments: &[&str]| run("check", arguments).status.code();
     assert_eq!(

@@ -74,6 +74,7 @@ Examples:
 
 Of several devices the worst counts. Peak: the highest allocated bytes, as they were asked for. Leak: bytes live at the
 end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+A file in which nothing can be seen (no events and no memory; for a leak, no events) passes no limit: exit 3.
 Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
