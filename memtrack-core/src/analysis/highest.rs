@@ -112,7 +112,7 @@ impl Highest {
             (Some(event), Some(seconds)) => {
                 writeln!(f, ", after event {event}, {seconds:.3} s after the first")?;
             }
-            _ => writeln!(f, ", before the first recorded event")?,
+            _ => writeln!(f, ", before the first event")?,
         }
         for (place, row) in live.rows.iter().enumerate() {
             let mark = if row.estimated { "~" } else { "" };

@@ -40,7 +40,7 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
             ),
         };
         let place = match failed.checked_sub(report.existing_blocks as usize) {
-            None => "what was live before the trace already does not fit".to_owned(),
+            None => "what was allocated before the first event already does not fit".to_owned(),
             Some(number) => format!(
                 "the best one first fails at request {} of {}",
                 human_count(number as u64 + 1),

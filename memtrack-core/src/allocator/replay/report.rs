@@ -105,7 +105,7 @@ impl fmt::Display for ReplayReport {
         if self.existing_blocks > 0 {
             writeln!(
                 f,
-                "{} ({}) from before the trace, allocated first.",
+                "{} ({}) allocated before the first event; they are put in place first.",
                 counted(self.existing_blocks, "block"),
                 human_bytes(self.existing_bytes)
             )?;
