@@ -11,6 +11,7 @@ mod viz;
 
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
+use memtrack_core::analysis::layout::FRAMES;
 use std::path::PathBuf;
 
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
@@ -168,6 +169,17 @@ pub(crate) struct FormatArgs {
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How much of names and stacks a text shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TextArgs {
+    /// How many frames of a stack to show, those that say something; 0 shows all there are
+    #[arg(long, value_name = "N", default_value_t = FRAMES)]
+    pub(crate) frames: usize,
+    /// Do not shorten names; otherwise lines have as many characters as COLUMNS says, else the terminal, else 120
+    #[arg(long)]
+    pub(crate) wide: bool,
 }
 
 /// Where files go.

@@ -5,7 +5,7 @@ use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
 use memtrack_core::event::DeviceId;
 use memtrack_tests::{fixture, memtrack, shared};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -152,4 +152,112 @@ fn the_verb_recommends_what_needs_least() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("Unrecognized key 'colour'"), "{error}");
+}
+
+/// What `memtrack replay` says about a snapshot of these events.
+fn said(events: &[Value], arguments: &[&str]) -> (String, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let is = |event: &&Value, what: &str| event["action"] == what;
+    let gone =
+        |address: &Value| events.iter().any(|event| is(&event, "segment_free") && &event["addr"] == address);
+    let held = events.iter().filter(|event| is(event, "segment_alloc") && !gone(&event["addr"]));
+    let segment = |event: &Value| json!({"device": 0, "address": event["addr"], "total_size": event["size"], "stream": 0, "blocks": []});
+    let segments: Vec<_> = held.map(segment).collect();
+    fs::write(&path, json!({"segments": segments, "device_traces": [events]}).to_string()).unwrap();
+    let run = |more: &[&str]| {
+        let output =
+            Command::new(memtrack()).arg("replay").arg(&path).args(arguments).args(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let value: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    (run(&[]), value["devices"][0].clone())
+}
+
+fn happened(action: &str, address: u64, size: u64) -> Value {
+    json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1, "frames": []})
+}
+
+/// `count` blocks of 6 MiB that stay: a segment of 20 MiB holds three of them. So many of the segments are in the trace.
+fn blocks(count: u64, segments_told: u64) -> Vec<Value> {
+    let mut events: Vec<_> =
+        (0..segments_told).map(|n| happened("segment_alloc", (1 << 40) + n * (20 << 20), 20 << 20)).collect();
+    events.extend((0..count).map(|n| happened("alloc", (1 << 40) + n * (6 << 20), 6 << 20)));
+    events
+}
+
+#[test]
+fn nothing_is_recommended_on_the_strength_of_a_few_requests() {
+    let (text, value) = said(&blocks(1, 1), &[]);
+    assert!(text.starts_with("Device 0: 1 request replayed"), "{text}");
+    assert!(text.contains("No recommendation: 1 request within the trace is too few"), "{text}");
+    assert!(value["recommended"].is_null() && value["advice"].is_string());
+}
+
+#[test]
+fn nothing_is_recommended_where_the_recording_is_not_reproduced() {
+    // 14 segments are needed, and one is in the trace.
+    let (text, value) = said(&blocks(40, 1), &[]);
+    let why = "Under the defaults (the file does not name its settings) it reserves 280.0 MiB, the recording itself 20.0 MiB";
+    assert!(text.contains(why) && text.contains("No recommendation"), "{text}");
+    assert_eq!(value["reproduced_peak_reserved_bytes"], 280 << 20);
+    // Where both agree, something is: expandable segments have no ends to waste.
+    let (text, value) = said(&blocks(61, 21), &["--set", "", "--set", "expandable_segments:True"]);
+    assert!(
+        text.contains("Recommended: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (reserves "),
+        "{text}"
+    );
+    assert_eq!(value["recommended"], "expandable_segments:True");
+}
+
+#[test]
+fn gains_below_one_percent_are_not_recommended() {
+    // Ten segments that each waste 2 MiB, beside a block of 6,000 MiB.
+    let mut events = blocks(30, 10);
+    events.extend(["segment_alloc", "alloc"].map(|what| happened(what, 1 << 50, 6_000 << 20)));
+    let (text, value) = said(&events, &["--set", "", "--set", "expandable_segments:True"]);
+    assert!(text.contains("saves 20.0 MiB (0.3 %), not worth a change"), "{text}");
+    assert!(value["recommended"].is_null());
+}
+
+#[test]
+fn failures_after_the_first_are_told_as_what_they_are() {
+    let (text, value) = said(&blocks(60, 3), &["--set", "", "--capacity", "25MiB"]);
+    assert!(text.contains("first fails at request 4 of 60; 56 requests after it failed too"), "{text}");
+    let row = &value["settings"][0];
+    assert_eq!((&row["first_oom"], &row["failed_requests"]), (&3.into(), &57.into()));
+}
+
+#[test]
+fn of_a_program_without_an_allocator_the_replay_says_what_it_assumes() {
+    let events: Vec<Value> = (0..30u64)
+        .flat_map(|n| {
+            let (address, size) = ((1 << 40) + (n << 30), 1_000_000 + n);
+            ["segment_alloc", "alloc", "free_completed", "segment_free"]
+                .map(|what| happened(what, address, size))
+        })
+        .collect();
+    let (text, value) = said(&events, &[]);
+    assert!(
+        text.contains("this program asked the driver for each block") && !text.contains("Recommended"),
+        "{text}"
+    );
+    assert_eq!(value["driver_calls"], true);
+    // PyTorch keeps its segments.
+    assert_eq!(said(&blocks(40, 2), &[]).1["driver_calls"], false);
+}
+
+#[test]
+fn the_memory_of_the_host_is_not_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.memtrack");
+    fs::write(&path, memtrack_tests::snapshots::small().save_to(Vec::new()).unwrap()).unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(memtrack()).arg("replay").arg(&path).args(arguments).output().unwrap()
+    };
+    assert_eq!(run(&[]).stdout, b"The snapshot holds no events of a device to replay.\n");
+    let asked = run(&["--device", "host"]);
+    assert_eq!(asked.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("not the host's"));
 }

@@ -46,3 +46,50 @@ fn nothing_is_replaced_without_force_and_names_must_say_a_format() {
     assert_eq!(output.status.code(), Some(3));
     assert!(!folder.path().join("b.pickle").exists());
 }
+
+/// Of half a pickle nothing can be said, and an empty snapshot would say that nothing was there.
+#[test]
+fn a_cut_recording_of_a_pytorch_snapshot_is_refused_and_not_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("a.memtrack");
+    assert_eq!(convert(&fixture("snapshots/samples/basic-1.pickle"), &whole, &[]).status.code(), Some(0));
+    let bytes = fs::read(&whole).unwrap();
+    let first = bytes.windows(4).position(|window| window == b"PYTR").unwrap();
+    let cut = folder.path().join("cut.memtrack");
+    // Behind the empty chunk that announces the snapshot, in the middle, and before the end of the last piece.
+    for length in [first + 20, first + 60, bytes.len() / 2] {
+        fs::write(&cut, &bytes[..length]).unwrap();
+        for verb in ["stats", "summary", "trace"] {
+            let output = Command::new(memtrack()).arg(verb).arg(&cut).output().unwrap();
+            let why = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(3), "{verb} {length}: {why}");
+            assert!(why.contains("cannot be read in part") && why.lines().count() == 1, "{why}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+    // Only the end mark is gone: the pickle is whole.
+    fs::write(&cut, &bytes[..bytes.len() - 20]).unwrap();
+    let output = Command::new(memtrack()).arg("stats").arg(&cut).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!output.stdout.is_empty() && !output.stderr.is_empty());
+}
+
+#[test]
+fn a_snapshot_lies_in_a_recording_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, target) = (folder.path().join("a.json"), folder.path().join("a.memtrack"));
+    let event = |n: u64| {
+        format!(
+            r#"{{"action": "alloc", "addr": {n}, "size": {n}, "stream": 0, "time_us": {n}, "frames": []}}"#
+        )
+    };
+    let events: Vec<_> = (1..20_000).map(event).collect();
+    fs::write(&json, format!(r#"{{"segments": [], "device_traces": [[{}]]}}"#, events.join(", "))).unwrap();
+    assert_eq!(convert(&json, &target, &[]).status.code(), Some(0));
+    let bytes = fs::read(&target).unwrap();
+    // Kind, flags, and the length unpacked.
+    let lengths = bytes.windows(12).filter(|head| head.starts_with(b"PYTR"));
+    let lengths: Vec<u32> = lengths.map(|head| u32::from_le_bytes(head[8..].try_into().unwrap())).collect();
+    assert!(lengths.len() > 3 && lengths[0] == 0, "{lengths:?}");
+    assert!(lengths.iter().all(|&length| length <= 256 << 10), "{lengths:?}");
+}

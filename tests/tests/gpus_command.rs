@@ -142,6 +142,29 @@ fn without_a_driver_there_is_one_line() {
     let said = text(&output.stderr);
     assert!(said.starts_with("memtrack: no CUDA driver: ") && said.contains("libcuda.so.1: "), "{said}");
     assert_eq!(said.lines().count(), 1);
+    // A script gets its JSON, with the reason.
+    let output = gpus(folder.path(), &["--json"], &[]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(format!("memtrack: {}\n", value["missing"].as_str().unwrap()), text(&output.stderr));
+    assert_eq!(value["gpus"], serde_json::json!([]));
+}
+
+/// NVML that cannot be loaded is said in the loader's words.
+#[test]
+fn nvml_that_is_no_library_is_said_without_jargon() {
+    let drivers = mock_cuda::driver_dir();
+    for name in ["libnvidia-ml.so.1", "libnvidia-ml.so"] {
+        let path = drivers.path().join(name);
+        let _ = fs::remove_file(&path);
+        fs::write(path, "long enough for the header of a library, but none. ".repeat(4)).unwrap();
+    }
+    let said = text(&gpus(drivers.path(), &[], &[]).stderr);
+    assert!(
+        said.starts_with("memtrack: NVML cannot be loaded: ") && said.contains("libnvidia-ml.so"),
+        "{said}"
+    );
+    assert!(!said.contains("libloading"), "{said}");
 }
 
 /// Runs in a process of its own, which finds the mock driver: prints PyTorch's texts of devices 0 and 1.

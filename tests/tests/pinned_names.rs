@@ -10,7 +10,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every report calls pinned memory so, and takes the name back.
+/// Every report calls pinned memory so, and takes the name back; a replay leaves it out.
 #[test]
 fn pinned_memory_is_called_so() {
     let (folder, drivers) = (tempfile::tempdir().unwrap(), mock_cuda::driver_dir());
@@ -30,7 +30,6 @@ fn pinned_memory_is_called_so() {
             (&["summary"][..], "Pinned host memory\n"),
             (&["peak"], "Highest allocated of pinned host memory: 64.0 KiB allocated"),
             (&["top", "--by", "size"], "Top sizes of pinned host memory: "),
-            (&["replay"], "Pinned host memory: 1 requests replayed"),
         ] {
             let of = |device: &[&str]| memtrack(&[verb, &[file], device].concat());
             let all = of(&[]);
@@ -42,6 +41,22 @@ fn pinned_memory_is_called_so() {
                 assert!(String::from_utf8_lossy(&one.stdout).starts_with(title), "{verb:?}: {}", said(&one));
             }
         }
+        // One number, whichever verb and form.
+        let numbered = |verb: &str, asked: &[&str]| {
+            let output = memtrack(&[&[verb, file, "--json", "--device", "pinned"], asked].concat());
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["devices"][0]["device"]
+                .clone()
+        };
+        for verb in [numbered("summary", &[]), numbered("peak", &[]), numbered("top", &["--by", "size"])] {
+            assert_eq!(verb, 1, "{file}");
+        }
+        let replay = memtrack(&["replay", file]);
+        let replayed = String::from_utf8_lossy(&replay.stdout);
+        assert!(
+            replayed.contains("asked the driver for each block") && !replayed.contains("Pinned"),
+            "{replayed}"
+        );
+        assert_eq!(memtrack(&["replay", file, "--device", "pinned"]).status.code(), Some(2));
         let host = memtrack(&["peak", file, "--device", "host"]);
         assert_eq!(host.status.code(), Some(2));
         assert!(said(&host).contains("the file has no host heap; it has: 0, "), "{}", said(&host));

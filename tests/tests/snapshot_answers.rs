@@ -83,6 +83,35 @@ fn a_summary_knows_what_is_held_and_what_the_ring_lost() {
 }
 
 #[test]
+fn a_summary_compares_stuck_pieces_with_each_other_and_finds_what_cannot_be() {
+    let small = device("summary", &[]);
+    assert_eq!(small["contradictions"], json!([]));
+    assert_eq!(small["largest_inactive_split_bytes"], 1_047_040);
+    let text = text("summary", &[]);
+    assert!(
+        text.contains("stuck in split segments, in 2 pieces; the largest of them has 1022.5 KiB"),
+        "{text}"
+    );
+    assert!(text.contains("memtrack top FILE --at oom"), "{text}");
+
+    // A block of 1 MiB, of which the segments (512 bytes, all free) know nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let event = json!({"action": "alloc", "addr": 9_000_000, "size": 1 << 20, "stream": 0, "time_us": 1, "frames": []});
+    let block = json!({"address": 4096, "size": 512, "requested_size": 0, "state": "inactive"});
+    let segment = json!({"device": 0, "address": 4096, "total_size": 512, "stream": 0, "blocks": [block]});
+    std::fs::write(&path, json!({"segments": [segment], "device_traces": [[event]]}).to_string()).unwrap();
+    let output = Command::new(memtrack()).arg("summary").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "Contradiction  the trace has 1.0 MiB live at its peak, but its segments never came to more than 512 B",
+        "Contradiction  the trace leaves 1.0 MiB in 1 block live that no segment holds",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
 fn the_peak_counts_memory_from_before_the_trace() {
     let peak = device("peak", &[]);
     assert_eq!(peak["highest"]["event"], 4);
@@ -150,6 +179,34 @@ fn a_check_does_not_pass_a_recording_that_lost_its_end() {
         output.unwrap().status.code()
     };
     assert_eq!((code(&whole), code(&whole[..whole.len() / 2])), (Some(0), Some(3)));
+}
+
+#[test]
+fn a_check_does_not_pass_what_it_cannot_see() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let check = |segments: Value, limit: &str| {
+        std::fs::write(&path, json!({"segments": segments, "device_traces": [[]]}).to_string()).unwrap();
+        let output = Command::new(memtrack()).arg("check").arg(&path).args([limit, "0"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let block = |state: &str| {
+        json!([{"device": 0, "address": 4096, "total_size": 512, "stream": 0,
+            "blocks": [{"address": 4096, "size": 512, "requested_size": 500, "state": state}]}])
+    };
+    for limit in ["--max-peak", "--max-leak", "--max-fragmentation"] {
+        let (code, why) = check(json!([]), limit);
+        assert_eq!(code, Some(3), "{limit}");
+        assert!(why.contains("nothing to check") && why.lines().count() == 1, "{why}");
+    }
+    // Memory without history: what is held can be judged, and a leak cannot.
+    let (code, why) = check(block("inactive"), "--max-leak");
+    assert!(code == Some(3) && why.contains("a leak cannot be seen"), "{why}");
+    assert_eq!(check(block("inactive"), "--max-fragmentation"), (Some(0), String::new()));
+    let (code, why) = check(block("active_allocated"), "--max-peak");
+    assert!(code == Some(1) && why.contains("the peak is what is live at the end"), "{why}");
+    let few = String::from_utf8(run("check", &["--max-peak", "1GiB"]).stderr).unwrap();
+    assert_eq!(few, "memtrack: warning: there is little to judge by: 9 events\n");
 }
 
 #[test]

@@ -4,10 +4,12 @@ use memtrack_tests::memtrack;
 use serde_json::{Value, json};
 use std::process::Command;
 
+fn frame(name: &str, filename: &str, line: u64) -> Value {
+    json!({"name": name, "filename": filename, "line": line})
+}
+
 /// Runs a verb on a snapshot with two blocks of one Python line, by two operators.
 fn run(arguments: &[&str]) -> String {
-    let frame =
-        |name: &str, filename: &str, line: u64| json!({"name": name, "filename": filename, "line": line});
     let event = |addr: u64, operator: &str| {
         let frames = [
             frame("torch::unwind::unwind()", "??", 0),
@@ -18,7 +20,14 @@ fn run(arguments: &[&str]) -> String {
         ];
         json!({"action": "alloc", "addr": addr, "size": 600, "stream": 0, "time_us": addr, "frames": frames})
     };
-    let events = [event(4096, "at::native::mm(at::Tensor)"), event(8192, "at::native::add(at::Tensor)")];
+    run_on(
+        &[event(4096, "at::native::mm(at::Tensor)"), event(8192, "at::native::add(at::Tensor)")],
+        arguments,
+    )
+}
+
+/// Runs a verb on a snapshot of these events.
+fn run_on(events: &[Value], arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     std::fs::write(&path, json!({"segments": [], "device_traces": [events]}).to_string()).unwrap();
@@ -62,4 +71,55 @@ fn a_report_says_nothing_twice_and_nothing_of_scopes_where_there_are_none() {
     for absent in ["Live at peak", "unattributed", "no phase"] {
         assert!(!text.contains(absent), "{text}");
     }
+}
+
+#[test]
+fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
+    let cpp = |names: &[&str]| names.iter().map(|name| frame(name, "??", 0)).collect::<Vec<_>>();
+    let module = |line| frame("_call_impl", "/v/torch/nn/modules/module.py", line);
+    let forward = cpp(&["at::_ops::empty_memory_format::call(long)", "at::_ops::einsum::call(long)"]);
+    let forward = [forward, vec![frame("forward", "/app/model.py", 39), module(1790)]].concat();
+    let backward = cpp(&["at::_ops::bmm::call(long)", "torch::autograd::Engine::thread_main(long)", "clone"]);
+    let step = [cpp(&["at::_ops::sqrt::redispatch(long)"]), vec![frame("step", "/v/torch/optim/adam.py", 3)]];
+    let stacks = [forward, backward, step.concat(), cpp(&["ncclCommInit(long)"])];
+    let events: Vec<Value> = (1u64..)
+        .zip(&stacks)
+        .map(|(n, frames)| json!({"action": "alloc", "addr": n << 20, "size": 1000 >> n, "stream": 0, "time_us": n, "frames": frames}))
+        .collect();
+    let rows = |by: &str| -> Vec<(String, u64)> {
+        let value: Value = serde_json::from_str(&run_on(&events, &["top", "--by", by, "--json"])).unwrap();
+        let rows = value["devices"][0]["rows"].as_array().unwrap().iter();
+        rows.map(|row| (row["name"].as_str().unwrap().into(), row["allocated_bytes"].as_u64().unwrap()))
+            .collect()
+    };
+    let own = |rows: &[(&str, u64)]| {
+        rows.iter().map(|&(name, bytes)| (name.into(), bytes)).collect::<Vec<(String, u64)>>()
+    };
+    assert_eq!(
+        rows("operator"),
+        own(&[
+            ("forward.aten::einsum", 500),
+            ("backward.aten::bmm", 250),
+            ("optimizer.aten::sqrt", 125),
+            ("(unattributed)", 62)
+        ])
+    );
+    assert_eq!(
+        rows("phase"),
+        own(&[("forward", 500), ("backward", 250), ("optimizer", 125), ("(no phase)", 62)])
+    );
+    assert_eq!(rows("module"), own(&[("model.py:39", 500), ("(no module in the stack)", 437)]));
+}
+
+#[test]
+fn little_of_a_real_training_stays_unattributed() {
+    let Some(shared) = memtrack_tests::shared() else { return };
+    let path = shared.join("oracle/snapshots/real/wedson_128_train.pickle.gz");
+    let output =
+        Command::new(memtrack()).arg("top").arg(path).args(["--by", "phase", "--json"]).output().unwrap();
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let device = &value["devices"][0];
+    assert_eq!(device["attribution"]["unattributed_bytes"], 0);
+    let names: Vec<_> = device["rows"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+    assert_eq!(names[..3], ["optimizer", "backward", "forward"]);
 }

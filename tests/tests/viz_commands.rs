@@ -2,6 +2,7 @@
 //! `viz_texts` compares the texts.
 #![cfg(unix)]
 
+use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_tests::snapshots::small;
 use memtrack_tests::{fixture, memtrack, shared};
 use serde_json::Value;
@@ -64,6 +65,43 @@ fn pictures_show_free_blocks_as_free_and_are_not_replaced() {
 }
 
 #[test]
+fn a_picture_says_what_it_shows_and_keeps_devices_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let segment = |device: u64| {
+        let block = |address: u64, size: u64, state: &str| serde_json::json!({"address": address, "size": size, "requested_size": size - 1, "state": state});
+        let address = (device + 1) << 30;
+        serde_json::json!({"device": device, "address": address, "total_size": 3072, "stream": 0,
+            "blocks": [block(address, 1024, "active_allocated"), block(address + 1024, 2048, "inactive")]})
+    };
+    let picture = |segments: &[Value], arguments: &[&str]| {
+        let path = folder.path().join("snapshot.json");
+        fs::write(&path, serde_json::json!({"segments": segments, "device_traces": [[], []]}).to_string())
+            .unwrap();
+        let output = run(folder.path(), &[&["memory", "--force"], arguments].concat(), &[&path]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let folded = String::from_utf8(output.stdout).unwrap();
+        (folded, fs::read_to_string(folder.path().join("output.svg")).unwrap_or_default())
+    };
+    let (_, svg) = picture(&[segment(1)], &[]);
+    let title = "Memory by stream of device 1: 3.0 KiB reserved, 1023 B in use, 1 B rounding, 2.0 KiB free";
+    assert!(svg.contains(title) && svg.contains("Grey: free") && !svg.contains("<title>device 1"), "{svg}");
+    let (_, svg) = picture(&[segment(0), segment(1)], &[]);
+    assert!(svg.contains("of 2 devices: 6.0 KiB reserved"), "{svg}");
+    for device in ["device 0", "device 1"] {
+        assert!(svg.contains(&format!("<title>{device} (3,072 bytes, 50.00%)")), "{svg}");
+    }
+    // PyTorch's lines know no devices.
+    assert_eq!(
+        picture(&[segment(0), segment(1)], &["--folded"])
+            .0
+            .lines()
+            .filter(|line| line.contains("device"))
+            .count(),
+        0
+    );
+}
+
+#[test]
 fn the_parts_of_a_picture_add_up_to_the_segments() {
     let file = sample("basic-2.pickle");
     let total =
@@ -84,11 +122,18 @@ fn a_comparison_prints_addresses_and_draws_the_rest() {
     let (before, after) = (sample("basic-1.pickle"), sample("basic-2.pickle"));
     let output = run(folder.path(), &["compare"], &[&before, &after]);
     let text = String::from_utf8(output.stdout).unwrap();
-    let names: Vec<_> = text.lines().map(|line| line.split(" = ").next().unwrap()).collect();
+    let names: Vec<_> = text.lines().take(2).map(|line| line.split(" = ").next().unwrap()).collect();
     assert_eq!(names, ["only_before", "only_after"]);
     assert!(fs::read_to_string(folder.path().join("output.svg")).unwrap().contains("only_after"));
     let value = json(&["compare"], &[&before, &after]);
-    assert!(!value["only_after"]["segments"].as_array().unwrap().is_empty());
+    let segments = value["only_after"]["segments"].as_array().unwrap();
+    assert!(!segments.is_empty());
+    let total: u64 = segments.iter().map(|segment| segment["total_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(value["only_after"]["total_bytes"], total);
+    let said = format!("Only after: {}, {}\n", counted(segments.len() as u64, "segment"), human_bytes(total));
+    assert!(text.contains(&said), "{said}{text}");
+    let largest = segments.iter().max_by_key(|segment| segment["total_bytes"].as_u64()).unwrap();
+    assert!(text.contains(&human_bytes(largest["total_bytes"].as_u64().unwrap())), "{text}");
     assert_eq!(run(folder.path(), &["compare", "-", "-"], &[]).status.code(), Some(2));
 }
 

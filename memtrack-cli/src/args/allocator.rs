@@ -46,9 +46,10 @@ Examples:
   memtrack replay run.memtrack --set expandable_segments:True    the recorded settings against this one
   memtrack replay snapshot.pickle --set '' --set max_split_size_mb:128 --json
 
-The recorded requests run through PyTorch's caching allocator again. The table begins with the recommended settings:
-fewest failures, then fewest retries, then least memory reserved. Fragmentation is the share of reserved memory that no
-active block used when most was reserved.
+The recorded requests run through PyTorch's caching allocator again. The table begins with the best settings: fewest
+failures, then fewest retries, then least memory reserved. Fragmentation is the share of reserved memory that no active
+block used when most was reserved. Nothing is recommended where the trace is too short, where the recorded settings do
+not come to the recorded peak again, or where less than 1 % would be gained.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
@@ -59,7 +60,7 @@ pub(crate) struct ReplayArgs {
     /// The device's memory [default: what the snapshot says where memory ran out, else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    /// Only this device
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
     pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use super::device::{AskedDevice, parse_device};
 use super::viz::FileArgs;
-use super::{FormatArgs, InputArgs};
+use super::{FormatArgs, InputArgs, TextArgs};
 use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -50,6 +50,8 @@ pub(crate) struct PeakArgs {
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
     pub(crate) device: Option<AskedDevice>,
     #[command(flatten)]
+    pub(crate) text: TextArgs,
+    #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
@@ -72,6 +74,7 @@ Examples:
 
 Of several devices the worst counts. Peak: the highest allocated bytes, as they were asked for. Leak: bytes live at the
 end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+A file in which nothing can be seen (no events and no memory; for a leak, no events) passes no limit: exit 3.
 Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {

@@ -1,7 +1,7 @@
 //! Arguments of `memtrack top`.
 
 use super::device::{AskedDevice, parse_device};
-use super::{FormatArgs, InputArgs};
+use super::{FormatArgs, InputArgs, TextArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -19,7 +19,8 @@ Examples:
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
 Bytes are those that were asked for, without what an allocator adds by rounding. Share: of all rows. Live at peak: what
-the row held when the device held most. Numbers with ~ are estimates from sampled blocks.
+the row held when the device held most. Numbers with ~ are estimates from sampled blocks. Where there are no scopes,
+PyTorch's stacks tell operators (aten::mm), phases and modules; those of C++ alone no modules, and of phases backward.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
@@ -40,6 +41,8 @@ pub(crate) struct RankArgs {
     /// Only this device: its number, host (the heap) or pinned (pinned host memory)
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
     pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Also look for binaries in this folder, by build id

@@ -23,6 +23,13 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
     let found = Found::of(&snapshot);
     let exceeded = found.exceeded(&limits);
+    if let Some(why) = found.blind(&limits).filter(|_| exceeded.is_empty()) {
+        return Err(CliError::Io(format!("cannot check {}: {why}", args.path.display())));
+    }
+    for caveat in found.caveats(&limits) {
+        // A hint; when nobody can read it, the verdict is there all the same.
+        let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
+    }
     if args.format.json {
         print_json(&found.to_json(&limits), streams)?;
     } else if exceeded.is_empty() {

@@ -6,9 +6,13 @@ use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
 use crate::report::{mention_odd, print_json, refused};
+use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::viz::{SegmentKey, compare_folded, compare_usage, only_in};
 use serde_json::json;
 use std::path::Path;
+
+/// Segments that are listed with their sizes, the largest.
+const SHOWN: usize = 20;
 
 /// Loads both snapshots, prints the addresses, then draws the rest or prints what would be drawn.
 pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -36,8 +40,8 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             keys.iter().map(segment).collect()
         };
         let value = json!({
-            "only_before": { "segments": addresses(&gone), "usage": usage_gone.to_json() },
-            "only_after": { "segments": addresses(&new), "usage": usage_new.to_json() },
+            "only_before": { "total_bytes": usage_gone.bytes(), "segments": addresses(&gone), "usage": usage_gone.to_json() },
+            "only_after": { "total_bytes": usage_new.bytes(), "segments": addresses(&new), "usage": usage_new.to_json() },
         });
         print_json(&value, streams)?;
     } else {
@@ -45,11 +49,38 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             let addresses: Vec<_> = keys.iter().map(|key| key.address.to_string()).collect();
             writeln!(streams.stdout, "{name} = [{}]", addresses.join(", "))?;
         }
+        for (title, keys) in [("Only before", &gone), ("Only after", &new)] {
+            sizes(title, keys, streams)?;
+        }
         let lines = [usage_gone.lines("only_before;"), usage_new.lines("only_after;")].concat();
-        flame::write(&flame.output, "Segments that are only before or only after", &lines, streams)?;
+        let title = format!(
+            "Segments that are only before ({}) or only after ({})",
+            human_bytes(usage_gone.bytes()),
+            human_bytes(usage_new.bytes())
+        );
+        flame::write(&flame.output, &title, &lines, streams)?;
     }
     for usage in [&usage_gone, &usage_new] {
         mention_odd(&usage.odd, streams);
     }
     Ok(Exit::Fine)
+}
+
+/// Prints what segments come to, and the largest of them.
+fn sizes(title: &str, keys: &[SegmentKey], streams: &mut Streams<'_>) -> Result<(), CliError> {
+    let size = |key: &SegmentKey| u64::try_from(key.total_size).unwrap_or(0);
+    let total = keys.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
+    let count = counted(keys.len() as u64, "segment");
+    writeln!(streams.stdout, "\n{title}: {count}, {}", human_bytes(total))?;
+    let mut largest: Vec<&SegmentKey> = keys.iter().collect();
+    largest.sort_by_key(|key| std::cmp::Reverse(size(key)));
+    for key in largest.iter().take(SHOWN) {
+        let address = format!("{:#x}", key.address);
+        writeln!(streams.stdout, "  {address:<18} {:>10}", human_bytes(size(key)))?;
+    }
+    if let Some(rest) = largest.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+        let bytes = rest.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
+        writeln!(streams.stdout, "  … and {} more, {}", rest.len(), human_bytes(bytes))?;
+    }
+    Ok(())
 }

@@ -8,7 +8,22 @@ use memtrack_core::cuda::{Gpus, gpus};
 
 /// Asks the driver and NVML, prints the page. What could not be asked is said beside it.
 pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let page: Gpus = gpus().map_err(|error| CliError::Io(error.to_string()))?;
+    let page: Gpus = match gpus() {
+        Ok(page) => page,
+        Err(error) => {
+            if args.format.json {
+                // A script parses the output whatever the machine has.
+                let none = Gpus {
+                    driver_version: None,
+                    cuda_version: None,
+                    gpus: Vec::new(),
+                    missing: Some(error.clone()),
+                };
+                print_json(&none.to_json(), streams)?;
+            }
+            return Err(CliError::Io(error.to_string()));
+        }
+    };
     if args.format.json {
         print_json(&page.to_json(), streams)?;
     } else {

@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{order_by_time, print_devices, print_json};
+use crate::report::{layout, order_by_time, print_devices, print_json};
 use memtrack_core::analysis::highest::{Highest, HighestOf};
 use memtrack_core::stack::symbols::Symbolizer;
 
@@ -26,6 +26,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         print_json(&serde_json::json!({ "devices": devices }), streams)?;
         return Ok(Exit::Fine);
     }
-    print_devices(&devices, streams)?;
+    let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();
+    print_devices(&texts, streams)?;
     Ok(Exit::Fine)
 }

@@ -16,7 +16,13 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let asked = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     let mut reports = Vec::new();
-    for device in chosen(&snapshot, args.device)? {
+    let devices = chosen(&snapshot, args.device)?;
+    // PyTorch's allocator hands out memory of devices; of pinned memory it has another.
+    let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
+    if args.device.is_some() && devices.iter().any(is_host) {
+        return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
+    }
+    for device in devices.into_iter().filter(|device| !is_host(device)) {
         let report = report(&snapshot, device, &asked, args.capacity, streams)?;
         if report.requests > 0 {
             reports.push(report);
@@ -26,7 +32,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         let devices: Vec<_> = reports.iter().map(ReplayReport::to_json).collect();
         print_json(&serde_json::json!({ "devices": devices }), streams)?;
     } else if reports.is_empty() {
-        writeln!(streams.stdout, "The snapshot holds no events to replay.")?;
+        writeln!(streams.stdout, "The snapshot holds no events of a device to replay.")?;
     } else {
         print_devices(&reports, streams)?;
     }

@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::{At, RankArgs, RankBy};
 use crate::error::{CliError, Exit};
 use crate::load::load;
-use crate::report::{order_by_time, terminal_width};
+use crate::report::{layout, order_by_time};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         }
         for (place, report) in reports.iter().enumerate() {
             let between = if place > 0 { "\n" } else { "" };
-            write!(streams.stdout, "{between}{}", report.to_text(terminal_width()))?;
+            write!(streams.stdout, "{between}{}", report.to_text(layout(args.text)))?;
         }
         mention_missing(&symbols, streams);
     }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     if flame.json {
         print_json(&usage.to_json(), streams)?;
     } else {
-        flame::write(&flame.output, grouping.title(), &usage.lines(""), streams)?;
+        flame::write(&flame.output, &usage.title(grouping.title()), &usage.lines(""), streams)?;
     }
     mention_odd(&usage.odd, streams);
     Ok(Exit::Fine)

@@ -1,17 +1,26 @@
 //! What reports share on their way out: the width of the terminal, JSON, and what is said beside an answer.
 
 use crate::Streams;
+use crate::args::TextArgs;
 use crate::error::CliError;
+use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// The width in characters of the terminal that standard output is; none when it is a file or a pipe, where tables
-/// may be as wide as they need.
-pub(crate) fn terminal_width() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
+/// Characters of a line where nobody says how many there is room for: in a file or a pipe.
+const WIDTH_OF_FILES: usize = 120;
+/// Narrower than this no table can be.
+const NARROWEST: usize = 40;
+
+/// How much of names and stacks a report shows: what `COLUMNS` says, or the terminal has room for, or a usual page.
+pub(crate) fn layout(text: TextArgs) -> Layout {
+    let columns = || std::env::var("COLUMNS").ok()?.trim().parse::<usize>().ok();
+    let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    let room = || columns().or_else(terminal).map_or(WIDTH_OF_FILES, |width| width.max(NARROWEST));
+    Layout { width: (!text.wide).then(room), frames: text.frames }
 }
 
 /// Prints a value as JSON, indented.

@@ -2,8 +2,10 @@
 //! report asks the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
+use super::torch_stacks::TorchStack;
 use super::units::shorten_middle;
 use crate::event::{ScopeId, StackId};
+use crate::scope::Phase;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use serde::Serialize;
@@ -15,7 +17,7 @@ use std::collections::HashMap;
 pub enum Source {
     /// An operator's scope was open.
     Annotated,
-    /// A frame pattern matched the stack.
+    /// A frame pattern matched the stack, or PyTorch's frames name the operator.
     NamedFromStack,
     /// Neither.
     Unattributed,
@@ -47,12 +49,20 @@ impl AttributedBytes {
     }
 }
 
-/// Names operators, each distinct scope and stack once.
+/// What one stack says.
+#[derive(Debug)]
+struct FromStack {
+    /// The operator, by a pattern or PyTorch's frames.
+    operator: Option<String>,
+    torch: TorchStack,
+}
+
+/// Names operators, phases and modules, each distinct scope and stack once. Where no scope says, the stack does.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
     patterns: &'a Patterns,
-    by_stack: HashMap<StackId, Option<String>>,
+    by_stack: HashMap<StackId, FromStack>,
 }
 
 impl<'a> Attributor<'a> {
@@ -62,24 +72,59 @@ impl<'a> Attributor<'a> {
     }
 
     /// The operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with a
-    /// name from the stack `encoder.forward.candle.matmul`, or `encoder.forward.(no operator)`. Outside modules and
-    /// phases the name stands alone.
+    /// name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no operator)`.
+    /// Outside modules and phases the name stands alone.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if let Some(name) = place.operator_name() {
             return (row_name(&name), Source::Annotated);
         }
-        let (snapshot, patterns) = (self.snapshot, self.patterns);
-        let from_stack = self.by_stack.entry(stack).or_insert_with(|| {
-            let frames = symbols.stack(&snapshot.frame_keys(stack));
-            patterns.name(frames.iter().map(|frame| frame.function.as_str()))
-        });
-        let (operator, source) = match from_stack {
+        let from_stack = self.read_stack(stack, symbols);
+        let phase = place.phase.or(from_stack.torch.phase);
+        let (operator, source) = match &from_stack.operator {
             Some(name) => (name.as_str(), Source::NamedFromStack),
-            None if place.phase.is_some() => ("(no operator)", Source::Unattributed),
+            None if phase.is_some() => ("(no operator)", Source::Unattributed),
             None => ("(unattributed)", Source::Unattributed),
         };
-        (row_name(&format!("{}.{operator}", place.prefix())), source)
+        // The modules of a stack are its lines: they have rows of their own, and would make of each call an operator.
+        let prefix =
+            if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
+        (row_name(&format!("{prefix}.{operator}")), source)
+    }
+
+    /// The part of the training step: by the scopes, else by the stack.
+    pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
+        self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
+    }
+
+    /// The modules: by the scopes `encoder.attn`, else by the stack `model.py:382 > attention.py:39`; the root, what is
+    /// outside, and what cannot be told have names in brackets.
+    pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
+        let snapshot = self.snapshot;
+        let place = snapshot.scopes.place(scope);
+        if !place.modules.is_empty() {
+            return row_name(&place.module_path());
+        }
+        if place.phase.is_some() {
+            return "(root)".into();
+        }
+        let modules = &self.read_stack(stack, symbols).torch.modules;
+        if !modules.is_empty() {
+            return row_name(&modules.join(" > "));
+        }
+        // Without any scope, and with stacks that may be of C++ alone, nobody knows what was outside.
+        if snapshot.scopes.rows.len() > 1 { "(outside modules)" } else { "(no module in the stack)" }.into()
+    }
+
+    fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
+        let (snapshot, patterns) = (self.snapshot, self.patterns);
+        self.by_stack.entry(stack).or_insert_with(|| {
+            let frames = symbols.stack(&snapshot.frame_keys(stack));
+            let torch = TorchStack::of(&frames);
+            let functions = frames.iter().map(|frame| frame.function.as_str());
+            let operator = patterns.name_or(functions, || torch.operator.clone());
+            FromStack { operator, torch }
+        })
     }
 }
 
@@ -87,6 +132,6 @@ impl<'a> Attributor<'a> {
 const MAX_NAME: usize = 1000;
 
 /// The name of a row: the root module has none, so that names in it would begin with a dot.
-pub(super) fn row_name(name: &str) -> String {
+fn row_name(name: &str) -> String {
     shorten_middle(name.trim_start_matches('.'), MAX_NAME)
 }

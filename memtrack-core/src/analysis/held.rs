@@ -32,6 +32,8 @@ pub struct Held {
     pub inactive_split: u64,
     /// Those blocks.
     pub inactive_split_blocks: u64,
+    /// Bytes of the largest of them.
+    pub largest_inactive_split: u64,
     /// Bytes of the largest free block.
     pub largest_inactive: u64,
     /// Segments that are free as a whole.
@@ -84,6 +86,7 @@ impl Held {
                     if split {
                         add(&mut self.inactive_split, size);
                         self.inactive_split_blocks += 1;
+                        self.largest_inactive_split = self.largest_inactive_split.max(size);
                     }
                     self.largest_inactive = self.largest_inactive.max(size);
                 }

@@ -1,16 +1,20 @@
 //! Everything that was live at the highest point of a device, grouped by stack, biggest first. `memtrack peak` prints
 //! it. The ranking is [`top`](super::top)'s; here is when it was, and the stacks in full.
 
+use super::layout::Layout;
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
 use super::top::{By, TopOptions, TopReport, top_with};
-use super::units::{counted, human_bytes, human_share};
+use super::units::{counted, human_bytes, human_share, printable};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use serde_json::{Value, json};
 use std::fmt;
+
+/// Before the frames of a group.
+const INDENT: &str = "     ";
 
 /// Of what the highest point is sought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +86,21 @@ impl Highest {
 
 impl fmt::Display for Highest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Layout::default())
+    }
+}
+
+impl Highest {
+    /// The report as text.
+    pub fn to_text(&self, layout: impl Into<Layout>) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, layout.into());
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, layout: Layout) -> fmt::Result {
+        let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
         let of = if self.of == HighestOf::Allocated { "allocated" } else { "reserved" };
@@ -93,7 +112,7 @@ impl fmt::Display for Highest {
             (Some(event), Some(seconds)) => {
                 writeln!(f, ", after event {event}, {seconds:.3} s after the first")?;
             }
-            _ => writeln!(f, ", before the first recorded event")?,
+            _ => writeln!(f, ", before the first event")?,
         }
         for (place, row) in live.rows.iter().enumerate() {
             let mark = if row.estimated { "~" } else { "" };
@@ -101,10 +120,10 @@ impl fmt::Display for Highest {
             let share = human_share(row.share);
             writeln!(f, "\n{:>3}. {mark}{bytes}  {share}  {mark}{blocks}", place + 1)?;
             if row.stack.is_empty() {
-                writeln!(f, "     {}", super::units::printable(&row.name))?;
+                writeln!(f, "{INDENT}{}", printable(&row.name))?;
             }
-            for line in frame_lines(&row.stack, usize::MAX) {
-                writeln!(f, "     {line}")?;
+            for line in frame_lines(&row.stack, layout.frames, room) {
+                writeln!(f, "{INDENT}{line}")?;
             }
         }
         let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();

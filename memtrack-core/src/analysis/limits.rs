@@ -3,10 +3,13 @@
 use super::held::Held;
 use super::lifetimes::lifetimes;
 use super::peak::Peak;
-use super::units::{human_bytes, human_share};
+use super::units::{counted, human_bytes, human_share};
 use crate::snapshot::Snapshot;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+/// With fewer events a verdict says so.
+const FEW_EVENTS: u64 = 10;
 
 /// What a device may come to; `None`: anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,12 +33,23 @@ pub struct Found {
     pub fragmentation: (f64, u16),
     /// What the devices are called, by their ordinals.
     pub names: BTreeMap<u16, String>,
+    /// Events of all devices.
+    pub events: u64,
+    /// Blocks that are live at the end, and segments.
+    pub held: u64,
+    /// Older events that the recorder dropped.
+    pub dropped: u64,
 }
 
 impl Found {
     /// The worst of all devices of a snapshot in PyTorch's form.
     pub fn of(snapshot: &Snapshot) -> Self {
-        let mut found = Self::default();
+        let mut found = Self {
+            events: snapshot.events.len() as u64,
+            held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
+            dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
+            ..Self::default()
+        };
         for device in snapshot.device_ids() {
             let (lifetimes, ordinal) = (lifetimes(snapshot, device), snapshot.ordinal(device));
             found.names.insert(ordinal, snapshot.device_name(device));
@@ -54,6 +68,35 @@ impl Found {
             }
         }
         found
+    }
+
+    /// Why one of the limits cannot be judged at all: there is nothing in the file that could exceed it. A gate must not
+    /// open for that.
+    pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
+        match (self.events, self.held) {
+            (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
+            (0, _) if limits.leak.is_some() => {
+                Some("it holds no events, so that a leak cannot be seen; record the history of memory")
+            }
+            _ => None,
+        }
+    }
+
+    /// What a reader of the verdict should know: how little it may rest on.
+    pub fn caveats(&self, limits: &Limits) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if self.events == 0 && limits.peak.is_some() {
+            caveats.push("there are no events: the peak is what is live at the end".to_owned());
+        } else if self.events < FEW_EVENTS && (limits.peak.is_some() || limits.leak.is_some()) {
+            caveats.push(format!("there is little to judge by: {}", counted(self.events, "event")));
+        }
+        if self.dropped > 0 {
+            caveats.push(format!(
+                "{} did not fit the ring: what they did is not judged",
+                counted(self.dropped, "older event")
+            ));
+        }
+        caveats
     }
 
     /// A line for each limit that is exceeded.
@@ -89,6 +132,8 @@ impl Found {
                 "limit": limits.fragmentation,
             },
             "exceeded": self.exceeded(limits),
+            "events": self.events,
+            "caveats": self.caveats(limits),
         })
     }
 }

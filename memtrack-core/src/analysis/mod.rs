@@ -6,6 +6,7 @@
 pub mod attribution;
 pub mod held;
 pub mod highest;
+pub mod layout;
 pub mod lifetimes;
 pub mod limits;
 pub mod moment;
@@ -15,5 +16,6 @@ pub mod phases;
 pub mod reserved;
 pub mod summary;
 pub mod top;
+mod torch_stacks;
 pub mod trim;
 pub mod units;

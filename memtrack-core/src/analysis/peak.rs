@@ -60,7 +60,7 @@ impl Peak {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
                 format!("{what}, {seconds:.3} s after the start, in {operator} ({phase})")
             }
-            _ => format!("{what}, before the first recorded event"),
+            _ => format!("{what}, before the first event"),
         }
     }
 

@@ -50,6 +50,66 @@ pub fn is_plumbing(function: &str) -> bool {
     }
 }
 
+/// Beginnings of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its engine
+/// and its generated code add.
+const PASSING_ON: [&str; 14] = [
+    "c10::impl::",
+    "c10::Dispatcher::",
+    "c10::KernelFunction::",
+    "at::(anonymous namespace)::wrapper_",
+    "at::(anonymous namespace)::(anonymous namespace)::wrapper_",
+    "at::(anonymous namespace)::create_out",
+    "at::(anonymous namespace)::structured_",
+    "torch::autograd::VariableType::",
+    "torch::autograd::Engine::thread_",
+    "torch::autograd::python::PythonEngine::",
+    "torch::autograd::Node::operator()",
+    "torch::ADInplaceOrView::",
+    "_object* torch::autograd::TypeError_to_NotImplemented_",
+    "std::",
+];
+/// Beginnings of functions of C that do: the interpreter's, and how programs start.
+const INTERPRETER: [&str; 9] =
+    ["_Py", "Py", "pymain_", "pyrun_", "method_vectorcall", "cfunction_", "slot_", "__libc_", "pthread_"];
+/// Whole names of such.
+const STARTING: [&str; 11] = [
+    "run_mod",
+    "run_eval_code_obj",
+    "type_call",
+    "binary_op1",
+    "_start",
+    "__clone",
+    "clone",
+    "start_thread",
+    "execute_native_thread_routine",
+    "??",
+    "[unknown]",
+];
+
+/// Functions of PyTorch's Python files that do the same.
+const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
+    ("torch/nn/modules/module.py", "_call_impl"),
+    ("torch/nn/modules/module.py", "_wrapped_call_impl"),
+    ("torch/optim/optimizer.py", "wrapper"),
+    ("torch/utils/_contextlib.py", "decorate_context"),
+];
+
+/// Whether a frame only passes a call on, so that a reader misses nothing without it.
+pub fn is_internal(frame: &Frame) -> bool {
+    let function = frame.function.as_str();
+    if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
+        let method = function.rsplit('.').next().unwrap_or(function);
+        return PASSING_ON_IN_PYTHON.iter().any(|&(of, name)| file.ends_with(of) && method == name);
+    }
+    let of_c = !function.contains("::");
+    let redispatched = function.starts_with("at::_ops::") && function.contains("::redispatch(");
+    redispatched
+        || PASSING_ON.iter().any(|beginning| function.starts_with(beginning))
+        || (of_c && INTERPRETER.iter().any(|beginning| function.starts_with(beginning)))
+        || STARTING.contains(&function)
+        || is_plumbing(function)
+}
+
 /// The frames from the first that says something; all of them when none does.
 pub fn interesting(frames: &[Frame]) -> &[Frame] {
     let first = frames.iter().position(|frame| !is_plumbing(&frame.function)).unwrap_or(0);

@@ -1,5 +1,5 @@
 //! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
-//! after the last of them, and pinned host memory the one after that.
+//! after the last of them, and pinned host memory the next, so that it has the same number in PyTorch's form.
 
 use super::Snapshot;
 use crate::event::DeviceId;
@@ -22,16 +22,20 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none.
+    /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's form, where
+    /// the heap is numbered like an accelerator, that of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
-        self.device_ids().iter().filter(|device| device.is_accelerator()).max().map_or(0, |last| last.0 + 1)
+        let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
+        let devices = self.device_ids().into_iter().chain(heap);
+        devices.filter(|device| device.is_accelerator()).max().map_or(0, |last| last.0 + 1)
     }
 
     /// The ordinal of `device` in reports.
     pub fn ordinal(&self, device: DeviceId) -> u16 {
         match device {
             DeviceId::HOST => self.host_ordinal(),
-            DeviceId::PINNED => self.host_ordinal() + 1,
+            // After the heap, if there is one: the same number as in PyTorch's form.
+            DeviceId::PINNED => self.host_ordinal() + u16::from(self.device_ids().contains(&DeviceId::HOST)),
             DeviceId(ordinal) => ordinal,
         }
     }
@@ -90,10 +94,27 @@ mod tests {
 
     #[test]
     fn pinned_memory_comes_after_the_host() {
-        let pinned = with_devices(&[DeviceId(1), DeviceId::PINNED]);
+        let pinned = with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
         assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
-        assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 1);
+        assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 0);
+    }
+
+    #[test]
+    fn a_device_has_one_number_in_both_forms() {
+        let both = [DeviceId(1), DeviceId::HOST, DeviceId::PINNED];
+        for devices in [&both[..], &[DeviceId(0), DeviceId::PINNED], &[DeviceId::PINNED], &both[1..]] {
+            let recorded = with_devices(devices);
+            let converted = recorded.as_pytorch(&mut Symbolizer::default());
+            let numbers = |snapshot: &Snapshot| -> Vec<(String, u16)> {
+                let devices = snapshot.device_ids().into_iter();
+                let mut all: Vec<_> =
+                    devices.map(|id| (snapshot.device_name(id), snapshot.ordinal(id))).collect();
+                all.sort();
+                all
+            };
+            assert_eq!(numbers(&recorded), numbers(&converted));
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use oddities::Oddities;
 pub use stats::{SegmentFill, Stats};
 pub use trace::trace;
 pub use trace_json::trace_json;
-pub use usage::{Grouping, Part, Usage, UsageRow};
+pub use usage::{Group, Grouping, Part, Usage, UsageRow};
 
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::PyTorch;

@@ -5,10 +5,11 @@ use super::blocks::Blocks;
 use super::oddities::Oddities;
 use super::stacks::Stacks;
 use super::stats::{bytes, hex};
-use crate::event::StackId;
+use crate::analysis::units::human_bytes;
+use crate::event::{DeviceId, StackId};
 use crate::snapshot::{Snapshot, StringId};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 /// What one row is of.
@@ -67,11 +68,22 @@ pub struct UsageRow {
     pub bytes: i128,
 }
 
+/// What rows are of: a stream of a device, or one of its segments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The device.
+    pub device: DeviceId,
+    /// The stream, as Python writes it.
+    pub stream: String,
+    /// The segment's address; none for a whole stream.
+    pub segment: Option<i128>,
+}
+
 /// What the segments of a snapshot hold.
 pub struct Usage<'a> {
     snapshot: &'a Snapshot,
-    /// The stream of each group, and for segments their address.
-    pub groups: Vec<(String, Option<i128>)>,
+    /// The groups.
+    pub groups: Vec<Group>,
     /// The rows, in the order in which they first appear in the file.
     pub rows: Vec<UsageRow>,
     /// Where the file does not add up.
@@ -99,12 +111,15 @@ impl<'a> Usage<'a> {
         for segment in segments {
             let mut stream = Vec::new();
             blocks.push_stream(&mut stream, segment);
-            let stream = String::from_utf8_lossy(&stream).into_owned();
-            let place = (grouping == Grouping::Segment).then(|| blocks.address(segment));
+            let of = Group {
+                device: snapshot.segments.get(segment).map_or(DeviceId(0), |row| row.device),
+                stream: String::from_utf8_lossy(&stream).into_owned(),
+                segment: (grouping == Grouping::Segment).then(|| blocks.address(segment)),
+            };
             let next = usage.groups.len();
-            let group = *groups.entry((stream.clone(), place)).or_insert(next);
+            let group = *groups.entry(of.clone()).or_insert(next);
             if group == next {
-                usage.groups.push((stream, place));
+                usage.groups.push(of);
             }
             for block in blocks.of_segment(segment) {
                 let state = blocks.pytorch.blocks.text(block, crate::snapshot::pytorch::Key::State);
@@ -121,14 +136,49 @@ impl<'a> Usage<'a> {
         Ok(usage)
     }
 
-    /// Lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line breaks.
+    /// The devices, each once.
+    pub fn devices(&self) -> BTreeSet<DeviceId> {
+        self.groups.iter().map(|group| group.device).collect()
+    }
+
+    /// A title: `what`, the device if there is but one, and what it comes to.
+    pub fn title(&self, what: &str) -> String {
+        let devices = self.devices();
+        let of = match devices.len() {
+            1 => devices.iter().map(|&device| format!(" of {}", self.snapshot.device_name(device))).collect(),
+            0 => String::new(),
+            several => format!(" of {several} devices"),
+        };
+        let sum = |part| {
+            let rows = self.rows.iter().filter(|row| row.part == part);
+            human_bytes(u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX))
+        };
+        let [requested, rounding, free] = [Part::Requested, Part::Rounding, Part::Free].map(sum);
+        format!(
+            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free",
+            human_bytes(self.bytes())
+        )
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
+    }
+
+    /// Lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line breaks. Several
+    /// devices have a root each.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
         let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
+        let several = self.devices().len() > 1;
         let line = |row: &UsageRow| {
-            let (stream, address) = &self.groups[row.group];
-            let mut line = format!("{prefix}stream_{}", clean(stream));
-            if let Some(address) = address {
+            let Group { device, stream, segment } = &self.groups[row.group];
+            let mut line = prefix.to_owned();
+            if several {
+                line += &format!("{};", self.snapshot.device_name(*device));
+            }
+            line += &format!("stream_{}", clean(stream));
+            if let Some(address) = segment {
                 line += &format!(";segment {}", hex(*address));
             }
             line += &format!(";{}", clean(&self.snapshot.strings.get(row.state)));
@@ -154,15 +204,16 @@ impl<'a> Usage<'a> {
     pub fn to_json(&self) -> Value {
         let mut stacks = Stacks::of(self.snapshot);
         let row = |row: &UsageRow| {
-            let (stream, address) = &self.groups[row.group];
+            let Group { device, stream, segment } = &self.groups[row.group];
             let mut value = json!({
+                "device": self.snapshot.ordinal(*device),
                 "stream": stream,
                 "state": self.snapshot.strings.get(row.state),
                 "part": row.part.name(),
                 "bytes": bytes(row.bytes),
                 "stack": stacks.shown(row.stack),
             });
-            if let Some(address) = address {
+            if let Some(address) = segment {
                 value["segment"] = hex(*address).into();
             }
             value

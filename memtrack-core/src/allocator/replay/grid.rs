@@ -46,6 +46,17 @@ pub fn replay_grid(
     });
     let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // What the recording's own memory was may differ from what is asked about.
+    let reference = requests.settings.as_deref().unwrap_or_default();
+    let reproduced = match settings.iter().find(|settings| settings.text() == reference) {
+        Some(settings) if capacity != requests.capacity => {
+            Some(replay(requests, settings, requests.capacity)?.peak_reserved_bytes)
+        }
+        _ => outcomes
+            .iter()
+            .find(|outcome| outcome.settings == reference)
+            .map(|outcome| outcome.peak_reserved_bytes),
+    };
     let place = |text: &str| settings.iter().position(|settings| settings.text() == text);
     let mut rows: Vec<Row> = outcomes
         .into_iter()
@@ -68,6 +79,8 @@ pub fn replay_grid(
         existing_bytes: requests.existing.1,
         capacity_bytes: capacity,
         recorded_peak_reserved_bytes: requests.recorded_peak,
+        reproduced_peak_reserved_bytes: reproduced,
+        driver_calls: requests.driver_calls,
         rows,
     })
 }

@@ -1,6 +1,7 @@
 //! Replay: the requests that a snapshot or recording holds, run through the allocator again under other settings. What
 //! would have been reserved, how fragmented, and would it have fitted?
 
+mod advice;
 mod grid;
 mod memory;
 mod releases;

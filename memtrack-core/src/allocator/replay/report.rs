@@ -1,7 +1,8 @@
 //! What replays came to, as a table for people and as JSON.
 
+use super::advice::Advice;
 use super::run::Outcome;
-use crate::analysis::units::{capitalised, human_bytes, human_count, human_share, printable};
+use crate::analysis::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use serde::Serialize;
 use std::fmt;
 
@@ -22,7 +23,7 @@ pub struct ReplayReport {
     pub device: u16,
     /// What it is called: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// How many requests there were.
+    /// How many requests there were, frees included, and allocations of what was live before the trace.
     pub requests: usize,
     /// Blocks that were live before the trace began.
     pub existing_blocks: u64,
@@ -32,21 +33,30 @@ pub struct ReplayReport {
     pub capacity_bytes: Option<u64>,
     /// The most that was reserved when it was recorded; none where the trace shows no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
+    /// What the recorded settings reserve at most when they are replayed with the memory that there was; those of the
+    /// defaults where the file names no settings.
+    pub reproduced_peak_reserved_bytes: Option<u64>,
+    /// Whether the program asked the driver for each block, so that another allocator is replayed than ran.
+    pub driver_calls: bool,
     /// The settings, best first.
     #[serde(rename = "settings")]
     pub rows: Vec<Row>,
 }
 
 const HEAD: [&str; 7] =
-    ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "OOMs", "device calls"];
+    ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
     /// The report as JSON.
     pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        let advice = Advice::on(self);
+        value["recommended"] = advice.as_ref().and_then(|advice| advice.recommended.clone()).into();
+        value["advice"] = advice.map(|advice| advice.text).into();
+        value
     }
 
-    fn cells(row: &Row) -> [String; 7] {
+    fn cells(&self, row: &Row) -> [String; 7] {
         let Outcome { settings, .. } = &row.outcome;
         let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
         let outcome = &row.outcome;
@@ -56,7 +66,11 @@ impl ReplayReport {
             human_bytes(outcome.peak_allocated_bytes),
             human_share(outcome.fragmentation),
             outcome.num_alloc_retries.to_string(),
-            outcome.num_ooms.to_string(),
+            match outcome.first_oom.map(|number| number.checked_sub(self.existing_blocks as usize)) {
+                None => "-".to_owned(),
+                Some(None) => "the start".to_owned(),
+                Some(Some(number)) => format!("request {}", human_count(number as u64 + 1)),
+            },
             human_count((outcome.num_device_alloc + outcome.num_device_free) as u64),
         ]
     }
@@ -68,10 +82,11 @@ impl fmt::Display for ReplayReport {
             Some(bytes) => format!("{} of memory", human_bytes(bytes)),
             None => "unlimited memory".to_owned(),
         };
-        let requests = human_count(self.requests as u64);
-        writeln!(f, "{}: {requests} requests replayed with {capacity}", capitalised(&self.device_name))?;
-        let rows: Vec<[String; 7]> =
-            std::iter::once(HEAD.map(str::to_owned)).chain(self.rows.iter().map(Self::cells)).collect();
+        let requests = counted(self.requests as u64 - self.existing_blocks, "request");
+        writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
+        let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned))
+            .chain(self.rows.iter().map(|row| self.cells(row)))
+            .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 7] = std::array::from_fn(width);
         for row in &rows {
@@ -90,32 +105,14 @@ impl fmt::Display for ReplayReport {
         if self.existing_blocks > 0 {
             writeln!(
                 f,
-                "{} blocks ({}) were live before the trace began; they are allocated first.",
-                human_count(self.existing_blocks),
+                "{} ({}) allocated before the first event; they are put in place first.",
+                counted(self.existing_blocks, "block"),
                 human_bytes(self.existing_bytes)
             )?;
         }
-        self.advice(f)
-    }
-}
-
-impl ReplayReport {
-    fn advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(best) = self.rows.first() else { return Ok(()) };
-        if let Some(failed) = best.outcome.first_oom {
-            return writeln!(
-                f,
-                "None of these settings fits: the best one fails at request {} of {}.",
-                human_count(failed as u64 + 1),
-                human_count(self.requests as u64)
-            );
-        }
-        if best.recorded {
-            return writeln!(f, "The recorded settings are as good as any of these.");
-        }
-        match best.outcome.settings.as_str() {
-            "" => writeln!(f, "Recommended: the defaults."),
-            settings => writeln!(f, "Recommended: PYTORCH_CUDA_ALLOC_CONF={}", printable(settings)),
+        match Advice::on(self) {
+            Some(advice) => writeln!(f, "{}", advice.text),
+            None => Ok(()),
         }
     }
 }

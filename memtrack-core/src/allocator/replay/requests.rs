@@ -10,6 +10,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
+/// The caching allocator takes multiples of this from the driver.
+const SEGMENT_UNIT: u64 = 2 << 20;
+
 /// One thing a program asked for. A block is known by its slot: the number of its allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -48,6 +51,8 @@ pub struct Requests {
     pub settings: Option<String>,
     /// The most bytes in segments that the trace shows, if it shows segments.
     pub recorded_peak: Option<u64>,
+    /// Whether no allocator stood between the program and the driver.
+    pub driver_calls: bool,
 }
 
 impl Requests {
@@ -67,6 +72,7 @@ impl Requests {
                 device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
                 settings: settings_of(snapshot, pytorch),
+                driver_calls: asks_the_driver(snapshot, &rows),
                 recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
                 ..Self::default()
             },
@@ -89,6 +95,30 @@ impl Requests {
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
+}
+
+/// Whether each block of a trace is a segment of its own that goes when it is freed, which no caching allocator does; or
+/// one whose size is none of the caching allocator's.
+fn asks_the_driver(snapshot: &Snapshot, rows: &[usize]) -> bool {
+    let events = &snapshot.events;
+    let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
+    let (mut blocks, mut frees, mut returned, mut odd_size) = (0, 0, 0, false);
+    for &row in rows {
+        let (address, size) = (events.address[row], events.size_bytes[row]);
+        match events.action[row] {
+            Action::SegmentAlloc => {
+                segments.insert(address, size);
+                odd_size |= size % SEGMENT_UNIT != 0;
+            }
+            Action::SegmentFree => returned += 1,
+            Action::Alloc if segments.get(&address) != Some(&size) => return false,
+            Action::Alloc => blocks += 1,
+            Action::Free | Action::FreeCompleted => frees += 1,
+            Action::SegmentMap | Action::SegmentUnmap => return false,
+            _ => {}
+        }
+    }
+    blocks > 0 && returned >= frees && (frees > 0 || odd_size)
 }
 
 /// The settings string that the snapshot names.

@@ -30,6 +30,9 @@ pub struct Outcome {
     pub num_alloc_retries: i64,
     /// Requests that failed.
     pub num_ooms: i64,
+    /// The same as the replay saw it, with requests that no device could meet. After the first, a program would mostly
+    /// not have gone on: the others tell little.
+    pub failed_requests: u64,
     /// The number of the first that failed, from 0; none: all were met.
     pub first_oom: Option<usize>,
     /// How often memory was taken from the device: each is slow.
@@ -124,6 +127,7 @@ impl Run {
         match allocated {
             Ok(allocation) => Ok(allocation.address),
             Err(AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge) => {
+                self.outcome.failed_requests += 1;
                 self.outcome.first_oom.get_or_insert(number);
                 Ok(0)
             }

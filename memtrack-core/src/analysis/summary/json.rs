@@ -21,6 +21,7 @@ impl DeviceSummary {
             "inactive_bytes": held.inactive,
             "inactive_split_bytes": held.inactive_split,
             "largest_inactive_bytes": held.largest_inactive,
+            "largest_inactive_split_bytes": held.largest_inactive_split,
             "fragmentation": held.fragmentation(),
             "internal_free_bytes": held.rounding(),
             "external_free_bytes": held.inactive,
@@ -43,6 +44,7 @@ impl DeviceSummary {
             "live_at_end_blocks": self.kept.1,
             "out_of_memory_events": self.oom_count,
             "out_of_memory": self.ooms.iter().map(oom).collect::<Vec<_>>(),
+            "contradictions": self.contradictions(),
             "look_first": self.look_first(),
         })
     }

@@ -1,6 +1,7 @@
 //! One page about a snapshot: what each device holds, its peak, its fragmentation, what the trace has lost, and the
 //! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
 
+mod contradictions;
 mod json;
 mod text;
 
@@ -45,6 +46,8 @@ pub struct DeviceSummary {
     pub frees_without_allocation: u64,
     /// Bytes that were allocated within the trace and are live at its end, and their blocks.
     pub kept: (u64, u64),
+    /// Of those, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
+    pub unheld: (u64, u64),
     /// The stack that most of those bytes are from, as named, and its bytes.
     pub largest_kept: Option<(Vec<StackLine>, u64)>,
     /// When memory ran out, the last times.
@@ -122,6 +125,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: sum(&|one| !one.known).0,
         kept: (kept.1, kept.0),
+        unheld: contradictions::unheld(snapshot, device, &lifetimes),
         largest_kept,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,

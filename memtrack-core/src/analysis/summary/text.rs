@@ -15,6 +15,9 @@ const FRAGMENTATION: [(f64, &str); 3] = [
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
+/// Characters for the function that memory is from.
+const ORIGIN: usize = 60;
+
 impl DeviceSummary {
     /// At most three things to look at, the most pressing first.
     pub fn look_first(&self) -> Vec<String> {
@@ -26,7 +29,7 @@ impl DeviceSummary {
             things.push((
                 f64::INFINITY,
                 format!(
-                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top --at oom",
+                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
                     oom.event,
                     human_bytes(oom.requested_bytes),
                     human_bytes(oom.live_bytes)
@@ -44,8 +47,9 @@ impl DeviceSummary {
         if held.inactive_split > 0 {
             let bytes = human_bytes(held.inactive_split);
             let text = format!(
-                "{bytes} are free but stuck in split segments; the largest free block is {}",
-                human_bytes(held.largest_inactive)
+                "{bytes} are free but stuck in split segments, in {}; the largest of them has {}",
+                counted(held.inactive_split_blocks, "piece"),
+                human_bytes(held.largest_inactive_split)
             );
             things.push((held.inactive_split as f64 / whole, text));
         }
@@ -81,7 +85,7 @@ impl DeviceSummary {
 /// Where a group comes from, as the end of a sentence.
 fn origin(name: &str, stack: &[StackLine]) -> String {
     match asking(stack) {
-        Some(line) => format!("is from {}", described(&line.frame)),
+        Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
     }
@@ -135,7 +139,7 @@ impl fmt::Display for DeviceSummary {
         )?;
         let when = match (self.peak.event, self.peak.seconds) {
             (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
-            _ => "before the first recorded event".to_owned(),
+            _ => "before the first event".to_owned(),
         };
         line("Peak", format!("{} allocated, {when}", bytes(self.peak.allocated_bytes)))?;
         line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))?;
@@ -166,13 +170,16 @@ impl fmt::Display for DeviceSummary {
             line(
                 "",
                 format!(
-                    "{} ({}) from before it: the ring lost the allocation, or recording began later; \
-                     {} of them freed in it",
+                    "{} ({}) allocated before the first event: the ring lost the allocation, or recording \
+                     began later; {} of them freed in it",
                     blocks(older),
                     bytes(older_bytes),
                     count(freed)
                 ),
             )?;
+        }
+        for contradiction in self.contradictions() {
+            line("Contradiction", contradiction)?;
         }
         for (place, thing) in self.look_first().into_iter().enumerate() {
             line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;

@@ -85,10 +85,13 @@ impl<'a> Groups<'a> {
 
 /// A frame's row: `function file:line`, or the file alone.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {
-    match (by, &frame.file, frame.line) {
-        (By::File, Some(file), _) => file.clone(),
+    // PyTorch writes `??` and 0 for what it does not know.
+    let file = frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??");
+    match (by, file, frame.line.filter(|&line| line > 0)) {
+        (By::File, Some(file), _) => file.to_owned(),
         (By::File, None, _) => "(no file)".into(),
         (_, Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
+        (_, Some(file), None) => format!("{} {file}", frame.function),
         _ => frame.function.clone(),
     }
 }

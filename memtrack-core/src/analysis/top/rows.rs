@@ -4,11 +4,12 @@
 use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
 use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
-use crate::analysis::attribution::{AttributedBytes, Attributor, Source, row_name};
+use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
 use crate::event::{DeviceId, ScopeId, StackId};
+use crate::scope::Phase;
 use crate::snapshot::{DeviceStatistics, Snapshot};
 use crate::stack::symbols::Symbolizer;
 use std::collections::HashMap;
@@ -74,8 +75,8 @@ impl Sorter<'_> {
         let (operator, source) = self.attributor.operator(place.0, place.1, self.symbols);
         let key = match self.by {
             By::Operator => Key::Name(operator),
-            By::Module => Key::Name(module_name(self.snapshot, place.0)),
-            By::Phase => Key::Name(phase_name(self.snapshot, place.0)),
+            By::Module => Key::Name(self.attributor.module(place.0, place.1, self.symbols)),
+            By::Phase => Key::Name(phase_name(self.attributor.phase(place.0, place.1, self.symbols))),
             By::Frame | By::File => {
                 let keys = self.snapshot.frame_keys(place.1);
                 let stack = lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
@@ -142,7 +143,7 @@ pub(super) fn rank(
     let peak_place = peak.row.map(|row| {
         let event = snapshot.events.get(row);
         let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
-        (phase_name(snapshot, event.scope), operator)
+        (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
     });
     let mut sorter = Sorter {
         snapshot,
@@ -212,15 +213,6 @@ pub(super) fn rank(
     }
 }
 
-fn module_name(snapshot: &Snapshot, scope: ScopeId) -> String {
-    let place = snapshot.scopes.place(scope);
-    match (place.modules.is_empty(), place.phase) {
-        (false, _) => row_name(&place.module_path()),
-        (true, Some(_)) => "(root)".into(),
-        (true, None) => "(outside modules)".into(),
-    }
-}
-
-fn phase_name(snapshot: &Snapshot, scope: ScopeId) -> String {
-    snapshot.scopes.place(scope).phase.map_or("(no phase)", |phase| phase.name()).into()
+fn phase_name(phase: Option<Phase>) -> String {
+    phase.map_or("(no phase)", Phase::name).into()
 }

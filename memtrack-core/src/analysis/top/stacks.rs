@@ -1,7 +1,7 @@
 //! Which stacks of a ranking are one row: those that are equal from the first frame that says something outwards.
 
 use super::StackLine;
-use crate::analysis::trim::is_plumbing;
+use crate::analysis::trim::{is_internal, is_plumbing};
 use crate::event::StackId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -26,11 +26,13 @@ impl Trimmer {
     }
 }
 
-/// The function of a stack that asked for the memory, for whoever wants one: the innermost of Python, or else the first.
-/// Below a line of Python lies what carried its wish out.
+/// The function of a stack that asked for the memory, for whoever wants one: the innermost of Python, or else the first,
+/// of those that do not only pass a call on. Below a line of Python lies what carried its wish out.
 pub(in crate::analysis) fn asking(stack: &[StackLine]) -> Option<&StackLine> {
     let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
-    stack.iter().find(of_python).or(stack.first())
+    let telling = |line: &&StackLine| !is_internal(&line.frame);
+    let found = stack.iter().filter(telling).find(of_python).or_else(|| stack.iter().find(of_python));
+    found.or_else(|| stack.iter().find(telling)).or(stack.first())
 }
 
 /// The functions of a whole stack from the first that says something.

@@ -2,17 +2,13 @@
 
 use super::frames::frame_lines;
 use super::{By, TopReport, TopRow};
+use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::moment::Moment;
 use crate::analysis::units::{
     counted, human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
 };
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
-
-/// Most frames shown below a stack's first.
-const FRAMES_BELOW: usize = 6;
-/// Names are not made shorter than this many characters, however narrow the terminal.
-const SHORTEST_NAME: usize = 16;
 
 impl fmt::Display for TopReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,8 +17,9 @@ impl fmt::Display for TopReport {
 }
 
 impl TopReport {
-    /// The report as text. With a `width` in characters, names are shortened in the middle until the table fits.
-    pub fn to_text(&self, width: Option<usize>) -> String {
+    /// The report as text. Where the layout has a width, names are shortened until the table fits.
+    pub fn to_text(&self, layout: impl Into<Layout>) -> String {
+        let Layout { width, frames } = layout.into();
         let mut text = self.title();
         if self.rows.is_empty() {
             match self.at {
@@ -30,14 +27,15 @@ impl TopReport {
                 None => text.push_str(&self.why_empty()),
             }
         } else {
-            let full = self.table(usize::MAX);
+            let full = self.table(frames, usize::MAX);
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             match width {
                 Some(width) if widest > width => {
-                    let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by));
+                    let longest =
+                        self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
                     let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
                     let room = longest.saturating_sub(widest - width).max(SHORTEST_NAME);
-                    text.push_str(&self.table(room));
+                    text.push_str(&self.table(frames, room));
                 }
                 _ => text.push_str(&full),
             }
@@ -84,7 +82,7 @@ impl TopReport {
         )
     }
 
-    fn table(&self, name_width: usize) -> String {
+    fn table(&self, frames: usize, name_width: usize) -> String {
         let mut table = Table::new();
         table.load_style(
             TableStyle::new()
@@ -112,8 +110,9 @@ impl TopReport {
         table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
         for row in &self.rows {
             let mark = if row.estimated { "~" } else { "" };
-            let name: Vec<String> =
-                name_lines(row, self.by).map(|line| shorten_middle(&line, name_width)).collect();
+            let name: Vec<String> = name_lines(row, self.by, frames, name_width)
+                .map(|line| shorten_middle(&line, name_width))
+                .collect();
             let live_at_peak = at_peak.map(|_| format!("{mark}{}", human_bytes(row.live_at_peak_bytes)));
             let allocated = [format!("{mark}{}", human_bytes(row.allocated_bytes)), human_share(row.share)];
             let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
@@ -175,10 +174,11 @@ impl TopReport {
     }
 }
 
-/// A row's name, and for a stack the frames below it.
-fn name_lines(row: &TopRow, by: By) -> impl Iterator<Item = String> + '_ {
+/// A row's name, and for a stack the frames below it, in about `room` characters.
+fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
-        By::Stack if !row.stack.is_empty() => frame_lines(&row.stack, FRAMES_BELOW + 1),
+        By::Stack if !row.stack.is_empty() => frame_lines(&row.stack, frames, room.saturating_sub(2)),
+        By::Operator | By::Frame => vec![printable(&fit(&row.name, room))],
         _ => vec![printable(&row.name)],
     };
     let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };

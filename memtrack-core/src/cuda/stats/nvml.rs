@@ -3,6 +3,7 @@
 use super::error::GpuError;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use std::error::Error;
 use std::sync::OnceLock;
 
 /// The library.
@@ -17,9 +18,11 @@ pub(super) fn nvml() -> Result<&'static Nvml, GpuError> {
 /// Ours for NVML's error.
 pub(super) fn explained(error: NvmlError) -> GpuError {
     match error {
-        NvmlError::LibloadingError(_) | NvmlError::DriverNotLoaded | NvmlError::LibraryNotFound => {
-            GpuError::NoNvml(error.to_string())
+        // What the loader said, not which of our libraries asked it.
+        NvmlError::LibloadingError(why) => {
+            GpuError::NoNvml(why.source().map_or_else(|| why.to_string(), ToString::to_string))
         }
+        NvmlError::DriverNotLoaded | NvmlError::LibraryNotFound => GpuError::NoNvml(error.to_string()),
         _ => GpuError::Nvml(error.to_string()),
     }
 }

@@ -2,26 +2,34 @@
 //! for half of what such a snapshot says, and a pickle has all of it.
 
 use super::chunk;
-use super::{RecordingError, RecordingWriter};
+use super::{ReadReport, RecordingError, RecordingWriter};
 use crate::snapshot::pytorch::{load_pickle, write};
 use crate::snapshot::{Format, Snapshot};
 use std::io::{self, Write};
 
-/// Bytes of the pickle in one chunk.
-const CHUNK_BYTES: usize = 4 << 20;
+/// Bytes of the pickle in one chunk: what a damaged place costs to check again, and what a writer holds.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes a snapshot from PyTorch as a recording.
 pub(super) fn save<W: Write>(snapshot: &Snapshot, mut writer: RecordingWriter<W>) -> io::Result<W> {
+    // Without content: whoever finds the file cut in what follows knows what is missing.
+    writer.raw_chunk(chunk::PYTORCH, &[])?;
     let chunks = Chunks { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
     let mut chunks = write(snapshot, chunks, Format::Pickle)?;
     chunks.hand_over()?;
     writer.close(&[], &[], &snapshot.devices, true)
 }
 
-/// Reads the snapshot back from its pickle.
-pub(super) fn restore(pickle: &[u8]) -> Result<Snapshot, RecordingError> {
-    let broken = |error| RecordingError::Io(io::Error::new(io::ErrorKind::InvalidData, format!("{error}")));
-    load_pickle(pickle).map_err(broken)
+/// Reads the snapshot back from its pickle. Of a file that is not whole the pickle mostly is not either, and half a pickle
+/// says nothing: an empty snapshot would look as if nothing had been in it.
+pub(super) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
+    load_pickle(pickle).map_err(|error| {
+        if report.complete {
+            RecordingError::Io(io::Error::new(io::ErrorKind::InvalidData, format!("{error}")))
+        } else {
+            RecordingError::CutSnapshot { lost_bytes: report.lost_bytes, file_bytes: report.file_bytes }
+        }
+    })
 }
 
 /// Cuts what is written into chunks.

@@ -48,8 +48,8 @@ pub fn load_from(mut input: impl Read) -> Result<(Snapshot, ReadReport), Recordi
     };
     report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
     report.lost_bytes = report.file_bytes - whole_bytes;
-    if !state.pytorch.is_empty() {
-        return Ok((embedded::restore(&state.pytorch)?, report));
+    if let Some(pickle) = &state.pytorch {
+        return Ok((embedded::restore(pickle, &report)?, report));
     }
     Ok((state.finish(&mut report), report))
 }
@@ -87,8 +87,8 @@ struct State {
     /// The last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
-    /// The pickle of a snapshot from PyTorch.
-    pytorch: Vec<u8>,
+    /// The pickle of a snapshot from PyTorch, as far as it was read.
+    pytorch: Option<Vec<u8>>,
 }
 
 impl State {
@@ -124,7 +124,7 @@ impl State {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
             }
-            chunk::PYTORCH => self.pytorch.extend_from_slice(raw),
+            chunk::PYTORCH => self.pytorch.get_or_insert_default().extend_from_slice(raw),
             _ => return Ok(false),
         }
         Ok(true)

@@ -17,6 +17,13 @@ pub enum RecordingError {
     Header,
     /// The file is of a version that this build does not know.
     Version(u32),
+    /// The file holds a snapshot from PyTorch, and is cut or damaged: of those nothing can be read in part.
+    CutSnapshot {
+        /// Bytes at the end that are lost.
+        lost_bytes: u64,
+        /// Bytes of the file.
+        file_bytes: u64,
+    },
 }
 
 impl fmt::Display for RecordingError {
@@ -32,6 +39,11 @@ impl fmt::Display for RecordingError {
                 f,
                 "a memtrack recording of format version {version}, but this build reads up to {}: use a newer memtrack",
                 super::FORMAT_VERSION
+            ),
+            Self::CutSnapshot { lost_bytes, file_bytes } => write!(
+                f,
+                "a PyTorch snapshot in a recording that is cut or damaged (the last {lost_bytes} of {file_bytes} bytes \
+                 are lost), and such a one cannot be read in part: convert the snapshot again"
             ),
         }
     }
