@@ -19,3 +19,13 @@ fn every_buffer_is_seen_and_named() {
     assert!(folder.join("memtrack-out/cuda.memtrack").exists());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn temporaries_come_from_the_cache() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cuda_buffers")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    // Three kept buffers, and one temporary a step; four of them fit one segment, the copy has a stream of its own.
+    assert!(text.contains("requests met             53\nasked of the driver       2\n"), "{text}");
+    assert!(text.contains("step.forward.half"), "{text}");
+}

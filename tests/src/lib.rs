@@ -6,6 +6,7 @@ pub mod counting;
 pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
+pub mod pluggable;
 pub mod pytorch;
 pub mod replay;
 pub mod snapshots;

@@ -40,7 +40,11 @@ pub fn with_driver(program: impl AsRef<std::ffi::OsStr>, driver: &Path) -> Comma
     command
 }
 
-fn beside_the_test(file: &str) -> PathBuf {
+/// A library that cargo built for this test, by the name of its file.
+///
+/// # Panics
+/// When it is no dependency.
+pub fn beside_the_test(file: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     // Tests and benches run in `deps`, examples and programs beside it.
     let folders = test.ancestors().skip(1).take(2);

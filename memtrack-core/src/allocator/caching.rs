@@ -6,7 +6,7 @@ use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::malloc::Allocation;
 use super::oom::OutOfMemory;
-use super::settings::Settings;
+use super::settings::{AllocatorBackend, Settings};
 use super::simulated::SimulatedMemory;
 use crate::event::{DeviceId, StreamId};
 use std::fmt;
@@ -28,6 +28,7 @@ pub(super) struct Shared<M: DeviceMemory> {
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
     pub(super) pools_made: AtomicU64,
+    pub(super) captures_made: AtomicU64,
 }
 
 impl<M: DeviceMemory> Clone for CachingAllocator<M> {
@@ -67,8 +68,13 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// An allocator over the memory of devices; the first is device 0.
     ///
     /// # Errors
-    /// When a device cannot say how much memory it has.
+    /// When a device cannot say how much memory it has, or the settings name another backend: `cuda_backend` makes that.
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
+        if settings.backend() != AllocatorBackend::Native {
+            let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
+                        asked for";
+            return Err(AllocatorError::Unsupported(text.into()));
+        }
         let devices: Result<Box<[_]>, AllocatorError> = memories
             .into_iter()
             .enumerate()
@@ -80,6 +86,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
                 settings: Mutex::new(settings.clone()),
                 observers: Mutex::default(),
                 pools_made: AtomicU64::new(0),
+                captures_made: AtomicU64::new(0),
             }),
         })
     }

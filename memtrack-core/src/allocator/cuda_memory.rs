@@ -3,14 +3,13 @@
 //! context the calling thread has.
 #![allow(unsafe_code)]
 
+use super::cuda_context::{Context, check, device_count, failed, within};
 use super::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
-use crate::cuda::{GpuError, gpu_processes, start_driver};
+use crate::cuda::{GpuError, gpu_processes};
 use crate::event::StreamId;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use std::collections::HashMap;
-use std::ffi::c_int;
-use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is called below, beyond what statistics need.
@@ -50,79 +49,11 @@ struct Held {
     pages: HashMap<u64, (u64, u64)>,
 }
 
-/// A device's primary context, kept alive.
-#[derive(Debug)]
-struct Context {
-    ordinal: u16,
-    device: sys::CUdevice,
-    /// The driver's handle, which any thread may use.
-    handle: usize,
-}
-
 /// An event of the driver.
 #[derive(Debug)]
 pub struct CudaEvent {
     handle: usize,
     context: usize,
-}
-
-fn failed(call: &str, code: CUresult) -> DeviceError {
-    match code {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
-        code => DeviceError::Failed(format!("the CUDA driver does not do it: {call} gives {code:?}")),
-    }
-}
-
-fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
-    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
-}
-
-/// Does something while a context is current.
-fn within<R>(context: usize, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
-    // SAFETY: the context is kept alive by its `Context`, which outlives every use of the memory.
-    check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
-    let result = action();
-    let mut popped = ptr::null_mut();
-    // SAFETY: takes off what was pushed above.
-    check("cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
-    result
-}
-
-impl Context {
-    fn of(ordinal: u16) -> Result<Self, GpuError> {
-        start_driver(NEEDED)?;
-        let refused = |call| {
-            move |error: result::DriverError| GpuError::Driver { call, code: format!("{:?}", error.0) }
-        };
-        let count = result::device::get_count().map_err(refused("cuDeviceGetCount"))?;
-        if c_int::from(ordinal) >= count {
-            return Err(GpuError::NoSuchDevice { device: ordinal.into(), count: count.unsigned_abs() });
-        }
-        let device = result::device::get(ordinal.into()).map_err(refused("cuDeviceGet"))?;
-        // SAFETY: the handle is a device's; `drop` ends what is retained here.
-        let handle = unsafe { result::primary_ctx::retain(device) };
-        let handle = handle.map_err(refused("cuDevicePrimaryCtxRetain"))? as usize;
-        Ok(Self { ordinal, device, handle })
-    }
-
-    /// Where memory of this device lies.
-    fn location(&self) -> sys::CUmemLocation {
-        // SAFETY: all parts are integers or enumerations that have 0.
-        let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
-        location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        // SAFETY: in every version the device's number is an `int` right behind the type, also where it is part of a
-        // union, so that it has no name of its own.
-        unsafe { (&raw mut location).cast::<c_int>().add(1).write(self.device) };
-        location
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which it
-        // says.
-        let _ = unsafe { result::primary_ctx::release(self.device) };
-    }
 }
 
 impl CudaMemory {
@@ -131,7 +62,7 @@ impl CudaMemory {
     /// # Errors
     /// No driver, an old one, one that fails, or no such device.
     pub fn new(ordinal: u16) -> Result<Self, GpuError> {
-        Ok(Self { context: Context::of(ordinal)?, held: Mutex::default() })
+        Ok(Self { context: Context::of(ordinal, NEEDED)?, held: Mutex::default() })
     }
 
     /// The memory of every device that this process may use, in order.
@@ -139,10 +70,7 @@ impl CudaMemory {
     /// # Errors
     /// As [`Self::new`].
     pub fn all() -> Result<Vec<Self>, GpuError> {
-        start_driver(NEEDED)?;
-        let count = result::device::get_count()
-            .map_err(|error| GpuError::Driver { call: "cuDeviceGetCount", code: format!("{:?}", error.0) })?;
-        (0..count).map(|ordinal| Self::new(u16::try_from(ordinal).unwrap_or(u16::MAX))).collect()
+        (0..device_count(NEEDED)?).map(Self::new).collect()
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {

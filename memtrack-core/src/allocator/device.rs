@@ -2,6 +2,7 @@
 
 use super::block::{Block, BlockId, Blocks};
 use super::context::Context;
+use super::deferred_frees::DeferredFrees;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::events::EventQueues;
@@ -31,6 +32,7 @@ pub(super) struct Device<M: DeviceMemory> {
     pub(super) private: PrivatePools,
     pub(super) ranges: Ranges,
     pub(super) events: EventQueues<M::Event>,
+    pub(super) deferred: DeferredFrees,
     /// The blocks that are handed out, by address.
     pub(super) live: HashMap<u64, BlockId, FixedState>,
     pub(super) stats: DeviceStats,
@@ -66,6 +68,7 @@ impl<M: DeviceMemory> Device<M> {
             private: PrivatePools::default(),
             ranges: Ranges::default(),
             events: EventQueues::default(),
+            deferred: DeferredFrees::default(),
             live: HashMap::default(),
             stats: DeviceStats { max_split_size, ..DeviceStats::default() },
             history: History::default(),

@@ -32,6 +32,8 @@ pub enum AllocatorError {
     AlreadyRouted(MempoolId),
     /// Requests do not go to the pool.
     NotRouted(MempoolId),
+    /// A backend does not do that, in PyTorch's words.
+    Unsupported(String),
     /// The device failed in another way.
     Device(DeviceError),
 }
@@ -78,6 +80,7 @@ impl fmt::Display for AllocatorError {
             Self::NotRouted((a, b)) => {
                 write!(f, "endAllocatePool: not currently recording to mempool_id ({a}, {b})")
             }
+            Self::Unsupported(text) => f.write_str(text),
             Self::Device(error) => error.fmt(f),
         }
     }
@@ -94,5 +97,12 @@ impl From<DeviceError> for AllocatorError {
 impl From<SettingsError> for AllocatorError {
     fn from(error: SettingsError) -> Self {
         Self::Settings(error)
+    }
+}
+
+#[cfg(feature = "cuda-stats")]
+impl From<crate::cuda::GpuError> for AllocatorError {
+    fn from(error: crate::cuda::GpuError) -> Self {
+        Self::Device(DeviceError::Failed(error.to_string()))
     }
 }

@@ -27,6 +27,9 @@ impl<M: DeviceMemory> Device<M> {
         let block = &mut self.blocks[id];
         if block.stream != stream {
             block.uses.get_or_insert_default().insert(hash, stream);
+            if self.private.capturing() {
+                self.deferred.used_in_capture(id, hash, stream);
+            }
         }
         true
     }
@@ -47,9 +50,16 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
+    /// Whether blocks wait for streams or for the end of a capture.
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        !self.events.is_empty() || self.deferred.any()
+    }
+
     /// Frees the blocks whose events are done. Each stream's events are asked in order, up to the first that is not.
     #[cold]
     pub(super) fn process_events(&mut self, context: Context) -> Result<(), AllocatorError> {
+        self.end_deferred(context)?;
         let mut place = 0;
         while let Some(at) = self.events.next(place) {
             place = at + 1;
@@ -76,6 +86,7 @@ impl<M: DeviceMemory> Device<M> {
         context: Context,
     ) -> Result<(), AllocatorError> {
         self.stats.num_sync_all_streams += 1;
+        self.end_deferred(context)?;
         let mut place = 0;
         while let Some(at) = self.events.next(place) {
             place = at + 1;

@@ -25,7 +25,9 @@ impl<M: DeviceMemory> Device<M> {
         if size >= self.options.max_split_size {
             self.stats.oversize_allocations.decrease(1);
         }
-        if used_elsewhere {
+        if used_elsewhere && self.private.capturing() {
+            self.deferred.defer(id);
+        } else if used_elsewhere {
             self.record_events(id)?;
         } else {
             self.complete(id, context);
@@ -51,6 +53,7 @@ impl<M: DeviceMemory> Device<M> {
         let (address, place, kind) = (block.address, Self::place(block), block.pool.kind());
         let countable = !block.is_expandable();
         block.stack = StackId::NONE;
+        self.deferred.forget(id);
         let (prev, next) = (block.prev, block.next);
         self.record(Action::FreeCompleted, address, requested, place, context);
         let (mut blocks_change, mut bytes_change) = (0, 0);

@@ -45,11 +45,11 @@ impl<M: DeviceMemory> Device<M> {
         if requested >= TOO_LARGE {
             return Err(AllocatorError::TooLarge);
         }
-        if !self.events.is_empty() {
+        if self.has_pending() && !self.private.capturing() {
             self.process_events(context)?;
         }
         let size = block_size(requested, &self.options);
-        let pool = PoolId::of(self.private.routed_pair(), kind_of(size));
+        let pool = PoolId::of(self.private.routed_pair(stream), kind_of(size));
         let segment = segment_size(size, &self.options);
         let mut request = Request { requested, size, segment, stream, pool, context };
         let block = match self.take_cached(&request) {
@@ -124,6 +124,9 @@ impl<M: DeviceMemory> Device<M> {
             && let Some(block) = self.new_segment(request)?
         {
             return Ok(block);
+        }
+        if self.private.capturing() {
+            return Err(self.out_of_memory(request));
         }
         self.release_cached(None, request.context)?;
         self.stats.num_alloc_retries += 1;

@@ -4,10 +4,11 @@ use super::caching::CachingAllocator;
 use super::context::Context;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
-use super::private_pools::MempoolId;
+use super::private_pools::{MempoolId, Routed};
 use crate::event::DeviceId;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 /// What sets a pool apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +79,9 @@ impl<M: DeviceMemory> MemPool<M> {
     /// # Errors
     /// When there is no such device, a route to this pool exists there, or the pool was released on it.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
-        self.allocator.device(device)?.begin_allocate_to_pool(self.id)?;
+        self.allocator
+            .device(device)?
+            .begin_allocate_to_pool(self.id, Routed::Thread(thread::current().id()))?;
         Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _here: PhantomData })
     }
 

@@ -26,13 +26,17 @@
 //! (`expandable`). Private pools keep memory apart (`private_pools`).
 //!
 //! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature `cuda-stats`)
-//! is a CUDA device.
+//! is a CUDA device. Other allocators stand behind the same functions as a [`Backend`].
 
+mod backend;
 mod block;
 mod caching;
 mod context;
 #[cfg(feature = "cuda-stats")]
+mod cuda_context;
+#[cfg(feature = "cuda-stats")]
 mod cuda_memory;
+mod deferred_frees;
 mod device;
 #[cfg(feature = "cuda-stats")]
 mod device_buffer;
@@ -42,6 +46,7 @@ mod events;
 mod expandable;
 mod free;
 mod free_blocks;
+mod graph_capture;
 mod hash_order;
 mod history;
 mod malloc;
@@ -62,6 +67,9 @@ mod stream_uses;
 mod summary;
 pub mod workload;
 
+pub use backend::{Backend, OomObserver};
+#[cfg(feature = "cuda-stats")]
+pub use backend::{CudaMallocAsync, Pluggable, PluggableError, cuda_backend};
 pub use caching::CachingAllocator;
 #[cfg(feature = "cuda-stats")]
 pub use cuda_memory::{CudaEvent, CudaMemory};
@@ -75,7 +83,7 @@ pub use mem_pool::{MemPool, MemPoolOptions, PoolRoute};
 pub use oom::OutOfMemory;
 pub use private_pools::MempoolId;
 pub use segments::{BlockInfo, BlockState, SegmentInfo};
-pub use settings::{AllocatorSettings, Options, Reserve, Roundup, Settings, SettingsError};
+pub use settings::{AllocatorBackend, AllocatorSettings, Options, Reserve, Roundup, Settings, SettingsError};
 pub use simulated::SimulatedMemory;
 pub use sizes::{block_size, format_size, segment_size};
 pub use stats::{DeviceStats, PoolKind, Stat, StatArray};

@@ -7,7 +7,9 @@ use super::error::AllocatorError;
 use super::hash_order::HashOrder;
 use super::pools::{Pool, PoolId};
 use super::stats::PoolKind;
+use crate::event::StreamId;
 use std::collections::HashMap;
+use std::fmt;
 use std::thread::{self, ThreadId};
 
 /// The id of a private pool, as PyTorch's pair: the first is set for graphs, the second for `MemPool`s; (0, 0) is the
@@ -28,6 +30,40 @@ struct PrivatePool {
     users: u32,
 }
 
+/// Which requests a route is for.
+pub(super) enum Routed {
+    /// Those of a thread, by `use_mem_pool`.
+    Thread(ThreadId),
+    /// Those for streams that belong to a capture. While there is such a route, no event may be asked for and nothing
+    /// released.
+    Capture(Box<dyn Fn(StreamId) -> bool + Send>),
+}
+
+/// Where some requests go.
+#[derive(Debug)]
+struct Route {
+    to: MempoolId,
+    which: Routed,
+}
+
+impl fmt::Debug for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(thread) => thread.fmt(f),
+            Self::Capture(_) => f.write_str("Capture"),
+        }
+    }
+}
+
+impl Routed {
+    fn matches(&self, stream: StreamId) -> bool {
+        match self {
+            Self::Thread(thread) => *thread == thread::current().id(),
+            Self::Capture(is_captured) => is_captured(stream),
+        }
+    }
+}
+
 /// The private pools of a device.
 #[derive(Debug, Default)]
 pub(super) struct PrivatePools {
@@ -37,20 +73,25 @@ pub(super) struct PrivatePools {
     /// Pools that the default pool may borrow from before it gives up, in the order of trying.
     on_oom: HashOrder<MempoolId, ()>,
     /// Newest last.
-    routes: Vec<(MempoolId, ThreadId)>,
+    routes: Vec<Route>,
     unused_pairs: Vec<u32>,
 }
 
 impl PrivatePools {
-    /// The pair of pools for a request of the calling thread; 0 is the default one.
+    /// The pair of pools for a request of the calling thread for a stream; 0 is the default one.
     #[inline]
-    pub(super) fn routed_pair(&self) -> u32 {
+    pub(super) fn routed_pair(&self, stream: StreamId) -> u32 {
         if self.routes.is_empty() {
             return 0;
         }
-        let thread = thread::current().id();
-        let route = self.routes.iter().rev().find(|(_, of)| *of == thread);
-        route.and_then(|(id, _)| self.pools.get(id)).map_or(0, |pool| pool.pair)
+        let route = self.routes.iter().rev().find(|route| route.which.matches(stream));
+        route.and_then(|route| self.pools.get(&route.to)).map_or(0, |pool| pool.pair)
+    }
+
+    /// Whether a graph is being captured.
+    #[inline]
+    pub(super) fn capturing(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
     }
 
     /// The pairs of pools that may be borrowed from.
@@ -115,19 +156,23 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Routes the calling thread's requests to a pool.
-    pub(super) fn begin_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
-        if self.private.routes.iter().any(|(routed, _)| *routed == id) {
+    /// Routes requests to a pool.
+    pub(super) fn begin_allocate_to_pool(
+        &mut self,
+        id: MempoolId,
+        which: Routed,
+    ) -> Result<(), AllocatorError> {
+        if self.private.routes.iter().any(|route| route.to == id) {
             return Err(AllocatorError::AlreadyRouted(id));
         }
         self.create_or_keep_pool(id)?;
-        self.private.routes.push((id, thread::current().id()));
+        self.private.routes.push(Route { to: id, which });
         Ok(())
     }
 
     /// Ends the route to a pool.
     pub(super) fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
-        let place = self.private.routes.iter().rposition(|(routed, _)| *routed == id);
+        let place = self.private.routes.iter().rposition(|route| route.to == id);
         let place = place.ok_or(AllocatorError::NotRouted(id))?;
         self.private.routes.remove(place);
         Ok(())

@@ -88,14 +88,16 @@ impl<M: DeviceMemory> Device<M> {
         Ok(released >= wanted)
     }
 
-    /// Waits for all events and releases every cached block that can be: of the default pools and of private pools
-    /// without users; or, for `only`, of that private pool once nobody uses it.
+    /// Waits for all events and releases every cached block that can be: of the default pools, unless a graph is being
+    /// captured, and of private pools without users; or, for `only`, of that private pool once nobody uses it.
     pub(super) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
         context: Context,
     ) -> Result<(), AllocatorError> {
-        if only.is_none() {
+        // While a graph is captured nothing may be waited for.
+        let capturing = self.private.capturing();
+        if only.is_none() && !capturing {
             self.wait_for_events(None, context)?;
             self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
             self.release_pool_blocks(PoolId::of(0, PoolKind::Small), context)?;
@@ -105,7 +107,7 @@ impl<M: DeviceMemory> Device<M> {
                 continue;
             }
             let Some(pair) = self.private.pair(id) else { continue };
-            if only.is_some() {
+            if only.is_some() && !capturing {
                 self.wait_for_events(Some(pair), context)?;
             }
             self.release_pool_blocks(PoolId::of(pair, PoolKind::Small), context)?;

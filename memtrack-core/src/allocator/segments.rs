@@ -3,6 +3,7 @@
 use super::block::{Block, BlockId};
 use super::device::Device;
 use super::device_memory::DeviceMemory;
+use super::error::AllocatorError;
 use super::private_pools::MempoolId;
 use super::stats::PoolKind;
 use crate::event::{DeviceId, StackId, StreamId};
@@ -92,6 +93,22 @@ impl<M: DeviceMemory> Device<M> {
         let mut segments: Vec<SegmentInfo> = heads.map(|(id, _)| self.segment(id)).collect();
         segments.sort_unstable_by_key(|segment| segment.address);
         segments
+    }
+
+    /// The beginning and the size of the segment of a live block; none when no live block begins there.
+    pub(super) fn base_allocation(&self, address: u64) -> Option<Result<(u64, u64), AllocatorError>> {
+        let block = &self.blocks[*self.live.get(&address)?];
+        if block.is_expandable() {
+            let text = "Tensors allocated with expandable_segments:True cannot be shared between processes. Consider \
+                        using expandable_segments:False in data loading workers via \
+                        torch.cuda.memory._set_allocator_settings('expandable_segments:False')";
+            return Some(Err(AllocatorError::Unsupported(text.into())));
+        }
+        let mut end = block;
+        while let Some(next) = end.next.some() {
+            end = &self.blocks[next];
+        }
+        Some(Ok((block.base, end.address + end.size - block.base)))
     }
 
     fn segment(&self, head: BlockId) -> SegmentInfo {

@@ -22,4 +22,12 @@ impl StreamUses {
     pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> + '_ {
         self.0.keys()
     }
+
+    /// The set without some streams; none if nothing is left.
+    pub(super) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
+        for &(hash, stream) in streams {
+            self.0.remove(hash, stream);
+        }
+        (!self.0.is_empty()).then_some(self)
+    }
 }

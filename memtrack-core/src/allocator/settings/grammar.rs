@@ -2,7 +2,7 @@
 
 use super::roundup::Roundup;
 use super::tokens::Tokens;
-use super::{Reserve, Settings, SettingsError};
+use super::{AllocatorBackend, Reserve, Settings, SettingsError};
 use crate::allocator::sizes::LARGE_BUFFER;
 
 const MIB: u64 = 1 << 20;
@@ -95,7 +95,7 @@ fn option(key: &str, tokens: &Tokens, place: usize, settings: &mut Settings) -> 
             }
             settings.initial_fraction = fraction;
         }
-        "backend" => backend(tokens.get(value)?)?,
+        "backend" => backend(tokens.get(value)?, &mut settings.backend)?,
         _ => return other(key, tokens, value, settings),
     }
     Ok(value)
@@ -153,14 +153,21 @@ fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     Ok(mib.min(u64::MAX / MIB) * MIB)
 }
 
-fn backend(name: &str) -> Result<(), SettingsError> {
-    match name {
-        "native" => Ok(()),
-        "cudaMallocAsync" => Err(SettingsError::internal(
-            "INTERNAL ASSERT FAILED: Allocator backend parsed at runtime != allocator backend parsed at load time, \
-             cudaMallocAsync != native",
-        )),
-        _ => Err(SettingsError::value("Unknown allocator backend, options are native and cudaMallocAsync")),
+/// The first string chooses the backend; later ones can only name the same.
+fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
+    let backends = [AllocatorBackend::Native, AllocatorBackend::CudaMallocAsync];
+    let Some(named) = backends.into_iter().find(|backend| backend.name() == name) else {
+        let text = "Unknown allocator backend, options are native and cudaMallocAsync";
+        return Err(SettingsError::value(text));
+    };
+    match *chosen.get_or_insert(named) {
+        loaded if loaded == named => Ok(()),
+        loaded => Err(SettingsError::internal(format!(
+            "INTERNAL ASSERT FAILED: Allocator backend parsed at runtime != allocator backend parsed at load time, {} \
+             != {}",
+            named.name(),
+            loaded.name()
+        ))),
     }
 }
 

@@ -49,6 +49,26 @@ impl Default for Options {
     }
 }
 
+/// Which allocator the settings ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AllocatorBackend {
+    /// The caching allocator.
+    #[default]
+    Native,
+    /// The driver's stream-ordered pool.
+    CudaMallocAsync,
+}
+
+impl AllocatorBackend {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::CudaMallocAsync => "cudaMallocAsync",
+        }
+    }
+}
+
 /// All options, those that do not concern the algorithm included, and the string that set them last.
 ///
 /// ```
@@ -66,6 +86,8 @@ pub struct Settings {
     text: String,
     options: Options,
     initial_fraction: f64,
+    /// None while the first string is read, which is the one that may choose.
+    backend: Option<AllocatorBackend>,
     others: Others,
 }
 
@@ -86,6 +108,7 @@ impl Default for Settings {
             text: String::new(),
             options: Options::default(),
             initial_fraction: 1.0,
+            backend: Some(AllocatorBackend::Native),
             others: Others::default(),
         }
     }
@@ -97,8 +120,9 @@ impl Settings {
     /// # Errors
     /// When a key is unknown or a value is none it can have.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        let mut settings = Self::default();
+        let mut settings = Self { backend: None, ..Self::default() };
         settings.apply(text)?;
+        settings.backend.get_or_insert_default();
         Ok(settings)
     }
 
@@ -137,6 +161,11 @@ impl Settings {
     /// What the algorithm needs of it.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Which allocator was asked for at the start: `backend`.
+    pub fn backend(&self) -> AllocatorBackend {
+        self.backend.unwrap_or_default()
     }
 
     /// The share of a device's memory that may be used from the start: `per_process_memory_fraction`.

@@ -2,7 +2,7 @@
 
 use super::operation::{Config, Operation};
 use crate::allocator::simulated::MAX_TOTAL;
-use crate::allocator::{Settings, SettingsError};
+use crate::allocator::{AllocatorBackend, Settings, SettingsError};
 use crate::snapshot::pytorch::{Counted, Stored, unpack};
 use serde::Deserialize;
 use std::fmt;
@@ -121,6 +121,9 @@ impl Workload {
             return refuse("fraction must be from 0 to 1".into());
         }
         let settings = Settings::parse(&config.settings).map_err(WorkloadError::Settings)?;
+        if settings.backend() != AllocatorBackend::Native {
+            return refuse("settings: only backend:native can be simulated".into());
+        }
         Ok(Self { config, settings, operations: Vec::new() })
     }
 }

@@ -1,0 +1,170 @@
+//! memtrack's caching allocator with the C interface of PyTorch's pluggable allocators.
+//!
+//! ```python
+//! import ctypes, torch
+//!
+//! path = "target/release/libmemtrack_allocator.so"      # cargo build --release -p memtrack-pluggable
+//! allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memtrack_malloc", "memtrack_free")
+//!
+//! # What PyTorch lets one set beyond the two functions. Each is optional.
+//! library, hooks = ctypes.CDLL(path), allocator._allocator
+//! address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+//! hooks.set_init_fn(address("memtrack_init"))
+//! hooks.set_reset_fn(address("memtrack_reset"))
+//! hooks.set_memory_fraction_fn(address("memtrack_memory_fraction"))
+//! hooks.set_base_alloc_fn(address("memtrack_base_alloc"))
+//! hooks.set_record_stream_fn(address("memtrack_record_stream"))
+//! hooks.set_begin_allocate_to_pool(address("memtrack_begin_allocate_to_pool"))
+//! hooks.set_end_allocate_to_pool_fn(address("memtrack_end_allocate_to_pool"))
+//! hooks.set_release_pool(address("memtrack_release_pool"))
+//!
+//! torch.cuda.memory.change_current_allocator(allocator)  # before any CUDA memory is used
+//! ```
+//!
+//! PyTorch has no statistics and no snapshots of such an allocator; `memtrack_memory_stats`,
+//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` have (`report`).
+//!
+//! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface has no room for errors: where PyTorch's own
+//! allocator would raise, the text goes to standard error and the answer is null.
+#![allow(unsafe_code)]
+
+mod report;
+
+use memtrack_core::allocator::{CachingAllocator, CudaMemory, Settings};
+use memtrack_core::event::{DeviceId, StreamId};
+use std::ffi::{c_int, c_void};
+use std::fmt::Display;
+use std::ptr;
+use std::sync::OnceLock;
+use std::thread;
+
+type Allocator = CachingAllocator<CudaMemory>;
+
+/// PyTorch's `MempoolId_t`, a pair that is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MempoolId {
+    /// Set for graphs.
+    pub first: u64,
+    /// Set for pools that a program makes.
+    pub second: u64,
+}
+
+fn tell(what: &str, error: &dyn Display) {
+    eprintln!("memtrack allocator: {what}: {error}");
+}
+
+/// The allocator of all devices, made at the first call; none where that failed, which was told once.
+fn allocator() -> Option<&'static Allocator> {
+    static ALLOCATOR: OnceLock<Option<Allocator>> = OnceLock::new();
+    let make = || {
+        let settings =
+            Settings::from_environment().map_err(|error| tell("PYTORCH_CUDA_ALLOC_CONF", &error)).ok()?;
+        let memories = CudaMemory::all().map_err(|error| tell("cannot start", &error)).ok()?;
+        CachingAllocator::new(memories, &settings).map_err(|error| tell("cannot start", &error)).ok()
+    };
+    ALLOCATOR.get_or_init(make).as_ref()
+}
+
+/// PyTorch's devices are not negative; what is, is none of ours.
+fn device(ordinal: c_int) -> DeviceId {
+    DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
+}
+
+fn stream(handle: *mut c_void) -> StreamId {
+    StreamId(handle as u64)
+}
+
+/// Does something with the allocator and tells what it refuses.
+fn with<T, E: Display>(what: &str, act: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
+    act(allocator()?).map_err(|error| tell(what, &error)).ok()
+}
+
+/// PyTorch's `alloc_fn`: memory for work on a stream; null for 0 bytes, and where there is not enough.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_malloc(size: isize, on: c_int, queue: *mut c_void) -> *mut c_void {
+    // A negative size is one beyond what any device has, as PyTorch's unsigned sizes make of it.
+    let allocate =
+        |allocator: &Allocator| allocator.caching_allocator_alloc(size as u64, device(on), stream(queue));
+    with("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
+}
+
+/// PyTorch's `free_fn`. Only the address counts; the rest is known.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_free(memory: *mut c_void, _size: isize, _device: c_int, _stream: *mut c_void) {
+    let _ = with("free", |allocator| allocator.caching_allocator_delete(memory as u64));
+}
+
+/// PyTorch's `init_fn`: starts on all devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_init(device_count: c_int) {
+    let found = allocator().map_or(0, CachingAllocator::device_count);
+    if c_int::try_from(found).is_ok_and(|found| found < device_count) {
+        tell("init", &format!("PyTorch sees {device_count} devices, the CUDA driver has {found}"));
+    }
+}
+
+/// PyTorch's `reset_fn`: `torch.cuda.empty_cache`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_reset() {
+    let _ = with("empty_cache", CachingAllocator::empty_cache);
+}
+
+/// PyTorch's `memory_fraction_fn`: `torch.cuda.set_per_process_memory_fraction`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_memory_fraction(fraction: f64, on: c_int) {
+    let _ = with("set_per_process_memory_fraction", |allocator| {
+        allocator.set_per_process_memory_fraction(fraction, device(on))
+    });
+}
+
+/// PyTorch's `base_alloc_fn`: the segment that memory lies in, and its size; null where it is not ours.
+///
+/// # Safety
+/// `size` must be null or point to a `size_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memtrack_base_alloc(memory: *mut c_void, size: *mut usize) -> *mut c_void {
+    let found = with("base_alloc", |allocator| allocator.base_allocation(memory as u64));
+    let Some((base, bytes)) = found else { return ptr::null_mut() };
+    if !size.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { size.write(bytes as usize) };
+    }
+    base as *mut c_void
+}
+
+/// PyTorch's `record_stream_fn`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void) {
+    if let Some(allocator) = allocator() {
+        allocator.record_stream(memory as u64, stream(queue));
+    }
+}
+
+/// PyTorch's `begin_allocate_to_pool` function: the calling thread's requests go to a private pool, by the rules of graph
+/// captures.
+///
+/// PyTorch passes which streams it means as a C++ function object, whose inside is the C++ library's own: it is left
+/// alone, and all requests of the thread count.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_begin_allocate_to_pool(on: c_int, pool: MempoolId, _filter: *const c_void) {
+    let here = thread::current().id();
+    let of_this_thread = move |_| thread::current().id() == here;
+    let _ = with("begin_allocate_to_pool", |allocator| {
+        allocator.begin_allocate_to_pool(device(on), (pool.first, pool.second), of_this_thread)
+    });
+}
+
+/// PyTorch's `end_allocate_to_pool_fn`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_end_allocate_to_pool(on: c_int, pool: MempoolId) {
+    let pool = (pool.first, pool.second);
+    let _ = with("end_allocate_to_pool", |allocator| allocator.end_allocate_to_pool(device(on), pool));
+}
+
+/// PyTorch's `release_pool` function.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_release_pool(on: c_int, pool: MempoolId) {
+    let pool = (pool.first, pool.second);
+    let _ = with("release_pool", |allocator| allocator.release_pool(device(on), pool));
+}

@@ -1,0 +1,58 @@
+//! What PyTorch cannot say of a pluggable allocator: statistics, history and snapshots, for `ctypes` and the like.
+
+use crate::{device, with};
+use memtrack_core::allocator::{HistoryOptions, KeptStacks};
+use std::convert::Infallible;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Records every event with its stack from now on, at most `max_entries` a device (the newest; negative: all). 0 ends
+/// it. Answers 0, or 1 where there is no allocator.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
+    let options = HistoryOptions {
+        stacks: KeptStacks::All,
+        max_entries: usize::try_from(max_entries).unwrap_or(usize::MAX),
+        ..HistoryOptions::default()
+    };
+    let recorded = with("record_memory_history", |allocator| {
+        allocator.record_memory_history((max_entries != 0).then_some(&options));
+        Ok::<(), Infallible>(())
+    });
+    c_int::from(recorded.is_none())
+}
+
+/// Writes a snapshot that pytorch.org/memory_viz and memtrack open, to a file with the suffix `.pickle`, `.json` or
+/// `.memtrack`. Answers 0, or 1 where it could not; standard error says why.
+///
+/// # Safety
+/// `path` must be a string that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
+    // SAFETY: as the caller promises.
+    let path = unsafe { CStr::from_ptr(path) };
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    c_int::from(with("dump_snapshot", |allocator| allocator.dump_snapshot(path)).is_none())
+}
+
+/// Writes `torch.cuda.memory_stats` of a device as JSON, and a zero, into `buffer`, as far as its `size` bytes go.
+/// Answers how many bytes all of it takes with the zero; 0 where there is nothing to say.
+///
+/// # Safety
+/// `buffer` must have room for `size` bytes, or `size` be 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memtrack_memory_stats(on: c_int, buffer: *mut c_char, size: usize) -> usize {
+    let Some(stats) = with("memory_stats", |allocator| allocator.memory_stats(device(on))) else { return 0 };
+    let mut text = serde_json::to_vec(&stats).unwrap_or_default();
+    text.push(0);
+    if size > 0 {
+        let part = text.len().min(size);
+        // SAFETY: the caller's buffer has room for `size` bytes, and the text has as many.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), part);
+            buffer.add(part - 1).write(0);
+        }
+    }
+    text.len()
+}
