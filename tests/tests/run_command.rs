@@ -182,6 +182,10 @@ fn snapshots_are_written_when_asked_for_and_python_loads_them() {
         text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
         "{text}"
     );
+    assert!(
+        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
+        "{text}"
+    );
     assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
     assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
     let script = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
@@ -201,6 +205,46 @@ fn snapshots_are_written_when_asked_for_and_python_loads_them() {
             }
             let output = command.output().expect("memtrack can be started");
             assert!(output.status.success(), "{verb} {file}: {}", said(&output));
+        }
+    }
+}
+
+/// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.
+#[test]
+fn a_summary_says_what_is_cached_and_what_is_not_ours() {
+    let bench = Bench::new();
+    let not_ours =
+        [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "104857600")];
+    let run = |name: &str, arguments: &[&str]| {
+        let mut command = bench.command();
+        command.args(["-o", name, "--snapshot-on", "exit", "--", PLAIN]).args(arguments);
+        let output = command.envs(not_ours).output().expect("memtrack can be started");
+        assert!(output.status.code().is_some(), "{}", said(&output));
+    };
+    run("ended", &["pools"]);
+    run("killed", &["signal", "9"]);
+    let summary = |arguments: &[&str]| {
+        let mut command = Command::new(memtrack());
+        let output = command.arg("summary").args(arguments).current_dir(bench.folder.path()).output();
+        String::from_utf8(output.expect("memtrack can be started").stdout).expect("text")
+    };
+    for file in ["ended", "ended.1.pickle"] {
+        let text = summary(&[file]);
+        for words in [
+            "1.13 GiB of 16.00 GiB in use on the device",
+            "7.0 MiB recorded here, 28.0 MiB cached by the driver's pools, 1.10 GiB not ours",
+            "32.0 MiB reserved, 4.0 MiB of them in use; at most 32.0 MiB and 24.0 MiB",
+            "28.0 MiB of it are cache, not a leak",
+        ] {
+            assert!(text.contains(words), "{file}: {words}: {text}");
+        }
+    }
+    for file in ["ended", "ended.1.pickle", "killed"] {
+        let json: serde_json::Value = serde_json::from_str(&summary(&[file, "--json"])).expect("JSON");
+        let readings = json["devices"][0]["driver"].as_array().expect("a list");
+        assert!(!readings.is_empty(), "{file}: {json}");
+        for reading in readings {
+            assert_eq!(reading["untracked_bytes"], (1024 + 100) << 20, "{file}: {reading}");
         }
     }
 }

@@ -24,6 +24,7 @@ mod clock;
 mod collect;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
+pub(crate) mod ending;
 mod fork;
 mod here;
 mod hooks;
@@ -33,6 +34,8 @@ mod merge;
 mod oom;
 mod options;
 mod order;
+#[cfg(feature = "cuda")]
+pub(crate) mod readings;
 mod ring;
 mod segments;
 pub(crate) mod session;
@@ -73,6 +76,8 @@ pub(crate) struct Recorder {
     segments: Segments,
     #[cfg(feature = "cuda")]
     pub(crate) driver: driver::DriverTable,
+    #[cfg(feature = "cuda")]
+    pub(crate) readings: readings::Readings,
     store: Mutex<Store>,
 }
 
@@ -92,6 +97,8 @@ impl Recorder {
             segments: Segments::default(),
             #[cfg(feature = "cuda")]
             driver: driver::DriverTable::default(),
+            #[cfg(feature = "cuda")]
+            readings: readings::Readings::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,

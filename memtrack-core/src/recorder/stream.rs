@@ -87,6 +87,7 @@ impl Stream {
         let Self { mut writer, .. } = self;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
+        writer.driver(&snapshot.driver)?;
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
@@ -183,6 +184,8 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
     let keep = move || {
         let _inside = reentry::enter();
         let mut known = modules_generation();
+        #[cfg(feature = "cuda")]
+        let mut readings_seen = 0;
         loop {
             std::thread::park_timeout(KEEP_UP_EVERY);
             if !is_open() {
@@ -193,6 +196,12 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
             known = now;
             if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
                 stream.attempt(|stream| stream.writer.modules(&modules));
+            }
+            #[cfg(feature = "cuda")]
+            if let (Some(readings), Some(stream)) =
+                (recorder.readings.changed_since(&mut readings_seen), &mut recorder.store().stream)
+            {
+                stream.attempt(|stream| stream.writer.driver(&readings));
             }
             recorder.stream_parts();
         }

@@ -4,6 +4,7 @@
 mod chronology;
 mod clock;
 mod devices;
+mod driver_reading;
 mod end_state;
 mod frames;
 mod load;
@@ -15,6 +16,7 @@ mod tables;
 mod taken_back;
 mod value;
 
+pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
 pub use load::*;

@@ -34,6 +34,7 @@ fn main() {
             println!("ready");
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
+        ["pools"] => pools(),
         ["oom"] => {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
@@ -66,6 +67,18 @@ fn work() {
     client::host_alloc(1 << 16).expect("pinned memory");
     client::free(blocks[0]).expect("it was ours");
     client::free(blocks[2]).expect("it was ours");
+}
+
+/// Ends its context with 4 MiB of a pool in use, of 24, and 3 MiB beside.
+fn pools() {
+    client::begin(0);
+    client::alloc(3 << 20).expect("memory");
+    let stream = client::stream();
+    client::alloc_async(4 << 20, stream).expect("memory");
+    let large = client::alloc_async(20 << 20, stream).expect("memory");
+    client::free_async(large, stream).expect("it was ours");
+    // The end of another context is when the driver is asked in any case.
+    client::end_of_a_context();
 }
 
 fn fork() {

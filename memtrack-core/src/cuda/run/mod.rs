@@ -7,7 +7,7 @@
 mod dumps;
 
 use super::hook;
-use crate::recorder::{Options, session, set_own_code};
+use crate::recorder::{Options, ending, session, set_own_code};
 use crate::reentry;
 use crate::stack::modules::loaded_modules;
 use std::ffi::{OsStr, OsString};
@@ -39,7 +39,7 @@ pub fn library_ends() {
     // A panic must not cross into C; its message has been printed by then.
     let _ = std::panic::catch_unwind(|| {
         dumps::at_exit();
-        session::write_at_exit();
+        ending::write_at_exit();
     });
 }
 

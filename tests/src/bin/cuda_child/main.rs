@@ -7,6 +7,7 @@ mod client;
 mod failures;
 mod many;
 mod pools;
+mod readings;
 mod steps;
 
 use memtrack_core::event::{Action, DeviceId};
@@ -29,6 +30,10 @@ fn main() {
         ["unknown_free"] => failures::unknown_free(),
         ["pool_blocks"] => pools::blocks(),
         ["pool_segments"] => pools::segments(),
+        ["readings"] => readings::every_part(),
+        ["readings_at_oom"] => readings::at_out_of_memory(),
+        ["readings_are_few"] => readings::are_few(),
+        ["opened"] => readings::opened(),
         ["several_devices"] => many::several_devices(),
         ["soak", count] => many::soak(count.parse().expect("a count")),
         ["cost"] => many::cost(),
