@@ -8,6 +8,7 @@ pub mod nested;
 pub mod opcodes;
 pub mod pytorch;
 pub mod replay;
+pub mod run;
 pub mod snapshots;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The end of a program that does not stop its monitors: the recording is written at exit and on a panic.
 
+#[cfg(feature = "cuda")]
+use super::keeper;
 use super::session::{SESSION, Session, end_recording, write};
 use super::{RECORDER, fork};
 use crate::reentry;
@@ -47,6 +49,30 @@ pub(crate) fn is_recording() -> bool {
 #[cfg(feature = "cuda")]
 pub(crate) fn write_at_exit() {
     write_so_far(true);
+}
+
+/// How long [`flush`] waits for the keeper.
+#[cfg(feature = "cuda")]
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Brings the stream up to date because the process may be gone in a moment. The keeper does it, so that nothing is
+/// locked or allocated here: this may be a signal's handler. The child of a `vfork`, which shares the memory, does
+/// nothing; that of a `fork` has no keeper.
+#[cfg(feature = "cuda")]
+pub(crate) fn flush() {
+    if !RECORDER.is_made() || reentry::is_inside() {
+        return;
+    }
+    let recorder = RECORDER.get();
+    if recorder.process != std::process::id() {
+        return;
+    }
+    if fork::generation() > 0 {
+        let _inside = reentry::enter();
+        recorder.stream_parts();
+    } else {
+        keeper::ask_keeper(FLUSH_PATIENCE);
+    }
 }
 
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must

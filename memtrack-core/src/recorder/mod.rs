@@ -29,6 +29,7 @@ mod fork;
 mod here;
 mod hooks;
 mod inherit;
+mod keeper;
 mod live;
 mod merge;
 mod oom;
@@ -71,6 +72,9 @@ pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 
 /// What all threads share.
 pub(crate) struct Recorder {
+    /// The process that it records; another one that sees it shares this one's memory until it becomes a program.
+    #[cfg(feature = "cuda")]
+    process: u32,
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
     segments: Segments,
@@ -92,6 +96,8 @@ struct Store {
 impl Recorder {
     fn new() -> Self {
         Self {
+            #[cfg(feature = "cuda")]
+            process: std::process::id(),
             live: LiveTable::new(),
             stacks: StackInterner::new(),
             segments: Segments::default(),

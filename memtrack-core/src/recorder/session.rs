@@ -4,10 +4,12 @@
 use super::collect::Baseline;
 use super::fork::ForkCell;
 use super::inherit::{inherited_options, publish};
-use super::stream::{self, Stream};
+use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
-use super::{Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, ring, settings};
+use super::{
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, settings,
+};
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{format_of, tagged};
 use crate::{reentry, stack, switch};
@@ -43,11 +45,9 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        if *options != running.options && *options != Options::default() {
+        if let Some(lost) = options.lost_beside(&running.options) {
             static SAID: Once = Once::new();
-            SAID.call_once(|| {
-                eprintln!("memtrack: monitoring runs already; the options of the first monitor hold")
-            });
+            SAID.call_once(|| eprintln!("memtrack: {lost}"));
         }
         return Ok(true);
     }
@@ -67,7 +67,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         ending::write_when_the_program_ends();
         if options.stream {
             recorder.store().stream = Some(naming(path, || Stream::create(path, options))?);
-            stream::keep_up(recorder);
+            keeper::keep_up(recorder);
         }
     }
     clock::first_reading();
@@ -176,7 +176,7 @@ fn write_to(
         return Ok(());
     }
     match recorder.store().stream.take() {
-        Some(stream) if options.drop_empty && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
+        Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
         Some(stream) => stream.finish(snapshot),

@@ -10,7 +10,7 @@ mod table;
 mod watch;
 mod wrap;
 
-pub(super) use entry::is_in_place;
+pub(super) use entry::{is_in_place, next_symbol};
 pub(super) use reading::on_this_thread;
 pub(super) use watch::unknown_frees;
 

@@ -25,6 +25,7 @@ fn main() {
         ["teardown"] => steps::teardown(),
         ["unmapping"] => steps::unmapping(),
         ["late"] => steps::late(),
+        ["own_output", file] => own_output(file),
         ["failed_free"] => failures::failed_free(),
         ["out_of_memory"] => failures::out_of_memory(),
         ["unknown_free"] => failures::unknown_free(),
@@ -45,6 +46,15 @@ fn main() {
 fn start() {
     let options = Options::new().without_host_heap();
     memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
+}
+
+/// Records into a file of its own, or would.
+fn own_output(file: &str) {
+    client::begin(0);
+    let options = Options::new().without_host_heap().output(file);
+    memtrack_core::start_monitor_with(&options).expect("the file is written at the end");
+    client::alloc(1 << 20).expect("memory");
+    memtrack_core::stop();
 }
 
 fn snapshot() -> Snapshot {
