@@ -9,6 +9,7 @@ pub mod opcodes;
 pub mod pluggable;
 pub mod pytorch;
 pub mod replay;
+pub mod run;
 pub mod snapshots;
 
 use std::path::{Path, PathBuf};

@@ -6,21 +6,34 @@ use std::process::Command;
 
 #[test]
 fn the_entry_for_aarch64_assembles() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/src/cuda/hook/entry.rs");
+    assembles("memtrack-core/src/cuda/hook/entry.rs", "pick");
+}
+
+#[test]
+fn the_ends_for_aarch64_assemble() {
+    assembles("memtrack-cli/preload/src/ends.rs", "before");
+}
+
+/// The naked function of a source for aarch64, which calls `called`.
+fn assembles(source: &str, called: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
     let source = std::fs::read_to_string(source).expect("the hook's source");
-    let (_, rest) =
-        source.split_once("#[cfg(target_arch = \"aarch64\")]\n#[unsafe(no_mangle)]").expect("an entry");
-    let (_, rest) = rest.split_once("naked_asm!(").expect("its assembly");
-    let (lines, _) = rest.split_once("pick = sym").expect("its operands");
+    let naked = source.split("#[cfg(target_arch = \"aarch64\")]").find_map(|part| {
+        let (head, rest) = part.split_once("naked_asm!(")?;
+        (head.contains("#[unsafe(naked)]") && rest.contains("adrp")).then_some(rest)
+    });
+    let (lines, _) = naked.expect("an entry").split_once(&format!("{called} = sym")).expect("its operands");
     let text: String = lines
         .lines()
         .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","))
-        .map(|line| format!("    {}\n", line.replace("{pick}", "pick").replace("{real}", "real")))
+        .map(|line| {
+            format!("    {}\n", line.replace(&format!("{{{called}}}"), called).replace("{real}", "real"))
+        })
         .collect();
-    assert!(text.lines().count() > 10 && text.contains("bl pick"), "{text}");
+    assert!(text.lines().count() > 10 && text.contains(&format!("bl {called}")), "{text}");
     let folder = tempfile::tempdir().expect("a folder");
     let (assembly, object) = (folder.path().join("entry.s"), folder.path().join("entry.o"));
-    std::fs::write(&assembly, format!(".text\ndlsym:\n{text}")).expect("it can be written");
+    std::fs::write(&assembly, format!(".text\nentry:\n{text}")).expect("it can be written");
     let assembled = Command::new("aarch64-linux-gnu-as").arg(&assembly).arg("-o").arg(&object).output();
     match assembled {
         Ok(output) => {

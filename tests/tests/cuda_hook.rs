@@ -75,6 +75,35 @@ fn a_pools_segment_counts_once() {
     child(&["pool_segments"], &[]);
 }
 
+/// What others and each context hold of the device.
+const NOT_OURS: [(&str, &str); 2] =
+    [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "314572800")];
+
+#[test]
+fn what_is_cached_and_what_is_not_ours_is_in_the_recording() {
+    child(&["readings"], &NOT_OURS);
+    let [others, contexts] = NOT_OURS;
+    child(&["readings_at_oom"], &[others, contexts, ("MEMTRACK_MOCK_TOTAL", "1610612736")]);
+}
+
+#[test]
+fn the_driver_is_asked_seldom() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    child(&["readings_are_few"], &[("MEMTRACK_MOCK_TRACE", trace.to_str().expect("a path"))]);
+    let trace = std::fs::read_to_string(trace).expect("it was traced");
+    let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
+    let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
+    assert_eq!(allocations, 100_000);
+    assert!(readings > 1 && readings * 50 < allocations, "{readings} readings");
+    assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);
+}
+
+#[test]
+fn memory_of_other_processes_counts_there() {
+    child(&["opened"], &[]);
+}
+
 #[test]
 fn threads_streams_and_devices_are_told_apart() {
     child(&["several_devices"], &[("MEMTRACK_MOCK_DEVICES", "2")]);

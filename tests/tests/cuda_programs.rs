@@ -1,6 +1,8 @@
 //! Programs on the mock driver with the hook linked in. They assert after every step that memtrack's books are the
 //! driver's own; here are the ways they reach the driver and are built, and what their recordings say.
 
+use memtrack_core::By;
+use memtrack_core::analysis::top::top;
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
@@ -80,6 +82,11 @@ fn loaded_by_cudarc() {
     let program = build("cudarc_loaded", "dev", &[]);
     let (snapshot, _folder) = run(&program, &[]);
     assert_named(&snapshot, "cudarc_loaded");
+    // Without scopes the program's own functions name the operators, not cudarc's.
+    let rows = top(&snapshot, By::Operator, DeviceId(0), &Default::default()).rows;
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert!(names.contains(&"cudarc_loaded.Layer.new"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("cudarc.")), "{names:?}");
     let second = snapshot.events.iter().filter(|event| event.device == DeviceId(1)).count();
     assert!(second > 2_000, "two threads worked there: {second}");
 
@@ -102,12 +109,54 @@ fn linked_as_by_candle() {
     assert_named(&snapshot, "cudarc_linked");
 }
 
+/// Functions cannot be named where there are no symbols, or may be inlined; what scopes name is named.
+fn assert_scoped(snapshot: &Snapshot) {
+    let of_scores = snapshot
+        .events
+        .iter()
+        .filter(|event| event.action == Action::Alloc && [40_400, 80_400].contains(&event.size_bytes));
+    let names: Vec<_> = of_scores
+        .map(|event| snapshot.scopes.place(event.scope).operator_name().unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["layer.forward.scores"; 2]);
+    assert!(
+        snapshot
+            .events
+            .iter()
+            .filter(|event| event.action == Action::Alloc)
+            .all(|event| !event.stack.is_none())
+    );
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_that_is_optimised_at_link_time() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "optimised_at_link", &[]), &[]);
+    assert_scoped(&snapshot);
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_without_symbols() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "stripped", &[]), &[]);
+    assert_scoped(&snapshot);
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_that_does_not_unwind() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "aborting", &[]), &[]);
+    assert_scoped(&snapshot);
+    assert_named(&snapshot, "cudarc_loaded");
+}
+
 /// Link-time optimisation, no symbols, no unwinding: the books still agree.
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
 fn loaded_by_a_program_as_it_is_shipped() {
     let (snapshot, _folder) = run(&build("cudarc_loaded", "shipped", &[]), &[]);
     assert!(snapshot.events.iter().any(|event| event.size_bytes == 80_404));
+    assert_scoped(&snapshot);
 }
 
 /// Burn's runtime keeps pages of the driver's and hands out buffers of them: the pages are segments. Its client is never

@@ -3,7 +3,8 @@
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_core::snapshot::recording::{RecordingWriter, load_from};
 use memtrack_core::snapshot::{
-    Clock, DeviceStatistics, LiveBlock, Meta, Module, Scope, ScopeKind, Segment, Snapshot, Thread,
+    Clock, DeviceStatistics, DriverReading, LiveBlock, Meta, Module, ReadingMoment, Scope, ScopeKind,
+    Segment, Snapshot, Thread,
 };
 use memtrack_tests::snapshots::{empty, event, live, small};
 use proptest::collection::vec;
@@ -181,6 +182,15 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
                     stream: event.stream,
                     stack: event.stack,
                     ticks: event.ticks,
+                    is_expandable: event.address % 2 == 0,
+                });
+                snapshot.driver.push(DriverReading {
+                    device: DeviceId(event.device.0 % 31),
+                    moment: if event.ticks % 2 == 0 { ReadingMoment::Fullest } else { ReadingMoment::Last },
+                    ticks: event.ticks,
+                    free_bytes: event.address,
+                    pool_used_bytes: event.size_bytes,
+                    ..DriverReading::default()
                 });
             }
             snapshot.devices =

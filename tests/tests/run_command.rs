@@ -1,89 +1,16 @@
-//! `memtrack run` on programs that do not link memtrack, with the mock driver: what the recording holds however they
-//! end, and that programs without CUDA do not notice.
+//! `memtrack run` on programs that do not link memtrack, with the mock driver: what is recorded, and that programs
+//! without CUDA do not notice.
 
 use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::recording::load_from;
-use memtrack_core::snapshot::{Snapshot, recording::ReadReport};
+use memtrack_tests::run::{Bench, assert_work, load, said};
 use memtrack_tests::{memtrack, mock_cuda};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use tempfile::TempDir;
+use std::process::{Command, Stdio};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
-
-/// A folder of its own, the mock driver, and the command in it.
-struct Bench {
-    folder: TempDir,
-    driver: TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), driver: mock_cuda::driver_dir() }
-    }
-
-    fn command(&self) -> Command {
-        let mut command = mock_cuda::with_driver(memtrack(), self.driver.path());
-        command
-            .arg("run")
-            .current_dir(self.folder.path())
-            .env("XDG_CACHE_HOME", self.folder.path().join("cache"));
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command().args(arguments).output().expect("memtrack can be started")
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The folder's files, without the cache.
-    fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path()).expect("a folder");
-        let mut names: Vec<_> = entries
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.retain(|name| name != "cache");
-        names.sort();
-        names
-    }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-#[track_caller]
-fn load(path: &Path) -> (Snapshot, ReadReport) {
-    load_from(BufReader::new(File::open(path).expect("it was recorded"))).expect("it can be read")
-}
-
-fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
-    snapshot.blocks.iter().filter(|block| block.device == device).map(|block| block.size_bytes).sum()
-}
-
-/// What `cuda_plain`'s `work` leaves: 2 MiB of 6, and pinned memory.
-#[track_caller]
-fn assert_work(path: &Path, whole: bool) {
-    let (snapshot, report) = load(path);
-    assert_eq!(report.complete, whole, "{}", path.display());
-    assert_eq!(bytes(&snapshot, DeviceId(0)), 2 << 20);
-    assert_eq!(bytes(&snapshot, DeviceId::PINNED), 1 << 16);
-    assert_eq!(
-        snapshot
-            .events
-            .rows_of(DeviceId(0))
-            .filter(|&row| snapshot.events.action[row].name() == "alloc")
-            .count(),
-        3
-    );
-}
 
 #[test]
 fn a_program_is_recorded_and_its_exit_code_passed_on() {
@@ -131,48 +58,6 @@ fn a_program_that_links_memtrack_is_recorded_once() {
 }
 
 #[test]
-fn every_end_of_a_program_leaves_a_recording() {
-    let bench = Bench::new();
-    let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
-    assert_eq!(output.status.code(), Some(7));
-    assert_work(&bench.path("thread"), true);
-    for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
-        let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
-        assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
-        assert_work(&bench.path(name), false);
-    }
-}
-
-#[test]
-fn children_record_into_files_of_their_own() {
-    let bench = Bench::new();
-    assert!(bench.run(&["-o", "forked", "--", PLAIN, "fork"]).status.success());
-    assert_work(&bench.path("forked"), true);
-    let files = bench.files();
-    assert_eq!(files.len(), 2, "a child in which nothing happens leaves no file: {files:?}");
-    let child = load(&bench.path(&files[1])).0;
-    assert_eq!(
-        (bytes(&child, DeviceId(0)), child.meta.pid),
-        (5 << 20, files[1]["forked.".len()..].parse().unwrap())
-    );
-
-    let bench = Bench::new();
-    assert!(bench.run(&["-o", "spawned", "--", PLAIN, "spawn"]).status.success());
-    assert_work(&bench.path("spawned"), true);
-    assert_work(&bench.path(&bench.files()[1]), true);
-}
-
-#[test]
-fn a_program_that_becomes_another_keeps_both_recordings() {
-    let bench = Bench::new();
-    assert!(bench.run(&["-o", "first", "--", PLAIN, "exec"]).status.success());
-    let files = bench.files();
-    assert_eq!(files.len(), 2, "{files:?}");
-    assert!(!load(&bench.path("first")).1.complete);
-    assert_work(&bench.path(&files[1]), true);
-}
-
-#[test]
 fn snapshots_are_written_when_asked_for_and_python_loads_them() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
@@ -180,6 +65,10 @@ fn snapshots_are_written_when_asked_for_and_python_loads_them() {
     let text = said(&output);
     assert!(
         text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
+        "{text}"
+    );
+    assert!(
+        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
         "{text}"
     );
     assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
@@ -201,6 +90,46 @@ fn snapshots_are_written_when_asked_for_and_python_loads_them() {
             }
             let output = command.output().expect("memtrack can be started");
             assert!(output.status.success(), "{verb} {file}: {}", said(&output));
+        }
+    }
+}
+
+/// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.
+#[test]
+fn a_summary_says_what_is_cached_and_what_is_not_ours() {
+    let bench = Bench::new();
+    let not_ours =
+        [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "104857600")];
+    let run = |name: &str, arguments: &[&str]| {
+        let mut command = bench.command();
+        command.args(["-o", name, "--snapshot-on", "exit", "--", PLAIN]).args(arguments);
+        let output = command.envs(not_ours).output().expect("memtrack can be started");
+        assert!(output.status.code().is_some(), "{}", said(&output));
+    };
+    run("ended", &["pools"]);
+    run("killed", &["signal", "9"]);
+    let summary = |arguments: &[&str]| {
+        let mut command = Command::new(memtrack());
+        let output = command.arg("summary").args(arguments).current_dir(bench.folder.path()).output();
+        String::from_utf8(output.expect("memtrack can be started").stdout).expect("text")
+    };
+    for file in ["ended", "ended.1.pickle"] {
+        let text = summary(&[file]);
+        for words in [
+            "1.13 GiB of 16.00 GiB in use on the device",
+            "7.0 MiB recorded here, 28.0 MiB cached by the driver's pools, 1.10 GiB not ours",
+            "32.0 MiB reserved, 4.0 MiB of them in use; at most 32.0 MiB and 24.0 MiB",
+            "28.0 MiB of it are cache, not a leak",
+        ] {
+            assert!(text.contains(words), "{file}: {words}: {text}");
+        }
+    }
+    for file in ["ended", "ended.1.pickle", "killed"] {
+        let json: serde_json::Value = serde_json::from_str(&summary(&[file, "--json"])).expect("JSON");
+        let readings = json["devices"][0]["driver"].as_array().expect("a list");
+        assert!(!readings.is_empty(), "{file}: {json}");
+        for reading in readings {
+            assert_eq!(reading["untracked_bytes"], (1024 + 100) << 20, "{file}: {reading}");
         }
     }
 }

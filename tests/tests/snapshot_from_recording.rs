@@ -3,7 +3,7 @@
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
-use memtrack_core::snapshot::{LiveBlock, Scope, ScopeKind, Segment, Snapshot};
+use memtrack_core::snapshot::{DriverReading, LiveBlock, ReadingMoment, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};
 use memtrack_tests::snapshots::{empty, event};
 use std::path::Path;
@@ -52,6 +52,7 @@ fn recording() -> Snapshot {
         stream: Default::default(),
         stack,
         ticks: 1,
+        is_expandable: true,
     });
     snapshot
 }
@@ -144,6 +145,54 @@ fn scopes_come_back_whatever_they_are_called() {
 }
 
 #[test]
+fn what_the_driver_said_comes_back_in_the_files_own_time() {
+    let mut recording = recording();
+    let reading = DriverReading {
+        device: DeviceId(0),
+        moment: ReadingMoment::OutOfMemory,
+        ticks: 5_000,
+        free_bytes: 3 << 30,
+        total_bytes: 8 << 30,
+        tracked_bytes: 1 << 30,
+        pools: 2,
+        pool_reserved_bytes: 2 << 30,
+        pool_used_bytes: 1 << 30,
+        opened: 1,
+        opened_bytes: 7,
+        ..DriverReading::default()
+    };
+    let larger = DriverReading { device: DeviceId(30), free_bytes: u64::MAX, ..reading };
+    recording.driver = vec![reading, larger];
+    let expected: Vec<_> =
+        recording.driver.iter().map(|reading| DriverReading { ticks: 5, ..*reading }).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let converted = recording.as_pytorch(&mut symbols(&recording));
+    assert_eq!(converted.driver, expected);
+    for name in ["a.pickle", "a.json", "a.memtrack"] {
+        let path = folder.path().join(name);
+        converted.save_as(&path, &mut symbols(&converted)).unwrap();
+        assert_eq!(
+            Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot.driver,
+            expected,
+            "{name}"
+        );
+    }
+    // Names that are not known stay in the file, and what makes no sense is no reading.
+    let text = std::fs::read_to_string(folder.path().join("a.json")).unwrap();
+    let text = text.replacen("\"opened_bytes\"", "\"of a newer memtrack\"", 1);
+    for (from, to, readings) in
+        [("\"fullest\"", "\"fullest\"", 2), ("\"out_of_memory\"", "\"on a tuesday\"", 1)]
+    {
+        let path = folder.path().join("b.json");
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let loaded = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
+        assert_eq!(loaded.driver.len(), readings);
+        loaded.save_as(&path, &mut symbols(&loaded)).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("of a newer memtrack"));
+    }
+}
+
+#[test]
 fn metadata_of_pytorchs_own_files_is_no_scope() {
     for name in ["samples/annotated.pickle", "synth/sim_2.15.pickle"] {
         let path = memtrack_tests::fixture("snapshots").join(name);
@@ -162,7 +211,7 @@ assert list(s) == ['segments', 'device_traces', 'allocator_settings', 'external_
 g = s['segments'][0]
 assert list(g) == ['device', 'address', 'total_size', 'allocated_size', 'active_size', 'requested_size', 'stream',
     'segment_type', 'segment_pool_id', 'is_expandable', 'frames', 'blocks'], list(g)
-assert g['segment_pool_id'] == (0, 0) and g['is_expandable'] is False
+assert g['segment_pool_id'] == (0, 0) and g['is_expandable'] is True
 assert sum(b['size'] for b in g['blocks']) == g['total_size']
 e = s['device_traces'][0][1]
 assert list(e) == ['action', 'addr', 'size', 'stream', 'time_us', 'compile_context', 'user_metadata', 'pool_id', 'frames'], list(e)

@@ -88,7 +88,16 @@ fn recording() -> (Snapshot, Vec<(u64, Vec<Frame>)>) {
         }
         if round % 101 == 0 {
             let Event { device, address, size_bytes, stream, stack, ticks, .. } = alloc;
-            snapshot.segments.push(Segment { device, address, size_bytes, stream, stack, ticks });
+            let is_expandable = round % 2 == 0;
+            snapshot.segments.push(Segment {
+                device,
+                address,
+                size_bytes,
+                stream,
+                stack,
+                ticks,
+                is_expandable,
+            });
         }
     }
     (snapshot, frames)
@@ -197,7 +206,8 @@ proptest! {
                 0 => snapshot.blocks.push(block(&made)),
                 1 => {
                     let Event { device, address, size_bytes, stream, stack, ticks, .. } = made;
-                    snapshot.segments.push(Segment { device, address, size_bytes, stream, stack, ticks });
+                    let is_expandable = address % 2 == 0;
+                    snapshot.segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
                 }
                 _ => {}
             }

@@ -1,11 +1,22 @@
 //! The library that `memtrack run` preloads into a program: memtrack-core's CUDA hook and recorder, and nothing else.
-//! The hook starts recording at the first call of the driver that it sees; here is only how the library begins and ends.
+//! The hook starts recording at the first call of the driver that it sees; here is only how the library begins, and how
+//! it and the program end.
 //! Its `dlsym` and the driver's functions come from memtrack-core and are exported.
 #![allow(unsafe_code)]
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod ends;
+
 use memtrack_core::cuda::run;
 
+/// What the command's build looks for: build-dependencies are not optimised unless that is asked for.
+static OPTIMISED: &str = concat!("memtrack-preload opt-level=", env!("MEMTRACK_PRELOAD_OPT_LEVEL"), ";");
+
 extern "C" fn begin() {
+    // Else the linker would leave it out.
+    std::hint::black_box(OPTIMISED);
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+    ends::prepare();
     run::library_begins();
 }
 

@@ -13,8 +13,9 @@ Examples:
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
   memtrack run --snapshot-on signal -- ./serve       one each time it is sent SIGUSR2
 
-The file is written while the program runs, so a killed program loses at most half a second. Children write FILE.PID. A
-program that takes no CUDA memory leaves no file. Linux with glibc, dynamically linked programs.
+The file is written while the program runs, so a killed program loses at most half a second; exec and _exit lose
+nothing. Children write FILE.PID. A program that takes no CUDA memory leaves no file. Linux with glibc, dynamically
+linked programs.
 Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, 127 it was not found, 2 wrong usage,
 3 unwritable output.")]
 pub(crate) struct RunArgs {

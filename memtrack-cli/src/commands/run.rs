@@ -4,11 +4,13 @@ use crate::Streams;
 use crate::args::RunArgs;
 use crate::error::{CliError, Exit};
 use crate::output::check_targets;
-use crate::run::{library, program, wait};
+use crate::run::wait::{self, Ended};
+use crate::run::{library, program};
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
@@ -29,6 +31,10 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     program::check(&path)?;
     let output = output_of(args, &path)?;
     let library = library::installed()?;
+    if let Some(shortcoming) = library::shortcoming() {
+        // A hint; the program runs all the same.
+        let _ = writeln!(streams.stderr, "memtrack: {shortcoming}");
+    }
     let started = SystemTime::now();
     let mut command = Command::new(&path);
     command
@@ -48,8 +54,8 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         CliError::Program(126, format!("{}: cannot be run: {error}", name.to_string_lossy()))
     })?;
     // The end is the program's; what stderr cannot take is lost.
-    let _ = tell(streams, name, &output, started);
-    Ok(Exit::Program(wait::code_of(ended)))
+    let _ = tell(streams, name, &output, started, ended);
+    Ok(Exit::Program(wait::code_of(ended.status)))
 }
 
 fn value_of(value: impl ValueEnum) -> String {
@@ -88,14 +94,34 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
 }
 
 /// Says what was written.
-fn tell(streams: &mut Streams<'_>, name: &OsStr, output: &Path, started: SystemTime) -> io::Result<()> {
-    let children = of_children(output, started);
+fn tell(
+    streams: &mut Streams<'_>,
+    name: &OsStr,
+    output: &Path,
+    started: SystemTime,
+    ended: Ended,
+) -> io::Result<()> {
+    let of_others = of_others(output, started);
+    let own = format!("{}.{}", output.to_string_lossy(), ended.process);
+    let is_own = |path: &PathBuf| {
+        let rest = path.to_string_lossy().strip_prefix(&own).map(str::to_owned);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let (later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
     let stderr = &mut streams.stderr;
     if output.exists() {
-        writeln!(stderr, "memtrack: recorded {}", output.display())?;
+        // Whoever is killed cannot write what it has not written yet.
+        let cut = match ended.status.signal().filter(|_| later.is_empty()) {
+            Some(signal) => format!(" until at most half a second before signal {signal} ended it"),
+            None => String::new(),
+        };
+        writeln!(stderr, "memtrack: recorded {}{cut}", output.display())?;
+    }
+    for program in &later {
+        writeln!(stderr, "memtrack: the program that it became recorded {}", program.display())?;
     }
     match children[..] {
-        [] if output.exists() => Ok(()),
+        [] if output.exists() || !later.is_empty() => Ok(()),
         [] => writeln!(
             stderr,
             "memtrack: {} took no CUDA memory, so nothing was written",
@@ -113,8 +139,8 @@ fn tell(streams: &mut Streams<'_>, name: &OsStr, output: &Path, started: SystemT
     }
 }
 
-/// Recordings of child processes: the output's name and a process id.
-fn of_children(output: &Path, started: SystemTime) -> Vec<PathBuf> {
+/// Recordings of child processes, and of programs that a process became: the output's name and a process id.
+fn of_others(output: &Path, started: SystemTime) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (output.parent(), output.file_name()) else { return Vec::new() };
     let prefix = format!("{}.", name.to_string_lossy());
     let is_child = |path: &PathBuf| {

@@ -12,6 +12,15 @@ use std::{env, fs, io};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
+/// What to say of the library, if something is wrong with it: in a released command, that it was not optimised. Cargo
+/// does not optimise build-dependencies, and where the command is installed without its workspace, nothing tells it to.
+pub(crate) fn shortcoming() -> Option<&'static str> {
+    (cfg!(unoptimised_preload) && !cfg!(debug_assertions)).then_some(
+        "this memtrack's recorder was built without optimisation, so recording takes several times as long; install \
+         it again with CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_OPT_LEVEL=3 in the environment",
+    )
+}
+
 /// The library's path.
 ///
 /// # Errors

@@ -14,17 +14,24 @@ const PASSED_ON: [i32; 6] =
 /// The program; 0 before it was started and after it ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
+/// A program that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) process: u32,
+    pub(crate) status: ExitStatus,
+}
+
 /// Runs the program to its end.
 ///
 /// # Errors
 /// When it cannot be started.
-pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
+pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
     let before = PASSED_ON.map(pass_on);
     let ended = command.spawn().and_then(|mut program| {
         PROGRAM.store(program.id() as i32, Ordering::Relaxed);
         let ended = program.wait();
         PROGRAM.store(0, Ordering::Relaxed);
-        ended
+        Ok(Ended { process: program.id(), status: ended? })
     });
     for (signal, before) in PASSED_ON.into_iter().zip(before) {
         // SAFETY: what was there before.

@@ -8,7 +8,11 @@
 //!
 //! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
 //! `Tensor` keeps the type: `candle.Linear.forward`. For the user's own patterns the library is the function's crate.
+//!
+//! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there the
+//! first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is none.
 
+use super::trim::is_plumbing;
 use crate::stack::names::plain_path;
 
 /// Tensor libraries: what a user calls an operator is a function of theirs.
@@ -26,8 +30,9 @@ const LIBRARIES: [(&str, &str); 11] = [
     ("ort::*", "ort"),
 ];
 
-/// What those stand on; names a stack only when no library does.
-const LAYERS_BELOW: [(&str, &str); 2] = [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc")];
+/// What those stand on; says something of a stack only when no library does, and names its caller.
+const LAYERS_BELOW: [(&str, &str); 4] =
+    [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
 #[derive(Clone, Debug)]
 struct Pattern {
@@ -75,14 +80,29 @@ impl Patterns {
         functions: impl IntoIterator<Item = &'a str>,
         torch: impl FnOnce() -> Option<String>,
     ) -> Option<String> {
-        let paths: Vec<String> = functions.into_iter().map(plain_path).collect();
-        let find = |group: &[Pattern]| {
-            paths.iter().find_map(|path| {
+        let functions: Vec<&str> = functions.into_iter().collect();
+        let paths: Vec<String> = functions.iter().map(|function| plain_path(function)).collect();
+        let innermost = |group: &[Pattern]| {
+            paths.iter().enumerate().find_map(|(place, path)| {
                 let pattern = group.iter().find(|pattern| matches(&pattern.glob, path))?;
-                Some(operator(path, pattern.library))
+                Some((place, operator(path, pattern.library)))
             })
         };
-        find(&self.own).or_else(|| find(&self.libraries)).or_else(torch).or_else(|| find(&self.layers_below))
+        if let Some((_, name)) = innermost(&self.own).or_else(|| innermost(&self.libraries)) {
+            return Some(name);
+        }
+        if let Some(name) = torch() {
+            return Some(name);
+        }
+        let (place, layer) = innermost(&self.layers_below)?;
+        let is_below = |path: &str| self.layers_below.iter().any(|pattern| matches(&pattern.glob, path));
+        // A name without a crate is C's, or the program's beginning.
+        let says_something = |place: &usize| {
+            let path = &paths[*place];
+            path.contains("::") && !is_below(path) && !is_plumbing(functions[*place])
+        };
+        let caller = (place..paths.len()).find(says_something);
+        Some(caller.map_or(layer, |caller| operator(&paths[caller], None)))
     }
 }
 
@@ -161,6 +181,28 @@ mod tests {
         let stack =
             ["cudarc::driver::safe::core::CudaStream::alloc", "tch::wrappers::tensor::Tensor::matmul"];
         assert_eq!(Patterns::default().name(stack).as_deref(), Some("tch.matmul"));
-        assert_eq!(Patterns::default().name(stack[..1].to_vec()).as_deref(), Some("cudarc.CudaStream.alloc"));
+    }
+
+    #[test]
+    fn the_layers_below_name_their_caller() {
+        let stack = [
+            "cuMemAllocAsync",
+            "cudarc::driver::sys::cuMemAllocAsync",
+            "<cudarc::driver::safe::core::CudaStream>::alloc_zeros::<f32>",
+            "core::ops::function::FnOnce::call_once",
+            "<app::model::Layer<T>>::new",
+            "app::main",
+            "std::rt::lang_start",
+            "main",
+        ];
+        let name = |stack: &[&str]| Patterns::default().name(stack.iter().copied());
+        assert_eq!(name(&stack).as_deref(), Some("app.Layer.new"));
+        assert_eq!(name(&stack[..4]).as_deref(), Some("cudarc.cuMemAllocAsync"), "nobody else is there");
+        assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
+        // What is inside of the layer asked for nothing, and a stack without one is named by nobody.
+        assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));
+        assert_eq!(name(&["other::hook", stack[5]]), None);
+        let own = Patterns::default().with("cudarc::*").name(stack);
+        assert_eq!(own.as_deref(), Some("cudarc.cuMemAllocAsync"), "the user's own patterns come first");
     }
 }

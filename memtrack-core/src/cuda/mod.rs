@@ -77,6 +77,12 @@ pub(crate) fn warn_without_hook() {
     }
 }
 
+/// Takes a reading of the device that is current on this thread, if one is.
+#[cfg(feature = "cuda")]
+pub(crate) fn ask_driver() {
+    hook::on_this_thread();
+}
+
 /// In the child of a fork.
 #[cfg(feature = "cuda")]
 pub(crate) fn reset_after_fork() {

@@ -9,6 +9,8 @@ pub(super) fn unknown_frees() -> u64 {
     0
 }
 
+pub(super) fn on_this_thread() {}
+
 pub(super) fn reset_after_fork() {}
 
 /// Nobody asks a process without a hook for anything.

@@ -10,7 +10,9 @@ use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, binaries, clock, merge, settings};
 use crate::event::{Action, Event, EventFlags};
-use crate::snapshot::{Clock, DeviceStatistics, EventTable, LiveBlock, Meta, Segment, Snapshot};
+use crate::snapshot::{
+    Clock, DeviceStatistics, DriverReading, EventTable, LiveBlock, Meta, Segment, Snapshot,
+};
 use crate::{reentry, scope};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -91,10 +93,19 @@ impl Recorder {
             blocks,
             segments,
             devices,
+            driver: self.driver_readings(),
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();
         snapshot
+    }
+
+    /// What the CUDA driver said.
+    fn driver_readings(&self) -> Vec<DriverReading> {
+        #[cfg(feature = "cuda")]
+        return self.readings.all();
+        #[cfg(not(feature = "cuda"))]
+        Vec::new()
     }
 
     /// The chunks of a device that the ring (which is emptied if it `gives_up`) and the threads hold, and how many
@@ -195,7 +206,8 @@ fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
         if is_first && ends {
             let Event { address, size_bytes, stream, stack, device, .. } = event;
             let ticks = settings::start_ticks();
-            segments.push(Segment { device, address, size_bytes, stream, stack, ticks });
+            let is_expandable = event.action == Action::SegmentUnmap;
+            segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
         }
     }
 }

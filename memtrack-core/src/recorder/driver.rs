@@ -22,8 +22,16 @@ pub(crate) enum Origin {
     Context,
     /// From a pool of the device, which outlives contexts.
     Pool,
-    /// Physical memory mapped into a reserved range.
+    /// Physical memory mapped into part of a reserved range, which may grow.
     Mapping,
+    /// Physical memory mapped into all of a reserved range.
+    WholeRange,
+}
+
+impl Origin {
+    fn is_mapping(self) -> bool {
+        matches!(self, Self::Mapping | Self::WholeRange)
+    }
 }
 
 /// An allocation of the driver's.
@@ -74,7 +82,7 @@ impl DriverTable {
     }
 
     fn insert(&self, address: u64, allocation: DriverAllocation) {
-        if allocation.origin == Origin::Mapping {
+        if allocation.origin.is_mapping() {
             lock(&self.mappings).insert(address, allocation.size_bytes);
         }
         self.shard(address).insert(address, allocation);
@@ -82,7 +90,7 @@ impl DriverTable {
 
     fn remove(&self, address: u64) -> Option<DriverAllocation> {
         let removed = self.shard(address).remove(&address);
-        if removed.is_some_and(|allocation| allocation.origin == Origin::Mapping) {
+        if removed.is_some_and(|allocation| allocation.origin.is_mapping()) {
             lock(&self.mappings).remove(&address);
         }
         removed
@@ -104,7 +112,7 @@ impl DriverTable {
                     && match allocation.origin {
                         Origin::Context => context.is_none_or(|context| allocation.context == context),
                         Origin::Pool => true,
-                        Origin::Mapping => false,
+                        Origin::Mapping | Origin::WholeRange => false,
                     }
             }
         };
@@ -136,10 +144,13 @@ pub(crate) struct DriverFreed {
 }
 
 impl Hook {
-    /// The driver handed memory out.
-    pub(crate) fn driver_alloc(&self, address: u64, allocation: DriverAllocation) {
+    /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded.
+    pub(crate) fn driver_alloc(&self, address: u64, allocation: DriverAllocation) -> u64 {
         let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
-        let Some(slot) = slot_of(device) else { return super::too_many_devices(device) };
+        let Some(slot) = slot_of(device) else {
+            super::too_many_devices(device);
+            return 0;
+        };
         let stack = self.stack(settings::blocks_keep_stacks());
         let scope = scope::current_id();
         let flags = EventFlags::WHOLE_SEGMENT;
@@ -148,7 +159,9 @@ impl Hook {
         self.recorder.driver.insert(address, allocation);
         let ([segment_ticks, ticks], unseen) =
             self.recorder.live.insert_segment(device, address, block, newest);
-        let segment = Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks };
+        let is_expandable = origin == Origin::Mapping;
+        let segment =
+            Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
         let older = unseen.and_then(|_| self.recorder.segments.remove_of_driver(device, address));
         self.recorder.segments.insert_of_driver(segment);
         let totals = &self.thread.state.slots[slot].totals;
@@ -163,7 +176,7 @@ impl Hook {
         totals.count_segment(size_bytes);
         totals.count_alloc(size_bytes);
         let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
-        let action = if origin == Origin::Mapping { Action::SegmentMap } else { Action::SegmentAlloc };
+        let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
         let thread = self.thread.thread();
         let event = Event {
             ticks: segment_ticks,
@@ -179,6 +192,7 @@ impl Hook {
         };
         self.event(slot, event);
         self.event(slot, Event { ticks, action: Action::Alloc, flags, ..event });
+        ticks
     }
 
     /// Memory is about to be given back to the driver; `None` when it is not known. What is returned is for
@@ -242,6 +256,13 @@ impl Hook {
         if let Some(block) = block {
             self.recorder.live.put_back(allocation.device, address, block);
         }
+    }
+}
+
+impl DriverFreed {
+    /// The device, and the stamp.
+    pub(crate) fn moment(&self) -> (DeviceId, u64) {
+        (self.allocation.device, self.stamps[1])
     }
 }
 

@@ -24,15 +24,19 @@ mod clock;
 mod collect;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
+pub(crate) mod ending;
 mod fork;
 mod here;
 mod hooks;
 mod inherit;
+mod keeper;
 mod live;
 mod merge;
 mod oom;
 mod options;
 mod order;
+#[cfg(feature = "cuda")]
+pub(crate) mod readings;
 mod ring;
 mod segments;
 pub(crate) mod session;
@@ -68,11 +72,16 @@ pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 
 /// What all threads share.
 pub(crate) struct Recorder {
+    /// The process that it records; another one that sees it shares this one's memory until it becomes a program.
+    #[cfg(feature = "cuda")]
+    process: u32,
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
     segments: Segments,
     #[cfg(feature = "cuda")]
     pub(crate) driver: driver::DriverTable,
+    #[cfg(feature = "cuda")]
+    pub(crate) readings: readings::Readings,
     store: Mutex<Store>,
 }
 
@@ -87,11 +96,15 @@ struct Store {
 impl Recorder {
     fn new() -> Self {
         Self {
+            #[cfg(feature = "cuda")]
+            process: std::process::id(),
             live: LiveTable::new(),
             stacks: StackInterner::new(),
             segments: Segments::default(),
             #[cfg(feature = "cuda")]
             driver: driver::DriverTable::default(),
+            #[cfg(feature = "cuda")]
+            readings: readings::Readings::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,

@@ -101,8 +101,8 @@ pub struct Options {
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
     pub(crate) dump_on_oom: Option<PathBuf>,
-    /// A stream that stays empty leaves no file.
-    pub(crate) drop_empty: bool,
+    /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
+    pub(crate) is_of_run: bool,
 }
 
 impl Default for Options {
@@ -118,7 +118,7 @@ impl Default for Options {
             output: None,
             stream: false,
             dump_on_oom: None,
-            drop_empty: false,
+            is_of_run: false,
         }
     }
 }
@@ -205,6 +205,26 @@ impl Options {
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self
+    }
+
+    /// What is lost of these options because a session with others runs already, as a line for the user; none where
+    /// nothing is that matters.
+    pub(crate) fn lost_beside(&self, running: &Self) -> Option<String> {
+        if self == running {
+            return None;
+        }
+        if !running.is_of_run {
+            let lost = "monitoring runs already; the options of the first monitor hold";
+            return (*self != Self::default()).then(|| lost.to_owned());
+        }
+        let files = [&self.output, &self.dump_on_oom].into_iter().flatten();
+        let mut lost: Vec<String> = files.map(|file| format!("{} is not written", file.display())).collect();
+        if self.host_heap && !running.host_heap && crate::host::is_installed() {
+            lost.push("its host heap is not recorded".to_owned());
+        }
+        let into = running.output.as_ref()?.display();
+        let what = lost.join(", and ");
+        (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
     }
 
     /// The ring's bound: one entry in state mode.

@@ -38,7 +38,8 @@ impl Segments {
         match event.action {
             Action::SegmentAlloc | Action::SegmentMap => {
                 let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
-                let segment = Segment { device, address, size_bytes, stream, stack, ticks };
+                let is_expandable = event.action == Action::SegmentMap;
+                let segment = Segment { device, address, size_bytes, stream, stack, ticks, is_expandable };
                 self.lock().insert(key, Held { segment, of_driver: false, is_block: false });
             }
             Action::SegmentFree | Action::SegmentUnmap => {

@@ -5,22 +5,20 @@
 use super::chunk::Chunk;
 use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
+use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
 use crate::snapshot::{DeviceStatistics, Scope, Snapshot};
-use crate::stack::capture::modules_generation;
-use crate::{reentry, scope};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// An open recording.
 pub(crate) struct Stream {
     path: PathBuf,
-    writer: RecordingWriter<File>,
+    pub(super) writer: RecordingWriter<File>,
     next_stack: StackId,
     /// By id, whether the scope was written.
     scopes: Vec<bool>,
@@ -29,7 +27,7 @@ pub(crate) struct Stream {
     partly: HashMap<*const Chunk<Event>, usize>,
     broken: bool,
     /// Tells this stream from an earlier one.
-    number: u32,
+    pub(super) number: u32,
 }
 
 // SAFETY: the pointers are compared, never followed.
@@ -42,7 +40,7 @@ impl Stream {
     /// # Errors
     /// When the file cannot be created or written.
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
         let head = collect::meta(options, false);
         let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
         writer.modules(&binaries::loaded())?;
@@ -87,6 +85,7 @@ impl Stream {
         let Self { mut writer, .. } = self;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
+        writer.driver(&snapshot.driver)?;
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
@@ -107,7 +106,7 @@ impl Stream {
 
     /// Writes unless writing has failed before. A failure is said once and ends the stream: a file with a hole would
     /// mislead.
-    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+    pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if self.broken {
             return;
         }
@@ -168,37 +167,5 @@ impl Recorder {
             }
         }
         store.stream = Some(stream);
-    }
-}
-
-/// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
-const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
-
-/// Starts the thread that looks after the stream for as long as it is open: it appends what lies in chunks that are not
-/// full, and the list of binaries when one was loaded. That list is not made by the threads that record, because the
-/// dynamic linker's lock must not be waited for inside a hook.
-pub(super) fn keep_up(recorder: &'static Recorder) {
-    let Some(number) = recorder.store().stream.as_ref().map(|stream| stream.number) else { return };
-    let is_open = move || recorder.store().stream.as_ref().is_some_and(|stream| stream.number == number);
-    let keep = move || {
-        let _inside = reentry::enter();
-        let mut known = modules_generation();
-        loop {
-            std::thread::park_timeout(KEEP_UP_EVERY);
-            if !is_open() {
-                return;
-            }
-            let now = modules_generation();
-            let modules = (now != known).then(binaries::loaded);
-            known = now;
-            if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
-                stream.attempt(|stream| stream.writer.modules(&modules));
-            }
-            recorder.stream_parts();
-        }
-    };
-    let spawned = std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(keep);
-    if let Err(error) = spawned {
-        eprintln!("memtrack: no thread for the stream, so chunks are written only when full: {error}");
     }
 }

@@ -41,6 +41,8 @@ pub struct Segment {
     pub stack: StackId,
     /// When, in ticks.
     pub ticks: u64,
+    /// It is part of an expandable segment: memory mapped into a larger range of addresses.
+    pub is_expandable: bool,
 }
 
 /// Exact counts of one device, whatever the ring or sampling left out.

@@ -5,6 +5,7 @@ mod ahead;
 mod chronology;
 mod clock;
 mod devices;
+mod driver_reading;
 mod end_state;
 mod frames;
 mod load;
@@ -16,6 +17,7 @@ mod tables;
 mod taken_back;
 mod value;
 
+pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
 pub use load::*;

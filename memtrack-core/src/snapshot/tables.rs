@@ -1,7 +1,7 @@
 //! The column tables of a [`Snapshot`].
 
 use super::pytorch::PyTorch;
-use super::{DeviceStatistics, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
+use super::{DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
+    pub driver: Vec<DriverReading>,
     /// What only PyTorch's files say; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
 }

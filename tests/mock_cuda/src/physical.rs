@@ -17,6 +17,8 @@ struct Piece {
     device: usize,
     bytes: u64,
     offset: u64,
+    /// It was imported: its memory is counted where it was made.
+    is_imported: bool,
     /// Handles and mappings that keep it.
     handles: u32,
     mappings: u32,
@@ -71,7 +73,9 @@ pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
         // SAFETY: makes a file of ours longer; without room the mapping fails later.
         unsafe { libc::ftruncate(*file, *next as i64) };
         store.next += 1;
-        store.pieces.insert(store.next, Piece { device, bytes, offset, handles: 1, mappings: 0 });
+        store
+            .pieces
+            .insert(store.next, Piece { device, bytes, offset, is_imported: false, handles: 1, mappings: 0 });
         Ok((device as u16, store.next))
     })
 }
@@ -94,6 +98,21 @@ pub(crate) fn retain(address: u64) -> Answer<(u16, u32)> {
         let piece = store.pieces.get_mut(&mapping.piece).ok_or(Status::INVALID_VALUE)?;
         piece.handles += 1;
         Ok((piece.device as u16, mapping.piece))
+    })
+}
+
+/// A piece as another process would import it: a handle of its own to the same bytes, which takes no memory.
+///
+/// # Errors
+/// Invalid value for a handle that was released.
+pub(crate) fn import(handle: u32) -> Answer<(u16, u32)> {
+    with(|store| {
+        let piece = store.pieces.get(&handle).ok_or(Status::INVALID_VALUE)?;
+        let imported = Piece { is_imported: true, handles: 1, mappings: 0, ..*piece };
+        let device = piece.device as u16;
+        store.next += 1;
+        store.pieces.insert(store.next, imported);
+        Ok((device, store.next))
     })
 }
 
@@ -227,6 +246,10 @@ impl Store {
         else {
             return Ok(());
         };
+        if piece.is_imported {
+            self.pieces.remove(&number);
+            return Ok(());
+        }
         // SAFETY: punches a hole where nothing is mapped any more; the host gets its memory back.
         unsafe {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

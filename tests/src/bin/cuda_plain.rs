@@ -5,7 +5,9 @@
 #[path = "../cuda/client.rs"]
 mod client;
 
+use std::ffi::{CString, c_char};
 use std::process::Command;
+use std::ptr::null;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +36,7 @@ fn main() {
             println!("ready");
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
+        ["pools"] => pools(),
         ["oom"] => {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
@@ -49,6 +52,72 @@ fn main() {
                 Command::new(std::env::current_exe().expect("our path")).arg("work"),
             );
             panic!("{failed}");
+        }
+        // By a function with any number of arguments, more than there are registers for.
+        ["exec_list"] => {
+            work();
+            let own = own_path();
+            let words = ["alloc", "1", "2", "3", "4", "5", "6", "7", "8"]
+                .map(|word| CString::new(word).expect("a word"));
+            let w = words.each_ref().map(|word| word.as_ptr());
+            let end: *const c_char = null();
+            // SAFETY: C strings, and null behind them.
+            unsafe {
+                libc::execl(
+                    own.as_ptr(),
+                    own.as_ptr(),
+                    w[0],
+                    w[1],
+                    w[2],
+                    w[3],
+                    w[4],
+                    w[5],
+                    w[6],
+                    w[7],
+                    w[8],
+                    end,
+                );
+            }
+            panic!("{}", std::io::Error::last_os_error());
+        }
+        ["alloc", ref sizes @ ..] => {
+            client::begin(0);
+            for size in sizes {
+                client::alloc(size.parse().expect("a size")).expect("memory");
+            }
+        }
+        ["exec_fails"] => {
+            work();
+            let failed = std::os::unix::process::CommandExt::exec(&mut Command::new("/no/such/program"));
+            assert_eq!(failed.kind(), std::io::ErrorKind::NotFound);
+            client::alloc(4 << 20).expect("memory");
+        }
+        ["end_at_once", code] => {
+            work();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(code.parse().expect("a code")) };
+        }
+        ["vfork"] => vfork(),
+        ["fork_and_end_at_once"] => {
+            // SAFETY: as in `fork`.
+            match unsafe { libc::fork() } {
+                0 => {
+                    work();
+                    // SAFETY: ends the process.
+                    unsafe { libc::_exit(0) };
+                }
+                child => wait_for(child),
+            }
+            work();
+            // SAFETY: as in `fork`.
+            match unsafe { libc::fork() } {
+                0 => {
+                    client::alloc(5 << 20).expect("memory");
+                    // SAFETY: ends the process.
+                    unsafe { libc::_exit(0) };
+                }
+                child => wait_for(child),
+            }
         }
         ["spawn"] => {
             work();
@@ -68,6 +137,48 @@ fn work() {
     client::free(blocks[2]).expect("it was ours");
 }
 
+/// Ends its context with 4 MiB of a pool in use, of 24, and 3 MiB beside.
+fn pools() {
+    client::begin(0);
+    client::alloc(3 << 20).expect("memory");
+    let stream = client::stream();
+    client::alloc_async(4 << 20, stream).expect("memory");
+    let large = client::alloc_async(20 << 20, stream).expect("memory");
+    client::free_async(large, stream).expect("it was ours");
+    // The end of another context is when the driver is asked in any case.
+    client::end_of_a_context();
+}
+
+fn own_path() -> CString {
+    let path = std::env::current_exe().expect("our path");
+    CString::new(path.into_os_string().into_encoded_bytes()).expect("a path")
+}
+
+/// The child shares our memory until it becomes another program: what it is about to lose is nothing of ours.
+#[allow(deprecated)]
+fn vfork() {
+    work();
+    let (own, word) = (own_path(), c"work");
+    let arguments = [own.as_ptr(), word.as_ptr(), null()];
+    // SAFETY: the child calls one function, which the kernel carries out, or ends.
+    match unsafe { libc::vfork() } {
+        -1 => panic!("no vfork"),
+        // SAFETY: C strings, and null behind them.
+        0 => unsafe {
+            libc::execv(own.as_ptr(), arguments.as_ptr());
+            libc::_exit(1);
+        },
+        child => wait_for(child),
+    }
+}
+
+fn wait_for(child: i32) {
+    let mut status = 0;
+    // SAFETY: our child, and an integer of ours.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+}
+
 fn fork() {
     work();
     // SAFETY: the child uses what a real driver would refuse it and the mock allows, and ends.
@@ -77,22 +188,12 @@ fn fork() {
             client::alloc(5 << 20).expect("memory");
             std::process::exit(0);
         }
-        child => {
-            let mut status = 0;
-            // SAFETY: our child, and an integer of ours.
-            unsafe { libc::waitpid(child, &mut status, 0) };
-            assert_eq!(status, 0);
-        }
+        child => wait_for(child),
     }
     // One in which nothing happens leaves no file.
     // SAFETY: as above.
     match unsafe { libc::fork() } {
         0 => std::process::exit(0),
-        child => {
-            let mut status = 0;
-            // SAFETY: as above.
-            unsafe { libc::waitpid(child, &mut status, 0) };
-            assert_eq!(status, 0);
-        }
+        child => wait_for(child),
     }
 }

@@ -87,6 +87,12 @@ pub fn begin(device: i32) -> u64 {
     context
 }
 
+/// Holds the primary context of the first device once more, and no more.
+pub fn end_of_a_context() {
+    begin(0);
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+}
+
 #[inline(never)]
 pub fn alloc(bytes: usize) -> Answer<u64> {
     let mut address = 0;

@@ -1,6 +1,6 @@
 //! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1.
 
-use super::{DeviceSummary, Oom};
+use super::{DeviceSummary, DriverMoment, Oom};
 use serde_json::{Value, json};
 
 impl DeviceSummary {
@@ -45,6 +45,7 @@ impl DeviceSummary {
             "out_of_memory_events": self.oom_count,
             "out_of_memory": self.ooms.iter().map(oom).collect::<Vec<_>>(),
             "contradictions": self.contradictions(),
+            "driver": self.driver.iter().map(DriverMoment::as_json).collect::<Vec<_>>(),
             "look_first": self.look_first(),
         })
     }

@@ -2,6 +2,7 @@
 //! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
 
 mod contradictions;
+mod driver;
 mod json;
 mod text;
 
@@ -14,6 +15,9 @@ use super::top::stacks::named;
 use crate::event::{Action, DeviceId, StackId};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
+pub use driver::DriverMoment;
+#[cfg(feature = "cuda")]
+pub(crate) use driver::parts;
 use std::collections::BTreeMap;
 
 /// Most `oom` events that are told one by one.
@@ -54,6 +58,8 @@ pub struct DeviceSummary {
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
     pub oom_count: u64,
+    /// What the CUDA driver said of the device, by moment; nothing where it was not hooked.
+    pub driver: Vec<DriverMoment>,
 }
 
 /// Memory ran out.
@@ -129,5 +135,6 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         largest_kept,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
+        driver: driver::moments(snapshot, device),
     }
 }

@@ -159,6 +159,9 @@ impl fmt::Display for DeviceSummary {
         if self.oom_count > self.ooms.len() as u64 {
             line("", format!("{} in all", counted(self.oom_count, "time")))?;
         }
+        for (title, text) in super::driver::lines(&self.driver) {
+            line(title, text)?;
+        }
         let (older, older_bytes) = self.older;
         let mut trace = counted(self.events, "event");
         if self.dropped > 0 {

@@ -17,6 +17,16 @@ type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> CuResult;
 type PrimaryState = unsafe extern "C" fn(i32, *mut u32, *mut i32) -> CuResult;
 type PointerAttribute = unsafe extern "C" fn(*mut c_void, i32, u64) -> CuResult;
 
+type OfDevice = unsafe extern "C" fn(*mut u64, i32) -> CuResult;
+type PoolAttribute = unsafe extern "C" fn(u64, i32, *mut c_void) -> CuResult;
+type AddressRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> CuResult;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may ask anything while others capture.
+const RELAXED: i32 = 2;
+
+/// The driver that was hooked first.
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
 /// Functions of the driver that was hooked first.
 pub(super) struct Driver {
     ctx_get_current: Option<OutHandle>,
@@ -25,6 +35,11 @@ pub(super) struct Driver {
     primary_ctx_get_state: Option<PrimaryState>,
     pointer_get_attribute: Option<PointerAttribute>,
     device_count: Option<OutInt>,
+    default_pool: Option<OfDevice>,
+    current_pool: Option<OfDevice>,
+    pool_attribute: Option<PoolAttribute>,
+    address_range: Option<AddressRange>,
+    exchange_capture_mode: Option<OutInt>,
 }
 
 /// The context and the device that a call is for.
@@ -43,8 +58,12 @@ impl Place {
 impl Driver {
     /// The driver that `real`, one of its functions, belongs to.
     pub(super) fn of(real: *const c_void) -> &'static Self {
-        static DRIVER: OnceLock<Driver> = OnceLock::new();
         DRIVER.get_or_init(|| Self::resolve(real))
+    }
+
+    /// The driver, if a call has been hooked.
+    pub(super) fn known() -> Option<&'static Self> {
+        DRIVER.get()
     }
 
     fn resolve(real: *const c_void) -> Self {
@@ -77,6 +96,17 @@ impl Driver {
                     c"cuPointerGetAttribute",
                 )),
                 device_count: transmute::<*mut c_void, Option<OutInt>>(find(c"cuDeviceGetCount")),
+                default_pool: transmute::<*mut c_void, Option<OfDevice>>(find(c"cuDeviceGetDefaultMemPool")),
+                current_pool: transmute::<*mut c_void, Option<OfDevice>>(find(c"cuDeviceGetMemPool")),
+                pool_attribute: transmute::<*mut c_void, Option<PoolAttribute>>(find(
+                    c"cuMemPoolGetAttribute",
+                )),
+                address_range: transmute::<*mut c_void, Option<AddressRange>>(find(
+                    c"cuMemGetAddressRange_v2",
+                )),
+                exchange_capture_mode: transmute::<*mut c_void, Option<OutInt>>(find(
+                    c"cuThreadExchangeStreamCaptureMode",
+                )),
             }
         }
     }
@@ -124,6 +154,47 @@ impl Driver {
         // SAFETY: the out-parameters are ours.
         let result = unsafe { get(&mut free, &mut total) };
         if result == 0 { (free as u64, total as u64) } else { (0, 0) }
+    }
+
+    /// Does something that would spoil a capture of streams into a graph if one goes on, and is no part of it.
+    pub(super) fn aside_from_captures<R>(&self, act: impl FnOnce() -> R) -> R {
+        let mut mode = RELAXED;
+        // SAFETY: the parameter is ours; it holds the thread's mode from then on.
+        let changed = self.exchange_capture_mode.is_some_and(|exchange| unsafe { exchange(&mut mode) } == 0);
+        let result = act();
+        if let Some(exchange) = self.exchange_capture_mode.filter(|_| changed) {
+            // SAFETY: as above, with the mode that was there before.
+            unsafe { exchange(&mut mode) };
+        }
+        result
+    }
+
+    /// A device's pools that every program has: its default one, and the one that `cuMemAllocAsync` takes from.
+    pub(super) fn pools_of(&self, device: u16) -> impl Iterator<Item = u64> {
+        [self.default_pool, self.current_pool].into_iter().flatten().filter_map(move |get| {
+            let mut pool = 0;
+            // SAFETY: the out-parameter is ours; a device without pools is an error like others.
+            let result = unsafe { get(&mut pool, i32::from(device)) };
+            (result == 0 && pool != 0).then_some(pool)
+        })
+    }
+
+    /// One of a pool's attributes that are 64-bit numbers. The pool must be alive.
+    pub(super) fn pool_attribute(&self, pool: u64, attribute: i32) -> Option<u64> {
+        let mut bytes = 0_u64;
+        let get = self.pool_attribute?;
+        // SAFETY: the attribute is a 64-bit number, and the pool lives (the caller's promise).
+        let result = unsafe { get(pool, attribute, (&raw mut bytes).cast()) };
+        (result == 0).then_some(bytes)
+    }
+
+    /// The size of the allocation that begins at an address; 0 where the driver does not say.
+    pub(super) fn size_of(&self, address: u64) -> u64 {
+        let (mut start, mut size) = (0, 0);
+        let Some(get) = self.address_range else { return 0 };
+        // SAFETY: the out-parameters are ours, and the address was just handed out.
+        let result = unsafe { get(&mut start, &mut size, address) };
+        if result == 0 { size as u64 } else { 0 }
     }
 
     /// Whether a device's primary context is alive; taken to be where the driver does not say.

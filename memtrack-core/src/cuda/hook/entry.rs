@@ -119,6 +119,11 @@ pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
+/// The function of that name after this binary's own.
+pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
+    look_up(libc::RTLD_NEXT, name)
+}
+
 /// Where the binary around an address begins; null for none.
 fn binary_of(address: *const c_void) -> *const c_void {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();

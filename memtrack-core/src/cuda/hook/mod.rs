@@ -5,15 +5,18 @@
 
 mod driver;
 mod entry;
+mod reading;
 mod table;
 mod watch;
 mod wrap;
 
-pub(super) use entry::is_in_place;
+pub(super) use entry::{is_in_place, next_symbol};
+pub(super) use reading::on_this_thread;
 pub(super) use watch::unknown_frees;
 
 /// In the child of a fork.
 pub(super) fn reset_after_fork() {
     wrap::pools::reset_after_fork();
     wrap::physical::reset_after_fork();
+    wrap::ipc::reset_after_fork();
 }

@@ -4,7 +4,8 @@
 
 use super::entry::look_up;
 use super::wrap::{
-    ArrayDescriptor, ArrayDescriptor3d, CuResult, arrays, contexts, host, memory, physical, pools, procedures,
+    ArrayDescriptor, ArrayDescriptor3d, CuResult, arrays, contexts, host, ipc, memory, physical, pools,
+    procedures,
 };
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -115,9 +116,16 @@ hooks! {
     cuMemCreate "cuMemCreate" 10020 =>
         physical::create(out: *mut u64, size: usize, properties: *const physical::Properties, flags: u64);
     cuMemRelease "cuMemRelease" 10020 => physical::release(handle: u64);
+    cuMemAddressReserve "cuMemAddressReserve" 10020 =>
+        physical::reserve(out: *mut u64, size: usize, alignment: usize, wanted: u64, flags: u64);
+    cuMemAddressFree "cuMemAddressFree" 10020 => physical::unreserve(address: u64, size: usize);
     cuMemMap "cuMemMap" 10020 =>
         physical::map(address: u64, size: usize, offset: usize, handle: u64, flags: u64);
     cuMemUnmap "cuMemUnmap" 10020 => physical::unmap(address: u64, size: usize);
+    cuMemImportFromShareableHandle "cuMemImportFromShareableHandle" 10020 =>
+        physical::import(out: *mut u64, shared: *mut c_void, kind: i32);
+    cuIpcOpenMemHandle_v2 "cuIpcOpenMemHandle" 11000 => ipc::open(out: *mut u64, handle: ipc::Handle, flags: u32);
+    cuIpcCloseMemHandle "cuIpcCloseMemHandle" 4010 => ipc::close(address: u64);
     cuArrayCreate_v2 "cuArrayCreate" 3020 => arrays::create(out: *mut u64, descriptor: *const ArrayDescriptor);
     cuArray3DCreate_v2 "cuArray3DCreate" 3020 =>
         arrays::create_3d(out: *mut u64, descriptor: *const ArrayDescriptor3d);

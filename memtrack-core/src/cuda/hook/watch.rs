@@ -2,6 +2,7 @@
 
 use super::driver::{Driver, Place};
 use super::entry;
+use super::reading;
 use super::wrap::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::cuda::run;
 use crate::event::{DeviceId, StreamId};
@@ -82,10 +83,15 @@ impl Watch {
         let Some(hook) = Hook::enter() else { return };
         let Place { context, device: of_device } = place;
         let (stream, origin) = (StreamId(kind.stream), kind.origin);
-        hook.driver_alloc(
+        let ticks = hook.driver_alloc(
             address,
             DriverAllocation { device, of_device, context, stream, size_bytes, origin },
         );
+        let due = hook.recorder.readings.is_due(device, ticks);
+        drop(hook);
+        if due {
+            reading::when_due(self.driver, device, ticks);
+        }
     }
 
     fn place_of(&self, kind: Kind, address: u64) -> Place {
@@ -101,6 +107,7 @@ impl Watch {
 
     #[cold]
     fn out_of_memory(&self, kind: Kind, size: u64) {
+        reading::now(self.driver, true);
         let (device, (free, total)) = match kind.device {
             Where::Pinned => (DeviceId::PINNED, host_memory()),
             Where::Device(device) if device != self.driver.place().device => (DeviceId(device), (0, 0)),
@@ -127,7 +134,16 @@ impl Watch {
     pub(super) fn freed(&self, result: CuResult, freed: Option<DriverFreed>) {
         let Some(freed) = freed else { return };
         let Some(hook) = Hook::enter() else { return };
-        if result == SUCCESS { hook.driver_freed(freed) } else { hook.driver_not_freed(freed) }
+        if result != SUCCESS {
+            return hook.driver_not_freed(freed);
+        }
+        let (device, ticks) = freed.moment();
+        hook.driver_freed(freed);
+        let due = hook.recorder.readings.is_due(device, ticks);
+        drop(hook);
+        if due {
+            reading::when_due(self.driver, device, ticks);
+        }
     }
 
     /// Everything in a stretch of mapped addresses is about to be unmapped.
@@ -135,6 +151,11 @@ impl Watch {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let inside = hook.recorder.driver.mappings_within(address..address.saturating_add(size));
         inside.into_iter().filter_map(|address| hook.driver_free(address)).collect()
+    }
+
+    /// A context may be about to end: what it came to can be asked for the last time.
+    pub(super) fn before_the_end(&self) {
+        reading::now(self.driver, false);
     }
 
     /// Everything of a context is about to go.
@@ -154,6 +175,23 @@ impl Drop for Watch {
     #[inline(always)]
     fn drop(&mut self) {
         INSIDE.set(false);
+    }
+}
+
+/// While it lives, hooked calls of this thread are not the program's.
+pub(super) struct Quiet {
+    before: bool,
+}
+
+impl Quiet {
+    pub(super) fn begin() -> Self {
+        Self { before: INSIDE.replace(true) }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
     }
 }
 

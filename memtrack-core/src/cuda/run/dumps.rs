@@ -2,8 +2,10 @@
 //! the program is sent `SIGUSR2`.
 
 use crate::analysis::moment::Moment;
+use crate::analysis::summary::parts;
 use crate::analysis::top::{By, TopOptions, top_with};
-use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, generation, session};
+use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, ending, generation, session};
+use crate::snapshot::ReadingMoment;
 use crate::stack::symbols::Symbolizer;
 use crate::{reentry, switch};
 use std::ffi::OsString;
@@ -60,7 +62,7 @@ extern "C" fn exit_handler() {
 /// The program ends.
 pub(super) fn at_exit() {
     // A forked child in which nothing happened has nothing to show.
-    let happened = generation() == 0 || session::is_recording();
+    let happened = generation() == 0 || ending::is_recording();
     if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
         write("at the end");
     }
@@ -82,7 +84,12 @@ fn print_largest(oom: &OutOfMemory) {
     let options = TopOptions { limit: ROWS, at: Some(at), ..TopOptions::default() };
     let by = By::suited_to(&snapshot);
     let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
-    let _ = writeln!(std::io::stderr(), "memtrack: {oom}\n{report}");
+    let reading = snapshot
+        .driver
+        .iter()
+        .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
+    let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "memtrack: {oom}{whose}\n{report}");
 }
 
 /// Writes the next snapshot.

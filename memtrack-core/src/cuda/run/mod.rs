@@ -7,10 +7,10 @@
 mod dumps;
 
 use super::hook;
-use crate::recorder::{Options, session, set_own_code};
+use crate::recorder::{Options, ending, session, set_own_code};
 use crate::reentry;
 use crate::stack::modules::loaded_modules;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,8 +39,18 @@ pub fn library_ends() {
     // A panic must not cross into C; its message has been printed by then.
     let _ = std::panic::catch_unwind(|| {
         dumps::at_exit();
-        session::write_at_exit();
+        ending::write_at_exit();
     });
+}
+
+/// The process becomes another program, or ends without its exit handlers: writes what was recorded so far.
+pub fn before_the_end() {
+    let _ = std::panic::catch_unwind(ending::flush);
+}
+
+/// Where a function of this name is that comes after the preload library's own; null for nowhere.
+pub fn next_symbol(name: &CStr) -> *mut c_void {
+    hook::next_symbol(name)
 }
 
 /// Whether [`library_ends`] will be called.
@@ -68,7 +78,7 @@ fn ask() {
     let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options =
         Options::new().context(context).max_entries(max_entries).without_host_heap().stream_to(&output);
-    let options = Options { drop_empty: true, ..options };
+    let options = Options { is_of_run: true, ..options };
     if ends_with_library() {
         leave_out_own_frames();
     }

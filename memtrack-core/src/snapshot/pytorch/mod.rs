@@ -10,8 +10,10 @@ mod key;
 mod open;
 mod output;
 mod read;
+mod readings;
 mod records;
 mod scopes;
+mod settings;
 mod write;
 
 pub(crate) use convert::AllocatorState;

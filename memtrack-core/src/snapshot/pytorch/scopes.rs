@@ -4,6 +4,7 @@
 //! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
 //! with a key such as `action` would be taken for an event.)
 
+use super::settings::of_memtrack;
 use super::{Key, PyTorch, StringInterner};
 use crate::event::ScopeId;
 use crate::scope::ScopeStep;
@@ -23,11 +24,11 @@ const MAX_DEPTH: usize = 256;
 /// Bytes of scopes' names that are read back at most: a file may refer to one endless name without end.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// The settings that say what the parts of each path are.
-pub(super) fn settings<'a>(
+/// What the parts of each path are, as a value; none where there are no paths.
+pub(super) fn value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,
-) -> Value {
+) -> Option<Value> {
     let step = |step: &ScopeStep<'_>, strings: &mut StringInterner| {
         let (_, kind) = KINDS[step.kind as usize];
         let parts = [kind, step.name].map(|text| Value::Str(strings.intern(text.as_bytes())));
@@ -39,12 +40,7 @@ pub(super) fn settings<'a>(
             Value::List([Value::Str(path), Value::List(steps)].into())
         })
         .collect();
-    if scopes.is_empty() {
-        return Value::Dict([].into());
-    }
-    let mut name = |text: &str| Value::Str(strings.intern(text.as_bytes()));
-    let ours = Value::Dict([(name("scopes"), Value::List(scopes.into()))].into());
-    Value::Dict([(name("memtrack"), ours)].into())
+    (!scopes.is_empty()).then(|| Value::List(scopes.into()))
 }
 
 /// Gives the events of a snapshot that memtrack wrote their scopes again.
@@ -66,8 +62,8 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
 fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
     let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| under(settings, "memtrack", strings));
-    let Some(Value::List(entries)) = ours.and_then(|ours| under(ours, "scopes", strings)) else {
+    let ours = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
+    let Some(Value::List(entries)) = ours else {
         return (table, paths);
     };
     let mut room = MAX_NAME_BYTES;
@@ -99,13 +95,6 @@ fn kind_and_name(step: &Value, strings: &StringTable) -> Option<(ScopeKind, Stri
     let [Value::Str(kind), Value::Str(name)] = parts[..] else { return None };
     let known = KINDS.iter().find(|(_, text)| text.as_bytes() == strings.bytes(kind))?;
     Some((known.0, name))
-}
-
-/// What a dictionary holds under a name that is in no vocabulary.
-fn under<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
-    let Value::Dict(entries) = dictionary else { return None };
-    let is_it = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());
-    entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
 }
 
 #[cfg(test)]

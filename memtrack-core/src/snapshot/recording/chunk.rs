@@ -26,6 +26,9 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
+pub(super) const DRIVER: Kind = *b"DRVR";
+/// Which segments are parts of expandable ones.
+pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
 pub(super) const PYTORCH: Kind = *b"PYTR";
 pub(super) const DONE: Kind = *b"DONE";

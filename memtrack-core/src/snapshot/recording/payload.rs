@@ -239,6 +239,24 @@ pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
         stream: StreamId(streams[i]),
         stack: StackId(stacks[i]),
         ticks: ticks[i],
+        is_expandable: false,
     };
     Ok((0..count).map(row).collect())
+}
+
+/// EXPD: which of the segments are parts of expandable ones.
+pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
+    put(out, segments.len() as u64);
+    put_column(out, segments, |s| u64::from(s.device.0));
+    put_column(out, segments, |s| s.address);
+}
+
+/// EXPD.
+pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(2)?;
+    let devices = column(&mut bytes, count, device)?;
+    let addresses = column(&mut bytes, count, Ok)?;
+    bytes.end()?;
+    Ok(devices.into_iter().zip(addresses).collect())
 }

@@ -6,7 +6,8 @@ use super::embedded;
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
-use crate::snapshot::{Clock, Module, Scope, Snapshot, Thread};
+use crate::event::DeviceId;
+use crate::snapshot::{Clock, DriverReading, Module, Scope, Snapshot, Thread};
 use std::collections::HashSet;
 use std::io::{self, Read};
 
@@ -87,6 +88,8 @@ struct State {
     /// The last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
+    /// Segments that are parts of expandable ones.
+    expandable: HashSet<(DeviceId, u64)>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
     pytorch: Option<Vec<u8>>,
 }
@@ -123,6 +126,13 @@ impl State {
             chunk::STATISTICS => {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
+            }
+            chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
+            chunk::DRIVER => {
+                let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                readings.truncate(DriverReading::MOST);
+                readings.retain(|reading| reading.device.is_accelerator());
+                snapshot.driver = readings;
             }
             chunk::PYTORCH => self.pytorch.get_or_insert_default().extend_from_slice(raw),
             _ => return Ok(false),
@@ -167,6 +177,9 @@ impl State {
         if !self.live_whole {
             (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
             report.replayed = true;
+        }
+        for segment in &mut snapshot.segments {
+            segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
             snapshot.devices = replay::statistics(&snapshot.events);

@@ -43,6 +43,7 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
                     stream: event.stream,
                     stack: event.stack,
                     ticks: event.ticks,
+                    is_expandable: event.action == Action::SegmentMap,
                 };
                 segments.insert(place, segment);
             }

@@ -7,7 +7,7 @@ use super::payload;
 use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
-use crate::snapshot::{DeviceStatistics, LiveBlock, Meta, Module, Scope, Segment, Thread};
+use crate::snapshot::{DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Scope, Segment, Thread};
 use std::io::{self, Write};
 
 /// Events in one chunk at most.
@@ -158,6 +158,17 @@ impl<W: Write> RecordingWriter<W> {
         self.hand_over()
     }
 
+    /// Writes what the CUDA driver said of its devices. Of several calls the last counts; nothing is written for none.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
+        if !readings.is_empty() {
+            self.json(chunk::DRIVER, readings)?;
+        }
+        self.hand_over()
+    }
+
     /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.
     ///
     /// # Errors
@@ -195,6 +206,12 @@ impl<W: Write> RecordingWriter<W> {
             self.raw.clear();
             payload::put_segments(&mut self.raw, segments);
             self.push(chunk::SEGMENTS);
+        }
+        let expandable: Vec<&Segment> = segments.iter().filter(|segment| segment.is_expandable).collect();
+        for expandable in expandable.chunks(ROWS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_expandable(&mut self.raw, expandable);
+            self.push(chunk::EXPANDABLE);
         }
         self.json(chunk::STATISTICS, statistics)?;
         if complete {

@@ -1,9 +1,10 @@
 //! Streams. All work is done when a call returns, so there is nothing to wait for but what a wait makes the pools do.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::call::{entries, put};
+use crate::call::{entries, get, put};
 use crate::context::Context;
 use crate::handle::{self, Tag};
 use crate::machine::machine;
@@ -11,6 +12,11 @@ use crate::report::STREAMS;
 use crate::status::{Answer, Status};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
+
+thread_local! {
+    /// `CUstreamCaptureMode`; nothing is captured here.
+    static CAPTURE_MODE: Cell<i32> = const { Cell::new(0) };
+}
 
 entries! {
     fn cuStreamCreate(stream: *mut *mut c_void, flags: u32) {
@@ -21,6 +27,14 @@ entries! {
     fn cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: u32, priority: i32) {
         let _ = (flags, priority);
         create(stream)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) {
+        let wanted = get(mode)?;
+        if !(0..=2).contains(&wanted) {
+            return Err(Status::INVALID_VALUE);
+        }
+        put(mode, CAPTURE_MODE.replace(wanted))
     }
 
     fn cuStreamDestroy_v2(stream: *mut c_void) {

@@ -66,6 +66,21 @@ entries! {
         put_handle(memory, physical::retain(address)?)
     }
 
+    fn cuMemExportToShareableHandle(shared: *mut c_void, memory: u64, kind: i32, flags: u64) {
+        // A file descriptor, which for the mock is the memory's number.
+        if (kind, flags) != (1, 0) {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        put(shared.cast(), number(memory)? as i32)
+    }
+
+    fn cuMemImportFromShareableHandle(memory: *mut u64, shared: *mut c_void, kind: i32) {
+        if kind != 1 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        put_handle(memory, physical::import(shared.addr() as u32)?)
+    }
+
     fn cuMemGetAllocationPropertiesFromHandle(properties: *mut c_void, memory: u64) {
         let device = physical::device_of(number(memory)?)?;
         let known = Properties {

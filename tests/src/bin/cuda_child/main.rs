@@ -7,6 +7,7 @@ mod client;
 mod failures;
 mod many;
 mod pools;
+mod readings;
 mod steps;
 
 use memtrack_core::event::{Action, DeviceId};
@@ -24,11 +25,16 @@ fn main() {
         ["teardown"] => steps::teardown(),
         ["unmapping"] => steps::unmapping(),
         ["late"] => steps::late(),
+        ["own_output", file] => own_output(file),
         ["failed_free"] => failures::failed_free(),
         ["out_of_memory"] => failures::out_of_memory(),
         ["unknown_free"] => failures::unknown_free(),
         ["pool_blocks"] => pools::blocks(),
         ["pool_segments"] => pools::segments(),
+        ["readings"] => readings::every_part(),
+        ["readings_at_oom"] => readings::at_out_of_memory(),
+        ["readings_are_few"] => readings::are_few(),
+        ["opened"] => readings::opened(),
         ["several_devices"] => many::several_devices(),
         ["soak", count] => many::soak(count.parse().expect("a count")),
         ["cost"] => many::cost(),
@@ -40,6 +46,15 @@ fn main() {
 fn start() {
     let options = Options::new().without_host_heap();
     memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
+}
+
+/// Records into a file of its own, or would.
+fn own_output(file: &str) {
+    client::begin(0);
+    let options = Options::new().without_host_heap().output(file);
+    memtrack_core::start_monitor_with(&options).expect("the file is written at the end");
+    client::alloc(1 << 20).expect("memory");
+    memtrack_core::stop();
 }
 
 fn snapshot() -> Snapshot {

@@ -210,8 +210,23 @@ pub fn unmapping() {
     let now = snapshot();
     assert_eq!(events(&now, DeviceId(0), Action::SegmentMap), 3);
     assert_eq!(events(&now, DeviceId(0), Action::SegmentUnmap), 2);
+    assert!(now.segments.iter().all(|segment| segment.is_expandable), "the range has room for more");
     call!(cuMemUnmap(range + 2 * SIZE as u64 => u64, SIZE => usize)).expect("it is mapped");
     call!(cuMemAddressFree(range => u64, 4 * SIZE => usize)).expect("it was ours");
+    agree(0);
+
+    // A range that one mapping fills cannot grow: a segment like others.
+    let mut handle = 0;
+    call!(cuMemAddressReserve(&mut range => *mut u64, SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
+        .expect("addresses");
+    call!(cuMemCreate(&mut handle => *mut u64, SIZE => usize, properties.as_ptr().cast() => *const c_void, 0 => u64))
+        .expect("memory");
+    call!(cuMemMap(range => u64, SIZE => usize, 0 => usize, handle => u64, 0 => u64)).expect("it fits");
+    agree(0);
+    let now = snapshot();
+    assert!(now.segments.iter().any(|segment| segment.address == range && !segment.is_expandable));
+    call!(cuMemUnmap(range => u64, SIZE => usize)).expect("it is mapped");
+    call!(cuMemRelease(handle => u64)).expect("it was ours");
     agree(0);
     memtrack_core::stop();
 }

@@ -1,6 +1,6 @@
 //! The ends of contexts, which take all their memory with them.
 
-use super::{CuResult, SUCCESS};
+use super::{CuResult, SUCCESS, ipc, pools};
 use crate::cuda::hook::watch::Watch;
 use crate::recorder::driver::Teardown;
 use std::ffi::c_void;
@@ -41,9 +41,13 @@ pub(in crate::cuda::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResu
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
     let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
     let freed = watch.tear_down(teardown_of(device));
     let result = call();
     watch.all_freed(result, freed);
+    if result == SUCCESS {
+        forget(teardown_of(device));
+    }
     result
 }
 
@@ -53,12 +57,22 @@ pub(in crate::cuda::hook) unsafe fn release(real: OnDevice, device: i32) -> CuRe
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
     let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
     let result = call();
     if result == SUCCESS && !watch.driver.primary_is_alive(device) {
         let freed = watch.tear_down(teardown_of(device));
         watch.all_freed(result, freed);
+        forget(teardown_of(device));
     }
     result
+}
+
+/// Handles that ended with a context mean nothing any more.
+fn forget(teardown: Teardown) {
+    ipc::ended(teardown);
+    if let Teardown::Primary { device, .. } = teardown {
+        pools::ended(device);
+    }
 }
 
 /// `cuCtxDestroy_v2`.
@@ -69,8 +83,12 @@ pub(in crate::cuda::hook) unsafe fn destroy(
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(context) };
     let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
     let freed = watch.tear_down(Teardown::Context(context));
     let result = call();
     watch.all_freed(result, freed);
+    if result == SUCCESS {
+        forget(Teardown::Context(context));
+    }
     result
 }

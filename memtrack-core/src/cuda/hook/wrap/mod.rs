@@ -4,6 +4,7 @@
 pub(super) mod arrays;
 pub(super) mod contexts;
 pub(super) mod host;
+pub(super) mod ipc;
 pub(super) mod memory;
 pub(super) mod physical;
 pub(super) mod pools;

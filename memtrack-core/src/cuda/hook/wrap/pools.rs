@@ -2,19 +2,24 @@
 //! there, the driver tells nobody.
 
 use super::{CuResult, Location, SUCCESS, allocate, give_back};
+use crate::cuda::hook::driver::Driver;
 use crate::cuda::hook::watch::{Kind, Where};
 use crate::recorder::ForkCell;
 use crate::recorder::driver::Origin;
 use crate::reentry;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
 
 /// Where the program's own pools lie; those of devices are not here.
 static POOLS: ForkCell<Mutex<HashMap<u64, Where>>> = ForkCell::new(Mutex::default);
+
+/// Held while the program's pools are asked for their attributes, and before one is destroyed: so none goes meanwhile.
+/// Nothing else is done under it, since the driver is called.
+static ASKING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// The beginning of `CUmemPoolProps`.
 #[repr(C)]
@@ -109,13 +114,39 @@ pub(in crate::cuda::hook) unsafe fn destroy(
     real: unsafe extern "C" fn(u64) -> CuResult,
     pool: u64,
 ) -> CuResult {
-    let before = with_pools(|pools| pools.remove(&pool));
+    let before = {
+        let _nobody_asks = asking();
+        with_pools(|pools| pools.remove(&pool))
+    };
     // SAFETY: the caller's argument, passed on.
     let result = unsafe { real(pool) };
     if let Some(place) = before.filter(|_| result != SUCCESS) {
         with_pools(|pools| pools.insert(pool, place));
     }
     result
+}
+
+/// Calls `ask` with each pool of a device that is known: its own ones, and those that the program made there.
+pub(in crate::cuda::hook) fn with_pools_of(driver: &Driver, device: u16, mut ask: impl FnMut(u64)) {
+    let _inside = reentry::enter();
+    let _none_is_destroyed = asking();
+    let is_here = |place: &Where| matches!(place, Where::Device(of) if *of == device);
+    let mut known: Vec<u64> =
+        with_pools(|pools| pools.iter().filter(|(_, place)| is_here(place)).map(|(&pool, _)| pool).collect());
+    known.extend(driver.pools_of(device));
+    known.sort_unstable();
+    known.dedup();
+    known.into_iter().for_each(&mut ask);
+}
+
+/// A device's primary context has ended: the handles of its pools are not followed any more.
+pub(in crate::cuda::hook) fn ended(device: u16) {
+    with_pools(|pools| pools.retain(|_, place| !matches!(place, Where::Device(of) if *of == device)));
+}
+
+fn asking() -> MutexGuard<'static, ()> {
+    let _inside = reentry::enter();
+    ASKING.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn place(pool: u64) -> Where {
@@ -134,4 +165,5 @@ fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, Where>) -> R) -> R {
 /// In the child of a fork: another thread may have held the lock.
 pub(crate) fn reset_after_fork() {
     POOLS.forget();
+    ASKING.forget();
 }

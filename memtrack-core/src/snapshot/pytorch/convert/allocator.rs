@@ -121,6 +121,7 @@ impl Convert<'_> {
             stream: segment.stream,
             stack,
             ticks: 0,
+            is_expandable: segment.is_expandable,
         });
     }
 

@@ -5,10 +5,10 @@ mod allocator;
 mod names;
 mod segments;
 
-use super::{Key, Odd, Part, PyTorch, Records, Shape, known, scopes};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, known, readings, scopes, settings};
 use crate::event::{Action, DeviceId, Event, ScopeId};
 use crate::scope::ScopeStep;
-use crate::snapshot::{Clock, DeviceStatistics, Meta, Snapshot, StringId, Value};
+use crate::snapshot::{Clock, DeviceStatistics, DriverReading, Meta, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 pub(crate) use allocator::AllocatorState;
 use names::Names;
@@ -144,7 +144,7 @@ impl Convert<'_> {
         })
     }
 
-    /// What the parts of the scopes' paths are. Of scopes with one path the first speaks for all.
+    /// What memtrack adds: what the parts of the scopes' paths are, and what the driver said. Of scopes with one path the first speaks for all.
     fn settings(&mut self) -> Value {
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
         scopes.sort_unstable();
@@ -155,7 +155,16 @@ impl Convert<'_> {
             steps.reverse();
             (path, steps)
         };
-        scopes::settings(scopes.into_iter().map(steps), &mut self.names.strings)
+        let strings = &mut self.names.strings;
+        let scopes = scopes::value(scopes.into_iter().map(steps), strings);
+        let clock = &self.from.clock;
+        let in_us = |reading: &DriverReading| DriverReading {
+            ticks: clock.time_ns(reading.ticks) / 1000,
+            ..*reading
+        };
+        let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
+        let driver = readings::value(&driver, strings);
+        settings::with_parts([("scopes", scopes), ("driver", driver)], strings)
     }
 
     fn finish(mut self) -> Snapshot {
@@ -182,6 +191,7 @@ impl Convert<'_> {
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));
         scopes::restore(&mut self.to);
+        readings::restore(&mut self.to);
         self.to
     }
 }

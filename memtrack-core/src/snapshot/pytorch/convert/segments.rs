@@ -110,7 +110,7 @@ impl Convert<'_> {
             (Key::RequestedSize, sums.requested.min(LARGEST)),
             (Key::Stream, segment.stream.0),
             (Key::SegmentType, kind.0.into()),
-            (Key::IsExpandable, 0),
+            (Key::IsExpandable, segment.is_expandable.into()),
             (Key::Frames, stack.0.into()),
             (Key::Blocks, first << 32 | count),
         ] {
@@ -154,5 +154,6 @@ fn around(block: &LiveBlock) -> Segment {
         stream: StreamId(block.stream.0),
         stack: block.stack,
         ticks: block.ticks,
+        is_expandable: false,
     }
 }

@@ -246,6 +246,7 @@ impl Finish {
         };
         super::state::fill(&mut snapshot);
         crate::snapshot::pytorch::scopes::restore(&mut snapshot);
+        crate::snapshot::pytorch::readings::restore(&mut snapshot);
         snapshot
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn fill(snapshot: &mut Snapshot) {
             stream,
             stack: segments.stack(row, Key::Frames),
             ticks: 0,
+            is_expandable: segments.number(row, Key::IsExpandable) != 0,
         });
         for block in segments.rows(row, Key::Blocks) {
             let blocks = &pytorch.blocks;

@@ -1,0 +1,127 @@
+//! The end of a program that does not stop its monitors: the recording is written at exit and on a panic.
+
+#[cfg(feature = "cuda")]
+use super::keeper;
+use super::session::{SESSION, Session, end_recording, write};
+use super::{RECORDER, fork};
+use crate::reentry;
+use std::sync::{MutexGuard, Once, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Has the recording written at exit and on a panic, from now on.
+pub(super) fn write_when_the_program_ends() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        #[cfg(unix)]
+        if !ends_elsewhere() {
+            at_exit::install();
+        }
+        if !std::thread::panicking() {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                {
+                    // A backtrace takes a lot of memory that is not the program's.
+                    let _inside = reentry::enter();
+                    before(info);
+                }
+                write_so_far(false);
+            }));
+        }
+    });
+}
+
+/// Whether something else calls [`write_at_exit`].
+#[cfg(unix)]
+fn ends_elsewhere() -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::cuda::run::ends_with_library();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
+/// Whether anything was recorded in this process: not in a fresh child of a fork.
+#[cfg(feature = "cuda")]
+pub(crate) fn is_recording() -> bool {
+    RECORDER.is_made()
+}
+
+/// Ends the recording because the process exits, and writes it.
+#[cfg(feature = "cuda")]
+pub(crate) fn write_at_exit() {
+    write_so_far(true);
+}
+
+/// How long [`flush`] waits for the keeper.
+#[cfg(feature = "cuda")]
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Brings the stream up to date because the process may be gone in a moment. The keeper does it, so that nothing is
+/// locked or allocated here: this may be a signal's handler. The child of a `vfork`, which shares the memory, does
+/// nothing; that of a `fork` has no keeper.
+#[cfg(feature = "cuda")]
+pub(crate) fn flush() {
+    if !RECORDER.is_made() || reentry::is_inside() {
+        return;
+    }
+    let recorder = RECORDER.get();
+    if recorder.process != std::process::id() {
+        return;
+    }
+    if fork::generation() > 0 {
+        let _inside = reentry::enter();
+        recorder.stream_parts();
+    } else {
+        keeper::ask_keeper(FLUSH_PATIENCE);
+    }
+}
+
+/// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
+/// not hang.
+fn write_so_far(last: bool) {
+    let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
+    let _inside = reentry::enter();
+    if fork::generation() > 0 && !RECORDER.is_made() {
+        // A forked child in which nothing happened leaves no file.
+        return;
+    }
+    let Some(session) = session_within(patience) else { return };
+    let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
+    if last {
+        // Other threads may still run: what is written must be of one moment.
+        end_recording();
+    }
+    let recorder = RECORDER.get();
+    let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
+    if let Err(error) = write(recorder, &running.options, &snapshot, last) {
+        eprintln!("memtrack: the recording could not be written: {error}");
+    }
+}
+
+fn session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
+    let start = Instant::now();
+    loop {
+        match SESSION.get().try_lock() {
+            Ok(session) => return Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+            // Another thread is writing the recording: exiting now would cut it.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+#[cfg(unix)]
+mod at_exit {
+    #![allow(unsafe_code)]
+
+    /// Registers the handler with the C library: it runs when `main` returns and on `std::process::exit`.
+    pub(super) fn install() {
+        // SAFETY: the handler is a plain function that stays loaded and does not unwind (see below).
+        unsafe { libc::atexit(handler) };
+    }
+
+    extern "C" fn handler() {
+        // A panic must not cross into C; its message has been printed by then.
+        let _ = std::panic::catch_unwind(|| super::write_so_far(true));
+    }
+}

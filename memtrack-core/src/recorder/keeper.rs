@@ -1,0 +1,105 @@
+//! The thread that looks after a stream: twice a second it appends what lies in chunks that are not full, and what else
+//! has changed. Whoever is about to end the process has it do so at once.
+
+use super::{Recorder, binaries};
+use crate::reentry;
+use crate::stack::capture::modules_generation;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+#[cfg(feature = "cuda")]
+use std::thread::Thread;
+use std::time::Duration;
+#[cfg(feature = "cuda")]
+use std::time::Instant;
+
+/// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
+const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
+
+/// The newest keeper, leaked: null before there was one.
+#[cfg(feature = "cuda")]
+static KEEPER: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+/// The number of the stream that it looks after; 0 when it has gone.
+#[cfg(feature = "cuda")]
+static ALIVE: AtomicU32 = AtomicU32::new(0);
+/// How often it was asked for a beat, and up to which of these it has had one.
+#[cfg(feature = "cuda")]
+static ASKED: AtomicU64 = AtomicU64::new(0);
+#[cfg(feature = "cuda")]
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// Starts the thread, which lives as long as the stream is open. It appends what lies in chunks that are not full, the
+/// driver's readings, and the list of binaries when one was loaded. That list is not made by the threads that record,
+/// because the dynamic linker's lock must not be waited for inside a hook.
+pub(super) fn keep_up(recorder: &'static Recorder) {
+    let Some(number) = recorder.store().stream.as_ref().map(|stream| stream.number) else { return };
+    let is_open = move || recorder.store().stream.as_ref().is_some_and(|stream| stream.number == number);
+    #[cfg(feature = "cuda")]
+    ALIVE.store(number, Ordering::Release);
+    let keep = move || {
+        let _inside = reentry::enter();
+        let mut modules_seen = modules_generation();
+        let mut readings_seen = 0;
+        loop {
+            std::thread::park_timeout(KEEP_UP_EVERY);
+            #[cfg(feature = "cuda")]
+            let asked = ASKED.load(Ordering::Acquire);
+            if !is_open() {
+                #[cfg(feature = "cuda")]
+                let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+                return;
+            }
+            beat(recorder, &mut modules_seen, &mut readings_seen);
+            #[cfg(feature = "cuda")]
+            ANSWERED.fetch_max(asked, Ordering::Release);
+        }
+    };
+    let spawned = std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(keep);
+    match spawned {
+        #[cfg(feature = "cuda")]
+        Ok(handle) => {
+            let keeper = Box::into_raw(Box::new(handle.thread().clone()));
+            KEEPER.store(keeper, Ordering::Release);
+        }
+        #[cfg(not(feature = "cuda"))]
+        Ok(_) => {}
+        Err(error) => {
+            #[cfg(feature = "cuda")]
+            ALIVE.store(0, Ordering::Release);
+            eprintln!("memtrack: no thread for the stream, so chunks are written only when full: {error}");
+        }
+    }
+}
+
+fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
+    let now = modules_generation();
+    let modules = (now != *modules_seen).then(binaries::loaded);
+    *modules_seen = now;
+    if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
+        stream.attempt(|stream| stream.writer.modules(&modules));
+    }
+    #[cfg(feature = "cuda")]
+    if let (Some(readings), Some(stream)) =
+        (recorder.readings.changed_since(readings_seen), &mut recorder.store().stream)
+    {
+        stream.attempt(|stream| stream.writer.driver(&readings));
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = readings_seen;
+    recorder.stream_parts();
+}
+
+/// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and
+/// allocates nothing.
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)]
+pub(super) fn ask_keeper(patience: Duration) {
+    // SAFETY: null, or leaked.
+    let Some(keeper) = (unsafe { KEEPER.load(Ordering::Acquire).as_ref() }) else { return };
+    let asked = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
+    keeper.unpark();
+    let start = Instant::now();
+    let is_awaited = || ANSWERED.load(Ordering::Acquire) < asked && ALIVE.load(Ordering::Acquire) != 0;
+    while is_awaited() && start.elapsed() < patience {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}

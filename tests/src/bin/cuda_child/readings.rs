@@ -1,0 +1,193 @@
+//! What the driver itself says, in the recording: every part against the mock's settings and its pools' own counters.
+
+use crate::client::{self, OUT_OF_MEMORY, call};
+use crate::{agree, held, snapshot, start};
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::{DriverReading, ReadingMoment, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
+use std::ffi::c_void;
+
+/// What the tests tell the mock that others and each context hold.
+const OTHERS: u64 = 1 << 30;
+const CONTEXT: u64 = 300 << 20;
+/// What it grows its pools by.
+const CHUNK: u64 = 32 << 20;
+const MIB: u64 = 1 << 20;
+
+#[track_caller]
+fn reading(snapshot: &Snapshot, moment: ReadingMoment) -> DriverReading {
+    *snapshot.driver.iter().find(|reading| reading.moment == moment).expect("there is one")
+}
+
+/// The newest reading of a snapshot that is taken now: used, tracked, cached, not ours.
+#[track_caller]
+fn parts() -> [u64; 4] {
+    let now = reading(&snapshot(), ReadingMoment::Last);
+    [now.used_bytes(), now.tracked_bytes, now.cached_bytes(), now.untracked_bytes()]
+}
+
+/// An attribute of a pool, from the driver.
+fn attribute(pool: u64, number: i32) -> u64 {
+    let mut value = 0_u64;
+    call!(cuMemPoolGetAttribute(pool => u64, number => i32, (&raw mut value).cast() => *mut c_void))
+        .expect("it has one");
+    value
+}
+
+/// Each part of what the device has in use, as the program takes and gives memory.
+pub fn every_part() {
+    let context = client::begin(0);
+    let old = client::alloc(7 * MIB as usize).expect("memory");
+    start();
+    // What was there before is not ours: it may be anybody's.
+    let base = OTHERS + CONTEXT + 7 * MIB;
+    assert_eq!(parts(), [base, 0, 0, base]);
+    let plain = client::alloc(10 * MIB as usize).expect("memory");
+    assert_eq!(parts(), [base + 10 * MIB, 10 * MIB, 0, base]);
+
+    let stream = client::stream();
+    let pooled = client::alloc_async(5 * MIB as usize, stream).expect("memory");
+    assert_eq!(parts(), [base + 10 * MIB + CHUNK, 15 * MIB, CHUNK - 5 * MIB, base]);
+    let properties = client::properties(0);
+    let (mut pool, mut own) = (0, 0);
+    call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
+        .expect("a pool");
+    call!(cuMemAllocFromPoolAsync(&mut own => *mut u64, 3 * MIB as usize => usize, pool => u64, stream => u64))
+        .expect("memory");
+    assert_eq!(parts(), [base + 10 * MIB + 2 * CHUNK, 18 * MIB, 2 * CHUNK - 8 * MIB, base]);
+    client::free_async(pooled, stream).expect("it was ours");
+
+    // A leak or a cache? The pools' own counters say what of them is in use.
+    let now = snapshot();
+    let last = reading(&now, ReadingMoment::Last);
+    let mut default = 0;
+    call!(cuDeviceGetDefaultMemPool(&mut default => *mut u64, 0 => i32)).expect("it has one");
+    let both = |number| attribute(default, number) + attribute(pool, number);
+    assert_eq!(last.pools, 2);
+    assert_eq!((last.pool_reserved_bytes, last.pool_reserved_peak_bytes), (both(5), both(6)));
+    assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (both(7), both(8)));
+    assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (3 * MIB, 8 * MIB));
+
+    // The same through PyTorch's form, whose files keep it.
+    let converted = now.as_pytorch(&mut Symbolizer::of(&now));
+    let of_file = reading(&converted, ReadingMoment::Last);
+    assert_eq!(DriverReading { ticks: last.ticks, ..of_file }, last);
+
+    // A pool that is gone is not asked.
+    client::free_async(own, stream).expect("it was ours");
+    call!(cuMemPoolDestroy(pool => u64)).expect("it was ours");
+    let without = reading(&snapshot(), ReadingMoment::Last);
+    assert_eq!((without.pools, without.pool_used_bytes), (1, 0));
+    client::free(plain).expect("it was ours");
+    client::free(old).expect("it was ours");
+    agree(0);
+
+    // Without a context the thread asks nothing, and the mode of capturing is what it was.
+    let mut mode = 0;
+    call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut i32)).expect("it is known");
+    assert_eq!(mode, 0);
+    call!(cuCtxSetCurrent(0 => u64)).expect("none can be current");
+    let before = reading(&snapshot(), ReadingMoment::Last);
+    assert_eq!(before, reading(&snapshot(), ReadingMoment::Last));
+    call!(cuCtxSetCurrent(context => u64)).expect("it can be current");
+
+    // The end of the context is the last moment to ask.
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    let recording = memtrack_core::stop();
+    let end = recording.snapshot();
+    let last = reading(end, ReadingMoment::Last);
+    assert!(last.ticks > before.ticks);
+    assert_eq!([last.used_bytes(), last.tracked_bytes], [OTHERS + CONTEXT + CHUNK, 0]);
+    assert_eq!(reading(end, ReadingMoment::Fullest).used_bytes(), base + 10 * MIB + 2 * CHUNK);
+}
+
+/// The test gives the device 1 GiB and 512 MiB, most of which others hold.
+pub fn at_out_of_memory() {
+    client::begin(0);
+    start();
+    let kept = client::alloc(100 * MIB as usize).expect("memory");
+    assert_eq!(client::alloc(200 * MIB as usize), Err(OUT_OF_MEMORY));
+    client::free(kept).expect("it was ours");
+    let recording = memtrack_core::stop();
+    let at_oom = reading(recording.snapshot(), ReadingMoment::OutOfMemory);
+    assert_eq!((at_oom.tracked_bytes, at_oom.untracked_bytes()), (100 * MIB, OTHERS + CONTEXT));
+    assert_eq!(at_oom.free_bytes, 112 * MIB);
+    assert_eq!(reading(recording.snapshot(), ReadingMoment::Last).tracked_bytes, 0);
+}
+
+/// The test counts the driver's calls: many allocations make few readings.
+pub fn are_few() {
+    client::begin(0);
+    start();
+    for _ in 0..100_000 {
+        let address = client::alloc(4096).expect("memory");
+        client::free(address).expect("it was ours");
+    }
+    memtrack_core::stop();
+}
+
+/// Memory of other processes is seen, and counts there.
+pub fn opened() {
+    const SIZE: usize = 2 << 20;
+    client::begin(0);
+    start();
+    let shared = client::alloc(3 * SIZE).expect("memory");
+    let mut handle = [0_u64; 8];
+    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, shared => u64)).expect("it is ours");
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Handle([u64; 8]);
+    let mut theirs = 0;
+    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+        .expect("it opens");
+    let opened = |snapshot: &Snapshot| {
+        let last = reading(snapshot, ReadingMoment::Last);
+        (last.opened, last.opened_bytes)
+    };
+    agree(0);
+    assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
+
+    // The other way: physical memory that is imported, and mapped beside our own.
+    let properties = client::properties(0);
+    let (mut range, mut own, mut imported, mut number) = (0, 0, 0, 0_i32);
+    call!(cuMemAddressReserve(&mut range => *mut u64, 2 * SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
+        .expect("addresses");
+    call!(cuMemCreate(&mut own => *mut u64, SIZE => usize, properties.as_ptr().cast() => *const c_void, 0 => u64))
+        .expect("memory");
+    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, own => u64, 1 => i32, 0 => u64))
+        .expect("it can be shared");
+    let number = std::ptr::without_provenance_mut(number as usize);
+    call!(cuMemImportFromShareableHandle(&mut imported => *mut u64, number => *mut c_void, 1 => i32))
+        .expect("it can be imported");
+    let map = |place: u64, handle: u64| {
+        let address = range + place * SIZE as u64;
+        call!(cuMemMap(address => u64, SIZE => usize, 0 => usize, handle => u64, 0 => u64)).expect("it fits");
+    };
+    map(0, own);
+    map(1, imported);
+    agree(0);
+    let now = snapshot();
+    assert_eq!(opened(&now), (2, 4 * SIZE as u64));
+    assert_eq!(held(&now, DeviceId(0)), (4 * SIZE as u64, 4 * SIZE as u64));
+
+    call!(cuMemUnmap(range => u64, 2 * SIZE => usize)).expect("both are mapped");
+    assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
+    call!(cuIpcCloseMemHandle(theirs => u64)).expect("it is open");
+    assert!(call!(cuIpcCloseMemHandle(theirs => u64)).is_err(), "it was closed");
+    assert_eq!(opened(&snapshot()), (0, 0));
+    agree_after_release(own, imported);
+
+    // What is open in a context ends with it.
+    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+        .expect("it opens");
+    call!(cuDevicePrimaryCtxReset_v2(0 => i32)).expect("it can be reset");
+    client::begin(0);
+    assert_eq!(opened(&snapshot()), (0, 0));
+    memtrack_core::stop();
+}
+
+fn agree_after_release(own: u64, imported: u64) {
+    call!(cuMemRelease(own => u64)).expect("it was ours");
+    call!(cuMemRelease(imported => u64)).expect("it was ours");
+    agree(0);
+}

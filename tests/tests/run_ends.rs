@@ -1,0 +1,136 @@
+//! `memtrack run`: what the recording holds however the program ends, and what its children and the programs that it
+//! becomes leave.
+
+use memtrack_core::event::DeviceId;
+use memtrack_tests::run::{Bench, assert_work, bytes, load, said};
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+#[test]
+fn every_end_of_a_program_leaves_a_recording() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert_work(&bench.path("thread"), true);
+    for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
+        let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
+        assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
+        assert_work(&bench.path(name), false);
+    }
+}
+
+#[test]
+fn children_record_into_files_of_their_own() {
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "forked", "--", PLAIN, "fork"]).status.success());
+    assert_work(&bench.path("forked"), true);
+    let files = bench.files();
+    assert_eq!(files.len(), 2, "a child in which nothing happens leaves no file: {files:?}");
+    let child = load(&bench.path(&files[1])).0;
+    assert_eq!(
+        (bytes(&child, DeviceId(0)), child.meta.pid),
+        (5 << 20, files[1]["forked.".len()..].parse().unwrap())
+    );
+
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "spawned", "--", PLAIN, "spawn"]).status.success());
+    assert_work(&bench.path("spawned"), true);
+    assert_work(&bench.path(&bench.files()[1]), true);
+}
+
+#[test]
+fn a_program_that_becomes_another_loses_nothing() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "first", "--", PLAIN, "exec"]);
+    assert!(output.status.success());
+    let files = bench.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+    // Nothing of the half second before is lost, and what the driver said is there too.
+    assert_work(&bench.path("first"), false);
+    assert!(!load(&bench.path("first")).0.driver.is_empty());
+    assert_work(&bench.path(&files[1]), true);
+    let text = said(&output);
+    assert!(
+        text.contains("memtrack: the program that it became recorded ") && text.contains(&files[1]),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 2, "{text}");
+
+    // With more arguments than there are registers.
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "list", "--", PLAIN, "exec_list"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_work(&bench.path("list"), false);
+    let sizes: Vec<u64> =
+        load(&bench.path(&bench.files()[1])).0.blocks.iter().map(|block| block.size_bytes).collect();
+    assert_eq!(sizes.len(), 8);
+    assert!((1..=8).all(|size| sizes.contains(&size)), "{sizes:?}");
+}
+
+#[test]
+fn a_program_that_fails_to_become_another_goes_on() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "same", "--", PLAIN, "exec_fails"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let (snapshot, report) = load(&bench.path("same"));
+    assert!(report.complete);
+    assert_eq!(bytes(&snapshot, DeviceId(0)), 6 << 20);
+    assert_eq!(bench.files(), ["same"]);
+}
+
+#[test]
+fn an_end_without_exit_handlers_loses_nothing() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "short", "--", PLAIN, "end_at_once", "9"]);
+    assert_eq!(output.status.code(), Some(9));
+    assert_work(&bench.path("short"), false);
+
+    // Children that end so, one that begins recording itself and one that goes on with its parent's.
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "children", "--", PLAIN, "fork_and_end_at_once"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_work(&bench.path("children"), true);
+    let children: Vec<u64> =
+        bench.files()[1..].iter().map(|name| bytes(&load(&bench.path(name)).0, DeviceId(0))).collect();
+    assert_eq!(children.len(), 2, "{:?}", bench.files());
+    assert!(children.contains(&(2 << 20)) && children.contains(&(5 << 20)), "{children:?}");
+}
+
+/// Such a child runs in its parent's memory until it becomes a program: nothing of the parent's may change.
+#[test]
+fn a_child_that_shares_its_parents_memory_disturbs_nothing() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "parent", "--", PLAIN, "vfork"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_work(&bench.path("parent"), true);
+    assert_work(&bench.path(&bench.files()[1]), true);
+}
+
+#[test]
+fn what_a_killed_program_may_have_lost_is_said() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "killed", "--", PLAIN, "signal", "9"]);
+    assert_eq!(output.status.code(), Some(137));
+    assert!(
+        said(&output).contains("until at most half a second before signal 9 ended it"),
+        "{}",
+        said(&output)
+    );
+}
+
+/// A program that links memtrack hears of `memtrack run` only where something of its own is lost.
+#[test]
+fn a_program_of_its_own_monitor_hears_what_is_lost() {
+    const CHILD: &str = env!("CARGO_BIN_EXE_cuda_child");
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "run", "--", CHILD, "own_output", "own.memtrack"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    assert!(
+        text.contains("own.memtrack is not written") && text.contains("`memtrack run` records"),
+        "{text}"
+    );
+    assert_eq!((text.lines().count(), bench.files()), (2, vec!["run".to_owned()]), "{text}");
+    let output = bench.run(&["-o", "quiet", "--", CHILD, "pool_blocks"]);
+    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+}
