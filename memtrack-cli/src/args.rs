@@ -128,17 +128,21 @@ Examples:
   memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
+  memtrack convert train.memtrack - --to json | jq   to a pipe
 
-The output's suffix says the format; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
+The output's suffix says the format, or --to does; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
 unknown keys included; of a recording, what PyTorch's format has no place for is.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]
     pub(crate) file: PathBuf,
-    /// The file to write
+    /// The file to write; `-` is standard output
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
+    /// The format, whatever the output is called: pickle, json or memtrack, packed with .gz or .zst after it
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<String>,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

@@ -31,6 +31,7 @@ Examples:
   memtrack peak snapshot.pickle                   what was live when most bytes were allocated, by stack
   memtrack peak snapshot.pickle --of reserved     … when the segments took most
   memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
+  memtrack peak snapshot.pickle --frames 0 --wide every frame of their stacks, with whole names
 
 Bytes of blocks are those that were asked for; what rounding adds to them is in `memtrack summary`.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
