@@ -177,7 +177,7 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
-    /// The first rows, by allocated bytes descending; of equal ones by name.
+    /// The first rows, by allocated bytes descending; of equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
     /// How many rows there are without the limit.
     pub rows_in_all: usize,

@@ -143,6 +143,12 @@ impl TopReport {
             };
             let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
         }
+        if self.at.is_none() && total == 0 && !self.rows.is_empty() {
+            let _ = writeln!(
+                text,
+                "Nothing was allocated within the trace; --at peak or --at end rank what was live."
+            );
+        }
         // Stacks need no scopes: where there are none, it is nothing to speak of.
         let attributed = self.by != By::Stack || self.attribution.unattributed < total;
         if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
