@@ -3,7 +3,7 @@
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
 //! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below (PyTorch's own
-//! operators, which [`torch_stacks`](super::torch_stacks) finds, come before these). The first
+//! operators, which `torch_stacks` finds, come before these). The first
 //! group that matches any frame of the stack decides, and in it the innermost matching frame names the operator:
 //!
 //! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
