@@ -2,8 +2,7 @@
 //! patterns before it. `attribution` asks [`Patterns::name`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
-//! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below (PyTorch's own
-//! operators, which `torch_stacks` finds, come before these). The first
+//! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below. The first
 //! group that matches any frame of the stack decides, and in it the innermost matching frame names the operator:
 //!
 //! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
@@ -58,6 +57,11 @@ impl Default for Patterns {
 }
 
 impl Patterns {
+    /// The same without the layers below the libraries.
+    pub(super) fn without_layers(&self) -> Self {
+        Self { layers_below: Vec::new(), ..self.clone() }
+    }
+
     /// Adds a pattern of the user's, such as `my_crate::ops::*`. It goes before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
         self.own.push(Pattern { glob: glob.into(), library: None });
@@ -66,23 +70,13 @@ impl Patterns {
 
     /// The operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
     pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
-        self.name_or(functions, || None)
-    }
-
-    /// [`Self::name`]; before the layers below the libraries, `torch` is asked: what PyTorch's own frames say.
-    pub(super) fn name_or<'a>(
-        &self,
-        functions: impl IntoIterator<Item = &'a str>,
-        torch: impl FnOnce() -> Option<String>,
-    ) -> Option<String> {
         let paths: Vec<String> = functions.into_iter().map(plain_path).collect();
-        let find = |group: &[Pattern]| {
+        [&self.own, &self.libraries, &self.layers_below].into_iter().find_map(|group| {
             paths.iter().find_map(|path| {
                 let pattern = group.iter().find(|pattern| matches(&pattern.glob, path))?;
                 Some(operator(path, pattern.library))
             })
-        };
-        find(&self.own).or_else(|| find(&self.libraries)).or_else(torch).or_else(|| find(&self.layers_below))
+        })
     }
 }
 
