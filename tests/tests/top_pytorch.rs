@@ -71,6 +71,9 @@ fn a_report_says_nothing_twice_and_nothing_of_scopes_where_there_are_none() {
     for absent in ["Live at peak", "unattributed", "no phase"] {
         assert!(!text.contains(absent), "{text}");
     }
+    for (by, said) in [("operator", true), ("phase", false), ("module", false)] {
+        assert_eq!(run(&["top", "--by", by]).contains("Attributed: "), said, "{by}");
+    }
 }
 
 #[test]

@@ -149,8 +149,8 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Stacks need no scopes: where there are none, it is nothing to speak of.
-        let attributed = self.by != By::Stack || self.attribution.unattributed < total;
+        // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
+        let attributed = self.by == By::Operator || self.attribution.unattributed < total;
         if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
             let _ = writeln!(
                 text,
