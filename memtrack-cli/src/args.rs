@@ -16,10 +16,10 @@ use std::path::PathBuf;
 
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
-pub(crate) use rank::{At, RankArgs, RankBy};
+pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
-pub(crate) use viz::{CompareArgs, StatsArgs, TraceArgs, UsageArgs};
+pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
 #[derive(Debug, Parser)]
@@ -69,13 +69,15 @@ pub(crate) enum Command {
     /// Run an allocation pattern through PyTorch's caching allocator
     Simulate(SimulateArgs),
     /// How full the segments are, with PyTorch's text
-    Stats(StatsArgs),
+    #[command(after_help = viz::STATS_HELP)]
+    Stats(ViewArgs),
     /// One page: what each device holds, its peak, its fragmentation, and what to look at first
     Summary(SummaryArgs),
     /// Rank who allocated, or what is live at a moment, by operator, stack, file and more
     Top(RankArgs),
     /// Every event as a line, with PyTorch's text
-    Trace(TraceArgs),
+    #[command(after_help = viz::TRACE_HELP)]
+    Trace(ViewArgs),
     /// Which operators made memory grow, from the statistics of a memory tracker
     Tracker(TrackerArgs),
 }
@@ -90,7 +92,7 @@ Examples:
   memtrack tracker stats.pickle -o figures.svg       figures-all.svg, -allocated, -active, -reserved
   cat stats.pickle | memtrack tracker -              from a pipe
 
-Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack; nothing in them is ever executed.
+Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack, packed or not; nothing in them is ever executed.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct TrackerArgs {
     /// The statistics file; `-` reads standard input
@@ -126,17 +128,21 @@ Examples:
   memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
+  memtrack convert train.memtrack - --to json | jq   to a pipe
 
-The output's suffix says the format; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
+The output's suffix says the format, or --to does; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
 unknown keys included; of a recording, what PyTorch's format has no place for is.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]
     pub(crate) file: PathBuf,
-    /// The file to write
+    /// The file to write; `-` is standard output
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
+    /// The format, whatever the output is called: pickle, json or memtrack, packed with .gz or .zst after it
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<String>,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,
@@ -155,12 +161,42 @@ pub(crate) struct InputArgs {
     pub(crate) max_input: u64,
 }
 
-/// How many rows a ranking shows.
+/// The snapshot a verb is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FileArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+}
+
+/// How many rows a report shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RowsArgs {
+    /// How many rows to show; 0 shows all
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = parse_count, allow_hyphen_values = true)]
+    rows: usize,
+}
+
+impl RowsArgs {
+    /// The most rows to show.
+    pub(crate) fn limit(self) -> usize {
+        if self.rows == 0 { usize::MAX } else { self.rows }
+    }
+}
+
+/// How many rows a tracker's summary shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TopArgs {
     /// How many rows to show
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) top: usize,
+}
+
+/// Reads a count, and says what one is.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "write a whole number, 0 or more".into())
 }
 
 /// In which form the answer goes to standard output.
@@ -175,7 +211,7 @@ pub(crate) struct FormatArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
     /// How many frames of a stack to show, those that say something; 0 shows all there are
-    #[arg(long, value_name = "N", default_value_t = FRAMES)]
+    #[arg(long, value_name = "N", default_value_t = FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
     /// Do not shorten names; otherwise lines have as many characters as COLUMNS says, else the terminal, else 120
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! The `memtrack` command as a library: [`run`] takes arguments and streams and gives an exit code, so that it can be
+//! The `memtrack` command as a library: [`run()`] takes arguments and streams and gives an exit code, so that it can be
 //! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run`
 //! starts a program instead.
 

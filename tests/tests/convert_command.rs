@@ -47,6 +47,32 @@ fn nothing_is_replaced_without_force_and_names_must_say_a_format() {
     assert!(!folder.path().join("b.pickle").exists());
 }
 
+#[test]
+fn standard_output_gets_what_a_file_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = fixture("snapshots/samples/basic-1.pickle");
+    for format in ["json", "pickle", "memtrack", "pickle.gz", "json.zst"] {
+        let file = folder.path().join(format!("a.{format}"));
+        assert_eq!(convert(&from, &file, &[]).status.code(), Some(0));
+        let piped = convert(&from, Path::new("-"), &["--to", format]);
+        assert_eq!(piped.status.code(), Some(0), "{}", String::from_utf8_lossy(&piped.stderr));
+        assert!(piped.stdout == fs::read(&file).unwrap() && piped.stderr.is_empty(), "{format}");
+    }
+    let named = folder.path().join("no suffix");
+    assert_eq!(convert(&from, &named, &["--to", ".json"]).status.code(), Some(0));
+    assert_eq!(fs::read(named).unwrap(), fs::read(folder.path().join("a.json")).unwrap());
+    for (arguments, said) in
+        [(&[][..], "say with --to"), (&["--to", "xml"], "write pickle, json or memtrack")]
+    {
+        let output = convert(&from, Path::new("-"), arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(2) && output.stdout.is_empty() && error.contains(said),
+            "{error}"
+        );
+    }
+}
+
 /// Of half a pickle nothing can be said, and an empty snapshot would say that nothing was there.
 #[test]
 fn a_cut_recording_of_a_pytorch_snapshot_is_refused_and_not_empty() {

@@ -53,7 +53,7 @@ fn pinned_memory_is_called_so() {
         let replay = memtrack(&["replay", file]);
         let replayed = String::from_utf8_lossy(&replay.stdout);
         assert!(
-            replayed.contains("asked the driver for each block") && !replayed.contains("Pinned"),
+            replayed.contains("calls of the driver, one for each block") && !replayed.contains("Pinned"),
             "{replayed}"
         );
         assert_eq!(memtrack(&["replay", file, "--device", "pinned"]).status.code(), Some(2));

@@ -140,6 +140,20 @@ fn what_cannot_be_read_is_one_clear_line_and_exit_3() {
 }
 
 #[test]
+fn a_count_that_is_none_is_explained() {
+    for arguments in
+        [["top", "x", "-n", "-1"], ["peak", "x", "--frames", "-1"], ["tracker", "x", "--top", "few"]]
+    {
+        let output = Command::new(memtrack()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains("write a whole number, 0 or more") && !said.contains("tip:"), "{said}");
+    }
+    let said = top(Path::new("x"), &["--by", "colour"]);
+    assert!(text(&said.stderr).contains("operator, module, stack, phase, frame"), "{}", text(&said.stderr));
+}
+
+#[test]
 fn a_dash_reads_standard_input() {
     let mut child = Command::new(memtrack())
         .args(["top", "-", "--by", "module", "--json"])

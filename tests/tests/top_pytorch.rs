@@ -71,6 +71,9 @@ fn a_report_says_nothing_twice_and_nothing_of_scopes_where_there_are_none() {
     for absent in ["Live at peak", "unattributed", "no phase"] {
         assert!(!text.contains(absent), "{text}");
     }
+    for (by, said) in [("operator", true), ("phase", false), ("module", false)] {
+        assert_eq!(run(&["top", "--by", by]).contains("Attributed: "), said, "{by}");
+    }
 }
 
 #[test]
@@ -122,4 +125,17 @@ fn little_of_a_real_training_stays_unattributed() {
     assert_eq!(device["attribution"]["unattributed_bytes"], 0);
     let names: Vec<_> = device["rows"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
     assert_eq!(names[..3], ["optimizer", "backward", "forward"]);
+}
+
+#[test]
+fn a_trace_that_allocates_nothing_is_ranked_by_what_was_live() {
+    let frees: Vec<Value> = [(1u64, 500), (2, 900), (3, 700)]
+        .into_iter()
+        .map(|(n, size)| json!({"action": "free_requested", "addr": n << 20, "size": size, "stream": 0, "time_us": n, "frames": []}))
+        .collect();
+    let text = run_on(&frees, &["top", "--by", "size"]);
+    let places = ["900 B", "700 B", "500 B"].map(|size| text.find(size).expect(&text));
+    assert!(places.is_sorted(), "{text}");
+    assert!(text.contains("Nothing was allocated within the trace; --at peak"), "{text}");
+    assert!(!run_on(&frees, &["top", "--by", "size", "--at", "0"]).contains("--at peak"));
 }

@@ -29,7 +29,9 @@ fn what_is_no_pickle_is_refused() {
         (&b""[..], "the file is empty"),
         (b"MEMTRACK\x01\0\0\0", "use `memtrack top`"),
         (b"\x80\x04}", "ends too early"),
-        (b"{\"segments\": []}", "no pickle instruction"),
+        (b"{\"segments\": []}", "use `memtrack summary`"),
+        (b"\x80\x04}\x94\x8c\x08segments\x94]\x94s.", "this is a memory snapshot"),
+        (b"\x1f\x8b\x08 and no more", "gzip"),
         (b"\x80\x04]\x94.", "a list"),
         (b"\x80\x04}\x94.", "memories_allocated"),
     ] {

@@ -76,3 +76,22 @@ fn help_has_examples() {
     assert_eq!(output.status.code(), Some(0));
     assert!(help.contains("Examples:") && help.contains("figures.html") && help.contains("Exit codes:"));
 }
+
+#[test]
+fn packed_statistics_are_read_like_plain_ones() {
+    use std::io::Write as _;
+    let stats = fixture("memory_tracker/encoder/stats.pickle");
+    let folder = tempfile::tempdir().unwrap();
+    let packed = folder.path().join("stats.pickle.gz");
+    let mut packer =
+        flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    packer.write_all(&fs::read(&stats).unwrap()).unwrap();
+    packer.finish().unwrap();
+    assert_eq!(tracker(&[], &packed).stdout, tracker(&[], &stats).stdout);
+    let piped = Command::new(memtrack())
+        .args(["tracker", "-"])
+        .stdin(fs::File::open(&packed).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(piped.stdout, tracker(&[], &stats).stdout);
+}

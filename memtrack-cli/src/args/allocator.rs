@@ -1,8 +1,7 @@
 //! Arguments of the verbs around the caching allocator.
 
-use super::device::{AskedDevice, parse_device};
-use super::viz::FileArgs;
-use super::{FormatArgs, InputArgs};
+use super::device::DeviceArgs;
+use super::{FileArgs, FormatArgs, InputArgs};
 use crate::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
@@ -60,9 +59,8 @@ pub(crate) struct ReplayArgs {
     /// The device's memory [default: what the snapshot says where memory ran out, else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// Only this device
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
-    pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -1,11 +1,9 @@
 //! Arguments of the verbs that answer questions of memtrack's own about a snapshot.
 
-use super::device::{AskedDevice, parse_device};
-use super::viz::FileArgs;
-use super::{FormatArgs, InputArgs, TextArgs};
+use super::device::DeviceArgs;
+use super::{FileArgs, FormatArgs, RowsArgs, TextArgs};
 use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 
 /// Arguments of `memtrack summary`.
 #[derive(Clone, Debug, Args)]
@@ -20,9 +18,8 @@ Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct SummaryArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
-    pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -34,6 +31,7 @@ Examples:
   memtrack peak snapshot.pickle                   what was live when most bytes were allocated, by stack
   memtrack peak snapshot.pickle --of reserved     … when the segments took most
   memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
+  memtrack peak snapshot.pickle --frames 0 --wide every frame of their stacks, with whole names
 
 Bytes of blocks are those that were asked for; what rounding adds to them is in `memtrack summary`.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
@@ -43,12 +41,10 @@ pub(crate) struct PeakArgs {
     /// Which highest point
     #[arg(long, value_enum, default_value_t = PeakOf::Allocated)]
     pub(crate) of: PeakOf,
-    /// How many groups to show; 0 shows all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
-    pub(crate) rows: usize,
-    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
-    pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) text: TextArgs,
     #[command(flatten)]
@@ -78,11 +74,8 @@ A file in which nothing can be seen (no events and no memory; for a leak, no eve
 Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
-    /// The recording or PyTorch snapshot; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) path: PathBuf,
     #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) file: FileArgs,
     /// The highest allocated bytes, such as 10GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_peak: Option<u64>,

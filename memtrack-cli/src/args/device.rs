@@ -1,6 +1,15 @@
 //! A device on the command line.
 
+use clap::Args;
 use std::fmt;
+
+/// Which device a report is about.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
+    pub(crate) device: Option<AskedDevice>,
+}
 
 /// The device that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +33,7 @@ impl fmt::Display for AskedDevice {
 }
 
 /// Also takes what reports print, whatever the case of its letters.
-pub(crate) fn parse_device(text: &str) -> Result<AskedDevice, String> {
+fn parse_device(text: &str) -> Result<AskedDevice, String> {
     let lower = text.trim().to_ascii_lowercase();
     match lower.as_str() {
         "host" | "host heap" => Ok(AskedDevice::Host),

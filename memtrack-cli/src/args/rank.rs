@@ -1,8 +1,10 @@
 //! Arguments of `memtrack top`.
 
-use super::device::{AskedDevice, parse_device};
-use super::{FormatArgs, InputArgs, TextArgs};
-use clap::{Args, ValueEnum};
+use super::device::DeviceArgs;
+use super::{FileArgs, FormatArgs, RowsArgs, TextArgs};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memtrack_core::analysis::top::By;
 use std::path::PathBuf;
 
 /// Arguments of `memtrack top`.
@@ -23,24 +25,19 @@ the row held when the device held most. Numbers with ~ are estimates from sample
 PyTorch's stacks tell operators (aten::mm), phases and modules; those of C++ alone no modules, and of phases backward.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
-    /// The recording or PyTorch snapshot; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// How many rows to show; 0 shows all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
-    pub(crate) rows: usize,
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
     /// What the rows are [default: operator where the file has scopes, else stack]
-    #[arg(long, value_enum)]
-    pub(crate) by: Option<RankBy>,
+    #[arg(long, value_parser = by_parser())]
+    pub(crate) by: Option<By>,
     /// Rank what is live at a moment, not all that was allocated: peak, end, oom (the last), or an event's number in
     /// its device's trace
     #[arg(long, value_name = "MOMENT", value_parser = parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
-    /// Only this device: its number, host (the heap) or pinned (pinned host memory)
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
-    pub(crate) device: Option<AskedDevice>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) text: TextArgs,
     #[command(flatten)]
@@ -53,29 +50,12 @@ pub(crate) struct RankArgs {
     pub(crate) patterns: Vec<String>,
 }
 
-/// What the rows of a ranking are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RankBy {
-    /// Operators, all calls in one row
-    Operator,
-    /// Module paths
-    Module,
-    /// Stacks
-    Stack,
-    /// forward, backward, optimizer
-    Phase,
-    /// Lines that asked for the memory: Python's where there are any
-    Frame,
-    /// Files of those lines
-    File,
-    /// What a profile says the memory was for
-    Category,
-    /// Streams
-    Stream,
-    /// Memory pools
-    Pool,
-    /// Blocks of equal size
-    Size,
+/// Takes the names of what rows can be.
+fn by_parser() -> impl TypedValueParser<Value = By> {
+    let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
+    // Only those names reach the search.
+    PossibleValuesParser::new(names)
+        .map(|name| By::ALL.into_iter().find(|by| by.name() == name).unwrap_or(By::Stack))
 }
 
 /// A moment on the command line.

@@ -1,38 +1,33 @@
 //! Arguments of the verbs that PyTorch's `_memory_viz.py` has too.
 
-use super::{FormatArgs, InputArgs};
+use super::{FileArgs, FormatArgs, InputArgs};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack stats`.
+/// Arguments of `memtrack stats` and `memtrack trace`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+pub(crate) struct ViewArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// What `memtrack help stats` ends with.
+pub(super) const STATS_HELP: &str = "\
 Examples:
   memtrack stats snapshot.pickle            PyTorch's text, byte for byte
   memtrack stats snapshot.pickle --json     all segments and the sums as JSON
 
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
-pub(crate) struct StatsArgs {
-    #[command(flatten)]
-    pub(crate) file: FileArgs,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-}
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack trace`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+/// What `memtrack help trace` ends with.
+pub(super) const TRACE_HELP: &str = "\
 Examples:
   memtrack trace snapshot.pickle            PyTorch's text, byte for byte
   memtrack trace snapshot.pickle --json     every event with its stack, one a line
 
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
-pub(crate) struct TraceArgs {
-    #[command(flatten)]
-    pub(crate) file: FileArgs,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-}
+Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.";
 
 /// Arguments of `memtrack segments` and `memtrack memory`.
 #[derive(Clone, Debug, Args)]
@@ -75,16 +70,6 @@ pub(crate) struct CompareArgs {
     pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) flame: FlameArgs,
-}
-
-/// The snapshot a verb is about.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct FileArgs {
-    /// The recording or PyTorch snapshot; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) path: PathBuf,
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
 }
 
 /// A flame graph, or what it is made of.

@@ -10,11 +10,11 @@ use memtrack_core::analysis::units::{human_bytes, human_share};
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let loaded = load(&args.path, args.input, streams)?;
+    let loaded = load(&args.file.path, args.file.input, streams)?;
     if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
         // What is left of it may be within limits that the whole was not: a gate must not open for it.
         return Err(CliError::input(
-            &args.path,
+            &args.file.path,
             "a recording that lost its end cannot be checked; record it again",
         ));
     }
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let found = Found::of(&snapshot);
     let exceeded = found.exceeded(&limits);
     if let Some(why) = found.blind(&limits).filter(|_| exceeded.is_empty()) {
-        return Err(CliError::Io(format!("cannot check {}: {why}", args.path.display())));
+        return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {
         // A hint; when nobody can read it, the verdict is there all the same.

@@ -5,21 +5,56 @@ use crate::args::ConvertArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::check_targets;
-use memtrack_core::snapshot::pytorch::format_of;
+use memtrack_core::ReplacingFile;
+use memtrack_core::snapshot::Format;
+use memtrack_core::snapshot::pytorch::{Compression, format_of};
 use memtrack_core::stack::symbols::Symbolizer;
+use std::io;
+use std::path::Path;
 
-/// Loads the snapshot and writes it as the output's name says.
+/// Loads the snapshot and writes it as the output's name or `--to` says.
 pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    format_of(&args.output).map_err(|why| {
-        CliError::Usage(format!("cannot tell what to write to {}: {why}", args.output.display()))
-    })?;
-    check_targets([args.output.as_path()], args.force)?;
+    let (format, compression) = format_asked(args)?;
+    let to_stdout = args.output == Path::new("-");
+    if !to_stdout {
+        check_targets([args.output.as_path()], args.force)?;
+    }
     let loaded = load(&args.file, args.input, streams)?;
     let symbols = Symbolizer::of(&loaded.snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-    let written = loaded.snapshot.save_as(&args.output, &mut symbols);
+    if to_stdout {
+        let written = loaded.snapshot.write_as(&mut *streams.stdout, format, compression, &mut symbols);
+        return written.map(|()| Exit::Fine).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => CliError::output(&args.output, error),
+            _ => error.into(),
+        });
+    }
+    let written = ReplacingFile::create(&args.output).and_then(|mut file| {
+        loaded.snapshot.write_as(&mut file, format, compression, &mut symbols)?;
+        file.commit()
+    });
     written.map_err(|error| CliError::output(&args.output, error))?;
     // A hint; when nobody can read it, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
     Ok(Exit::Fine)
+}
+
+/// What to write.
+fn format_asked(args: &ConvertArgs) -> Result<(Format, Compression), CliError> {
+    if let Some(to) = &args.to {
+        let name = format!("output.{}", to.trim_start_matches('.'));
+        return format_of(Path::new(&name)).map_err(|_| {
+            CliError::Usage(format!(
+                "--to {to}: write pickle, json or memtrack, with .gz or .zst after it to pack it"
+            ))
+        });
+    }
+    if args.output == Path::new("-") {
+        return Err(CliError::Usage(
+            "say with --to what to write to standard output, such as --to json".into(),
+        ));
+    }
+    format_of(&args.output).map_err(|why| {
+        CliError::Usage(format!("cannot tell what to write to {}: {why}", args.output.display()))
+    })
 }

@@ -17,10 +17,9 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         PeakOf::Allocated => HighestOf::Allocated,
         PeakOf::Reserved => HighestOf::Reserved,
     };
-    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
     let mut symbols = Symbolizer::of(&snapshot);
-    let find = |device| Highest::find(&snapshot, &mut symbols, device, of, limit);
-    let devices: Vec<Highest> = chosen(&snapshot, args.device)?.into_iter().map(find).collect();
+    let find = |device| Highest::find(&snapshot, &mut symbols, device, of, args.rows.limit());
+    let devices: Vec<Highest> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
     if args.format.json {
         let devices: Vec<_> = devices.iter().map(Highest::to_json).collect();
         print_json(&serde_json::json!({ "devices": devices }), streams)?;

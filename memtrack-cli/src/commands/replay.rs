@@ -16,10 +16,10 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let asked = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     let mut reports = Vec::new();
-    let devices = chosen(&snapshot, args.device)?;
+    let devices = chosen(&snapshot, args.device.device)?;
     // PyTorch's allocator hands out memory of devices; of pinned memory it has another.
     let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
-    if args.device.is_some() && devices.iter().any(is_host) {
+    if args.device.device.is_some() && devices.iter().any(is_host) {
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
     }
     for device in devices.into_iter().filter(|device| !is_host(device)) {

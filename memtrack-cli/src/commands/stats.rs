@@ -1,14 +1,14 @@
 //! `memtrack stats`: how full the segments are.
 
 use crate::Streams;
-use crate::args::StatsArgs;
+use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::report::{mention_odd, print_json, refused};
 use memtrack_core::viz::Stats;
 
 /// Loads the snapshot, prints the statistics.
-pub(crate) fn run(args: &StatsArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_segments(&args.file.path, args.file.input, streams)?;
     let stats = Stats::of(&snapshot).map_err(|error| refused(&args.file.path, error))?;
     if args.format.json {

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     order_by_time(&mut snapshot, streams);
     let chosen: Vec<u16> =
-        chosen(&snapshot, args.device)?.into_iter().map(|device| snapshot.ordinal(device)).collect();
+        chosen(&snapshot, args.device.device)?.into_iter().map(|device| snapshot.ordinal(device)).collect();
     let mut devices = summary(&snapshot, &mut Symbolizer::of(&snapshot));
     devices.retain(|device| chosen.contains(&device.device));
     if args.format.json {

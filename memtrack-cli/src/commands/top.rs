@@ -2,7 +2,7 @@
 
 use super::devices::chosen;
 use crate::Streams;
-use crate::args::{At, RankArgs, RankBy};
+use crate::args::{At, RankArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::report::{layout, order_by_time};
@@ -20,29 +20,16 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if let Some(missing) = args.symbols.iter().find(|folder| !folder.is_dir()) {
         return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
     }
-    let Loaded { mut snapshot, report, .. } = load(&args.file, args.input, streams)?;
+    let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
     order_by_time(&mut snapshot, streams);
     let complete = report.is_none_or(|report| report.complete);
-    let mut devices = chosen(&snapshot, args.device)?;
+    let mut devices = chosen(&snapshot, args.device.device)?;
     if devices.iter().any(|&device| has(&snapshot, device, args.at)) {
         devices.retain(|&device| has(&snapshot, device, args.at));
     }
-    let by = match args.by {
-        None => By::suited_to(&snapshot),
-        Some(RankBy::Operator) => By::Operator,
-        Some(RankBy::Module) => By::Module,
-        Some(RankBy::Stack) => By::Stack,
-        Some(RankBy::Phase) => By::Phase,
-        Some(RankBy::Frame) => By::Frame,
-        Some(RankBy::File) => By::File,
-        Some(RankBy::Category) => By::Category,
-        Some(RankBy::Stream) => By::Stream,
-        Some(RankBy::Pool) => By::Pool,
-        Some(RankBy::Size) => By::Size,
-    };
+    let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot));
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
-    let mut options = TopOptions { limit, patterns, at: None };
+    let mut options = TopOptions { limit: args.rows.limit(), patterns, at: None };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut reports: Vec<TopReport> = Vec::new();

@@ -1,14 +1,14 @@
 //! `memtrack trace`: every event as a line.
 
 use crate::Streams;
-use crate::args::TraceArgs;
+use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
 use crate::report::{mention_odd, refused};
 use memtrack_core::viz::{trace, trace_json};
 
 /// Loads the snapshot, prints the events.
-pub(crate) fn run(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     let print = if args.format.json { trace_json } else { trace };
     let odd = print(&snapshot, &mut streams.stdout).map_err(|error| refused(&args.file.path, error))?;

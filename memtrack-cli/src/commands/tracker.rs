@@ -39,17 +39,5 @@ fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError
     } else {
         TrackerStats::load(path)
     };
-    stats.map_err(|error| {
-        let begins = std::fs::File::open(path).and_then(|mut file| {
-            let mut head = [0; 8];
-            std::io::Read::read(&mut file, &mut head).map(|len| (head, len))
-        });
-        match begins {
-            Ok((_, 0)) if path != Path::new("-") => CliError::input(path, "the file is empty"),
-            Ok((head, _)) if &head == b"MEMTRACK" => {
-                CliError::input(path, "this is a recording, not a tracker's statistics; use `memtrack top`")
-            }
-            _ => CliError::input(path, error),
-        }
-    })
+    stats.map_err(|error| CliError::input(path, error))
 }

@@ -62,13 +62,15 @@ struct FromStack {
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
     patterns: &'a Patterns,
+    /// The patterns that are asked before PyTorch's frames.
+    above_layers: Patterns,
     by_stack: HashMap<StackId, FromStack>,
 }
 
 impl<'a> Attributor<'a> {
     /// For events of `snapshot`; `patterns` are asked where no operator's scope was open.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
-        Self { snapshot, patterns, by_stack: HashMap::new() }
+        Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
     /// The operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with a
@@ -117,12 +119,14 @@ impl<'a> Attributor<'a> {
     }
 
     fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
-        let (snapshot, patterns) = (self.snapshot, self.patterns);
+        let (snapshot, patterns, above_layers) = (self.snapshot, self.patterns, &self.above_layers);
         self.by_stack.entry(stack).or_insert_with(|| {
             let frames = symbols.stack(&snapshot.frame_keys(stack));
             let torch = TorchStack::of(&frames);
-            let functions = frames.iter().map(|frame| frame.function.as_str());
-            let operator = patterns.name_or(functions, || torch.operator.clone());
+            let functions = || frames.iter().map(|frame| frame.function.as_str());
+            // What PyTorch calls an operator says more than the layer below it.
+            let operator = above_layers.name(functions()).or_else(|| torch.operator.clone());
+            let operator = operator.or_else(|| patterns.name(functions()));
             FromStack { operator, torch }
         })
     }

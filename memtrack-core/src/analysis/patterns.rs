@@ -2,8 +2,7 @@
 //! patterns before it. `attribution` asks [`Patterns::name`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
-//! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below (PyTorch's own
-//! operators, which [`torch_stacks`](super::torch_stacks) finds, come before these). The first
+//! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below. The first
 //! group that matches any frame of the stack decides, and in it the innermost matching frame names the operator:
 //!
 //! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
@@ -63,6 +62,11 @@ impl Default for Patterns {
 }
 
 impl Patterns {
+    /// The same without the layers below the libraries.
+    pub(super) fn without_layers(&self) -> Self {
+        Self { layers_below: Vec::new(), ..self.clone() }
+    }
+
     /// Adds a pattern of the user's, such as `my_crate::ops::*`. It goes before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
         self.own.push(Pattern { glob: glob.into(), library: None });
@@ -71,15 +75,6 @@ impl Patterns {
 
     /// The operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
     pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
-        self.name_or(functions, || None)
-    }
-
-    /// [`Self::name`]; before the layers below the libraries, `torch` is asked: what PyTorch's own frames say.
-    pub(super) fn name_or<'a>(
-        &self,
-        functions: impl IntoIterator<Item = &'a str>,
-        torch: impl FnOnce() -> Option<String>,
-    ) -> Option<String> {
         let functions: Vec<&str> = functions.into_iter().collect();
         let paths: Vec<String> = functions.iter().map(|function| plain_path(function)).collect();
         let innermost = |group: &[Pattern]| {
@@ -89,9 +84,6 @@ impl Patterns {
             })
         };
         if let Some((_, name)) = innermost(&self.own).or_else(|| innermost(&self.libraries)) {
-            return Some(name);
-        }
-        if let Some(name) = torch() {
             return Some(name);
         }
         let (place, layer) = innermost(&self.layers_below)?;

@@ -26,6 +26,7 @@ mod python_float;
 mod run;
 mod stats;
 mod stats_error;
+mod stats_input;
 mod summary;
 
 #[cfg(feature = "record")]

@@ -1,9 +1,11 @@
 //! The tracker's statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
 //! directions go through [`crate::pickle`], which executes nothing.
 
+use super::stats_input;
 use super::{Sample, StatsError, TrackerStats};
 use crate::ReplacingFile;
-use crate::pickle::{DictId, Document, Global, Limits, Span, Value, Writer, load};
+use crate::pickle::{DictId, Document, Limits, Span, Value, Writer};
+use crate::snapshot::pytorch::Compression;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,15 +13,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl TrackerStats {
-    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote. Where
-    /// `op_index` is missing, as in files of older versions, it is the number of records of `memories_allocated`.
+    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, perhaps packed by
+    /// gzip or Zstandard since. Where `op_index` is missing, as in files of older versions, it is the number of records
+    /// of `memories_allocated`.
     ///
     /// # Errors
     /// When the file cannot be read, is no pickle of plain data, or holds something else.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let file = File::open(path)?;
-        let limits = Limits::for_input(file.metadata()?.len());
-        Self::read(file, limits)
+        let bytes = file.metadata()?.len();
+        Self::read(file, |compression| match compression {
+            Compression::None => Limits::for_input(bytes),
+            _ => Limits::for_input(bytes.saturating_mul(stats_input::PACKED)),
+        })
     }
 
     /// As [`TrackerStats::load`], from any reader. Not knowing how much will come, it takes no more than 256 MiB.
@@ -27,7 +33,7 @@ impl TrackerStats {
     /// # Errors
     /// As [`TrackerStats::load`].
     pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
-        Self::read(reader, Limits::default())
+        Self::read(reader, |_| Limits::default())
     }
 
     /// Saves the statistics so that PyTorch's `MemoryTracker.load` reads them. A file at `path` is replaced once the
@@ -72,8 +78,8 @@ impl TrackerStats {
         writer.finish()
     }
 
-    fn read(reader: impl Read, limits: Limits) -> Result<Self, StatsError> {
-        let document = load(reader, &[Global::DefaultDict, Global::Int], limits)?;
+    fn read(reader: impl Read, limits: impl FnOnce(Compression) -> Limits) -> Result<Self, StatsError> {
+        let document = stats_input::pickle(reader, limits)?;
         let Value::Dict(root) = document.root else {
             let found = document.type_name(document.root);
             return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
@@ -221,88 +227,4 @@ impl Reading<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn loaded(stats: &TrackerStats) -> TrackerStats {
-        TrackerStats::load_from(&stats.save_to(Vec::new()).unwrap()[..]).unwrap()
-    }
-
-    #[test]
-    fn an_empty_run_is_saved_and_loaded() {
-        assert_eq!(loaded(&TrackerStats::default()), TrackerStats::default());
-    }
-
-    #[test]
-    fn saving_replaces_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stats.pickle");
-        std::fs::write(&path, "something old and long").unwrap();
-        let mut stats = TrackerStats::default();
-        stats.mark("fw_start");
-        stats.push(".randn.default_0", 1.0, 2.0, 20.0);
-        stats.save_stats(&path).unwrap();
-        assert_eq!(TrackerStats::load(&path).unwrap(), stats);
-    }
-
-    #[test]
-    fn integers_count_as_mib_and_records_come_in_any_order() {
-        // {'memories_allocated': {1: ('b', 2), 0: ('a', True)}, … without op_index}
-        let bytes = b"}(X\x12\x00\x00\x00memories_allocated}(K\x01U\x01bL2L\n\x86K\x00U\x01aI01\n\x86uX\x0f\x00\x00\x00memories_active}X\x11\x00\x00\x00memories_reserved}X\x07\x00\x00\x00markers}X\x11\x00\x00\x00num_alloc_retriesK\x03u.";
-        let stats = TrackerStats::load_from(&bytes[..]).unwrap();
-        assert_eq!((stats.op_index, stats.num_alloc_retries), (2, 3));
-        assert_eq!(stats.memories_allocated[1], Sample { operator: "b".into(), mib: 2.0 });
-        assert_eq!(stats.memories_allocated[0].mib, 1.0);
-    }
-
-    #[test]
-    fn other_pickles_are_refused_with_the_place() {
-        let refusal = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
-        assert!(refusal(b"].").contains("a list"));
-        assert!(refusal(b"}.").contains("memories_allocated"));
-        assert!(
-            refusal(
-                b"}X\x12\x00\x00\x00memories_allocated}K\x05U\x01aG\x00\x00\x00\x00\x00\x00\x00\x00\x86ss."
-            )
-            .contains("memories_allocated[5]")
-        );
-        assert!(
-            refusal(b"}X\x12\x00\x00\x00memories_allocated}K\x00Nss.")
-                .contains("memories_allocated[0] holds None")
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn what_was_saved_is_loaded(
-            records in prop::collection::vec(("[a-z.]{0,20}", any::<f64>().prop_filter("equal to itself", |x| !x.is_nan())), 0..50),
-            markers in prop::collection::vec("[a-d]{1,2}", 0..5),
-            num_alloc_retries in 0u64..1 << 40,
-        ) {
-            let mut stats = TrackerStats { num_alloc_retries, ..TrackerStats::default() };
-            for (name, mib) in &records {
-                stats.push(name, *mib, mib + 1.0, 2.0);
-            }
-            markers.iter().for_each(|name| stats.mark(name));
-            prop_assert_eq!(loaded(&stats), stats);
-        }
-
-        #[test]
-        fn damaged_files_never_panic(hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
-            let mut stats = TrackerStats::default();
-            stats.mark("fw_start");
-            for index in 0..20 {
-                stats.push(&format!("layer.{index}"), f64::from(index), 1.0, 2.0);
-            }
-            let mut bytes = stats.save_to(Vec::new()).unwrap();
-            for (index, byte) in hits {
-                let at = index.index(bytes.len());
-                bytes[at] = byte;
-            }
-            if let Ok(stats) = TrackerStats::load_from(&bytes[..]) {
-                let _ = stats.summary(5).map(|summary| summary.to_string());
-            }
-        }
-    }
-}
+mod tests;

@@ -54,8 +54,8 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
             format!(" The program itself took at most {} from the driver.", human_bytes(bytes))
         });
         return Some(format!(
-            "No recommendation: this program asked the driver for each block. The table says what PyTorch's caching \
-             allocator would have reserved in between.{taken}"
+            "No recommendation: what was recorded are calls of the driver, one for each block. The table says what PyTorch's \
+             caching allocator would have reserved in their place.{taken}"
         ));
     }
     if requests < FEWEST_REQUESTS {

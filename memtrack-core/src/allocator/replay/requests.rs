@@ -72,7 +72,7 @@ impl Requests {
                 device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
                 settings: settings_of(snapshot, pytorch),
-                driver_calls: asks_the_driver(snapshot, &rows),
+                driver_calls: asks_the_driver(snapshot, &rows, settings_of(snapshot, pytorch).is_some()),
                 recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
                 ..Self::default()
             },
@@ -97,9 +97,10 @@ impl Requests {
     }
 }
 
-/// Whether each block of a trace is a segment of its own that goes when it is freed, which no caching allocator does; or
-/// one whose size is none of the caching allocator's.
-fn asks_the_driver(snapshot: &Snapshot, rows: &[usize]) -> bool {
+/// Whether each block of a trace is a segment of its own that goes when it is freed, which no caching allocator does.
+/// Where nothing is freed, as when the driver was recorded below such an allocator, the file has to be one of PyTorch's
+/// (it names `settings`) with segments of PyTorch's sizes to be taken for what that allocator was asked.
+fn asks_the_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
     let (mut blocks, mut frees, mut returned, mut odd_size) = (0, 0, 0, false);
@@ -118,7 +119,7 @@ fn asks_the_driver(snapshot: &Snapshot, rows: &[usize]) -> bool {
             _ => {}
         }
     }
-    blocks > 0 && returned >= frees && (frees > 0 || odd_size)
+    blocks > 0 && returned >= frees && (frees > 0 || odd_size || !settings)
 }
 
 /// The settings string that the snapshot names.

@@ -173,8 +173,7 @@ impl fmt::Display for DeviceSummary {
             line(
                 "",
                 format!(
-                    "{} ({}) allocated before the first event: the ring lost the allocation, or recording \
-                     began later; {} of them freed in it",
+                    "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
                     blocks(older),
                     bytes(older_bytes),
                     count(freed)

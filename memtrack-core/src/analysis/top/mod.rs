@@ -45,6 +45,36 @@ pub enum By {
 }
 
 impl By {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Operator,
+        Self::Module,
+        Self::Stack,
+        Self::Phase,
+        Self::Frame,
+        Self::File,
+        Self::Category,
+        Self::Stream,
+        Self::Pool,
+        Self::Size,
+    ];
+
+    /// What the rows are, in a few words.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Operator => "Operators, all calls in one row",
+            Self::Module => "Module paths",
+            Self::Stack => "Stacks",
+            Self::Phase => "forward, backward, optimizer",
+            Self::Frame => "Lines that asked for the memory: Python's where there are any",
+            Self::File => "Files of those lines",
+            Self::Category => "What a profile says the memory was for",
+            Self::Stream => "Streams",
+            Self::Pool => "Memory pools",
+            Self::Size => "Blocks of equal size",
+        }
+    }
+
     /// What suits a snapshot: operators where it has their scopes, else stacks.
     pub fn suited_to(snapshot: &Snapshot) -> Self {
         let has_operators = snapshot
@@ -147,7 +177,7 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
-    /// The first rows, by allocated bytes descending; of equal ones by name.
+    /// The first rows, by allocated bytes descending; of equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
     /// How many rows there are without the limit.
     pub rows_in_all: usize,

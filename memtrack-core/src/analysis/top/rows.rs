@@ -122,7 +122,10 @@ impl Sorter<'_> {
         };
         let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
         rows.sort_by(|a, b| {
-            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name));
+            // Where the trace allocates nothing, what was live is all there is to rank.
+            let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
+            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
+            let order = order.then_with(|| a.name.cmp(&b.name));
             // Stacks may share all of that: their addresses keep the order the same from run to run.
             order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
         });

@@ -143,8 +143,14 @@ impl TopReport {
             };
             let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
         }
-        // Stacks need no scopes: where there are none, it is nothing to speak of.
-        let attributed = self.by != By::Stack || self.attribution.unattributed < total;
+        if self.at.is_none() && total == 0 && !self.rows.is_empty() {
+            let _ = writeln!(
+                text,
+                "Nothing was allocated within the trace; --at peak or --at end rank what was live."
+            );
+        }
+        // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
+        let attributed = self.by == By::Operator || self.attribution.unattributed < total;
         if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
             let _ = writeln!(
                 text,

@@ -68,20 +68,35 @@ impl Snapshot {
         let (format, compression) =
             format_of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let mut file = ReplacingFile::create(path)?;
+        self.write_as(&mut file, format, compression, symbols)?;
+        file.commit()
+    }
+
+    /// Writes what [`Self::save_as`] saves to any output, without a name that would say the format.
+    ///
+    /// # Errors
+    /// When the output cannot be written, or the format has no form for a value.
+    pub fn write_as(
+        &self,
+        mut output: impl Write,
+        format: Format,
+        compression: Compression,
+        symbols: &mut Symbolizer,
+    ) -> io::Result<()> {
         match compression {
-            Compression::None => self.encode(&mut file, format, symbols)?,
+            Compression::None => self.encode(&mut output, format, symbols)?,
             Compression::Gzip => {
-                let mut packer = GzEncoder::new(&mut file, flate2::Compression::default());
+                let mut packer = GzEncoder::new(&mut output, flate2::Compression::default());
                 self.encode(&mut packer, format, symbols)?;
                 packer.finish()?;
             }
             Compression::Zstd => {
-                let mut packer = Zstd { out: &mut file, buffer: Vec::with_capacity(ZSTD_BYTES) };
+                let mut packer = Zstd { out: &mut output, buffer: Vec::with_capacity(ZSTD_BYTES) };
                 self.encode(&mut packer, format, symbols)?;
                 packer.pack()?;
             }
         }
-        file.commit()
+        output.flush()
     }
 
     fn encode(&self, output: &mut impl Write, format: Format, symbols: &mut Symbolizer) -> io::Result<()> {
