@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Step> {
         "garbage_collection_threshold:0.3",
         "roundup_power2_divisions:4",
         "large_segment_size_mb:32",
-        "expandable_segments_reserve:64M",
+        "expandable_segments_reserve:0.2",
         "unknown:1",
     ]);
     let options = (any::<bool>(), any::<bool>())
