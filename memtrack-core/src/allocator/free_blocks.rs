@@ -14,6 +14,8 @@ pub(super) struct FitKey(u128);
 
 const OFFSET_BITS: u32 = 45;
 const AGE_BITS: u32 = 32;
+/// The largest size that has room, in units of 512 bytes.
+const MOST_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
 
 impl FitKey {
     #[inline]
@@ -23,10 +25,11 @@ impl FitKey {
         Self(key | u128::from(block.age) << OFFSET_BITS | u128::from(offset))
     }
 
-    /// Before all keys of that size.
+    /// Before all keys of that size. What is asked for may be larger than any block, of which the largest possible one
+    /// then stands.
     #[inline]
     fn at_least(size: u64) -> Self {
-        Self(u128::from(size / MIN_BLOCK) << (AGE_BITS + OFFSET_BITS))
+        Self(u128::from((size / MIN_BLOCK).min(MOST_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
 }
 
