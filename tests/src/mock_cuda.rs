@@ -53,3 +53,21 @@ pub fn beside_the_test(file: &str) -> PathBuf {
         .find(|path| path.exists());
     found.unwrap_or_else(|| panic!("{file} does not lie beside {}: is it a dependency?", test.display()))
 }
+
+/// Runs an ignored test of the running test's file in a process of its own, which finds the mock driver. What it said on
+/// standard error.
+///
+/// # Panics
+/// When it fails.
+pub fn run_ignored_test(test: &str, settings: &[(&str, &str)]) -> String {
+    let drivers = driver_dir();
+    let program = std::env::current_exe().expect("the path of the running test");
+    let output = with_driver(program, drivers.path())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs(settings.iter().copied())
+        .output()
+        .expect("the test can be run");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+    errors.into_owned()
+}

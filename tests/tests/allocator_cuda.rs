@@ -141,12 +141,5 @@ fn the_mock_driver_and_the_simulated_device_agree() {
 }
 
 fn run_on_the_mock(test: &str) {
-    let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", test, "--ignored"])
-        .env("MEMTRACK_MOCK_TOTAL", TOTAL.to_string())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    mock_cuda::run_ignored_test(test, &[("MEMTRACK_MOCK_TOTAL", &TOTAL.to_string())]);
 }

@@ -202,17 +202,7 @@ fn the_backend_is_chosen_at_the_start() {
 }
 
 fn run_on_the_mock(test: &str) {
-    let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .env("MEMTRACK_MOCK_TOTAL", TOTAL.to_string())
-        .env("MEMTRACK_MOCK_POOL_CHUNK", CHUNK.to_string())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let [total, chunk] = [TOTAL, CHUNK].map(|bytes| bytes.to_string());
+    let settings = [("MEMTRACK_MOCK_TOTAL", &*total), ("MEMTRACK_MOCK_POOL_CHUNK", &*chunk)];
+    mock_cuda::run_ignored_test(test, &settings);
 }

@@ -2,13 +2,16 @@
 //! as memtrack's backend. Everything runs on the mock driver, in processes of its own.
 #![allow(unsafe_code)]
 
-use memtrack_core::allocator::{AllocatorError, Backend, Pluggable};
+use memtrack_core::allocator::{
+    AllocatorError, Backend, CachingAllocator, MemPoolOptions, Pluggable, PoolAllocator, Settings,
+};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::mock_cuda;
 use memtrack_tests::pluggable::{BaseAlloc, Client, LIBRARY, Malloc};
 use std::ffi::{CString, c_int, c_void};
 use std::process::Command;
 use std::ptr;
+use std::sync::Arc;
 
 const MIB: usize = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
@@ -102,7 +105,7 @@ fn as_c() {
 
 #[test]
 fn memtracks_allocator_is_one_that_pytorch_loads() {
-    let errors = run_on_the_mock("as_c");
+    let errors = mock_cuda::run_ignored_test("as_c", &[]);
     for text in [
         "memtrack allocator: set_per_process_memory_fraction: Invalid fraction value: 1.5. Allowed range: 0~1\n",
         "memtrack allocator: malloc: CUDA out of memory. Tried to allocate more than 1EB memory.\n",
@@ -218,8 +221,44 @@ fn as_a_backend() {
 }
 
 #[test]
+#[ignore = "is run by the test below"]
+fn as_a_pools_source() {
+    let client = Client::new();
+    let source: Arc<dyn PoolAllocator> = Arc::new(foreign());
+    let settings = Settings::parse("expandable_segments:True").unwrap();
+    let allocator = CachingAllocator::simulated(1, 100 * MIB as u64, &settings).unwrap();
+    let pool = allocator.mem_pool_from(Arc::clone(&source), DEVICE, MemPoolOptions::default()).unwrap();
+    let route = pool.use_mem_pool().unwrap();
+    let alloc = |size: usize| allocator.caching_allocator_alloc(size as u64, DEVICE, STREAM);
+    let [first, second] = [3 * MIB, MIB + 1].map(|size| alloc(size).unwrap());
+    assert_eq!(client.number("requested_bytes.all.current"), 20 * MIB as u64, "one segment for both");
+    // SAFETY: the mock's memory is the host's, and the block has this size.
+    unsafe { ptr::write_bytes(first as *mut u8, 1, 3 * MIB) };
+    // The library has no more: that is out of memory.
+    let full = alloc(20 << 30).unwrap_err();
+    assert!(matches!(full, AllocatorError::OutOfMemory(_)), "{full}");
+    drop(route);
+    let outside = alloc(MIB).unwrap();
+    let segments = allocator.memory_snapshot();
+    let of = |address| segments.iter().find(|segment| segment.address == address).unwrap();
+    assert_eq!((of(first).pool, of(first).is_expandable), (pool.id(), false));
+    assert_eq!((of(outside).pool, of(outside).is_expandable), ((0, 0), true));
+    // Blocks are cached here; the segment goes back when the pool does.
+    [first, second, outside].into_iter().for_each(|block| allocator.caching_allocator_delete(block).unwrap());
+    assert_eq!(client.number("allocation.all.current"), 1);
+    drop(pool);
+    assert_eq!(client.number("allocation.all.current"), 0);
+    assert_eq!(allocator.memory_allocated(DEVICE), Ok(0));
+}
+
+#[test]
+fn a_library_is_the_source_of_a_pool() {
+    mock_cuda::run_ignored_test("as_a_pools_source", &[]);
+}
+
+#[test]
 fn a_library_is_a_backend() {
-    run_on_the_mock("as_a_backend");
+    mock_cuda::run_ignored_test("as_a_backend", &[]);
 }
 
 #[test]
@@ -256,16 +295,4 @@ print("fine")
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-}
-
-/// Runs a test of this file on the mock driver; what it said.
-fn run_on_the_mock(test: &str) -> String {
-    let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-    errors.into_owned()
 }

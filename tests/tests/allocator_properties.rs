@@ -1,7 +1,7 @@
 //! Whatever is asked of the caching allocator, blocks never overlap, no byte is lost, and the books agree.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, MemPool, MemPoolOptions, Settings, SimulatedMemory,
+    AllocatorError, CachingAllocator, MemPool, MemPoolOptions, MempoolId, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
@@ -42,6 +42,14 @@ enum Step {
     DropPool {
         which: usize,
     },
+    /// Captures a graph: allocates and frees meanwhile.
+    Capture {
+        size: u64,
+        device: u16,
+        which: usize,
+        stream: u64,
+        kept: bool,
+    },
 }
 
 fn sizes() -> impl Strategy<Value = u64> {
@@ -64,7 +72,7 @@ fn steps() -> impl Strategy<Value = Step> {
         "garbage_collection_threshold:0.3",
         "roundup_power2_divisions:4",
         "large_segment_size_mb:32",
-        "expandable_segments_reserve:64M",
+        "expandable_segments_reserve:0.2",
         "unknown:1",
     ]);
     let options = (any::<bool>(), any::<bool>())
@@ -81,6 +89,9 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (sizes(), 0..DEVICES, options)
             .prop_map(|(size, device, options)| Step::Pool { size, device, options }),
         1 => any::<usize>().prop_map(|which| Step::DropPool { which }),
+        1 => (sizes(), 0..DEVICES, any::<usize>(), 0..3u64, any::<bool>()).prop_map(
+            |(size, device, which, stream, kept)| Step::Capture { size, device, which, stream, kept }
+        ),
     ]
 }
 
@@ -89,6 +100,8 @@ struct World {
     memories: Vec<SimulatedMemory>,
     live: BTreeMap<u64, u64>,
     pools: Vec<MemPool<SimulatedMemory>>,
+    /// Pools of graphs that may be replayed.
+    graphs: Vec<(DeviceId, MempoolId)>,
 }
 
 impl World {
@@ -96,7 +109,7 @@ impl World {
         let memories: Vec<_> = (0..DEVICES).map(|device| SimulatedMemory::new(device, 300 * MIB)).collect();
         let settings = Settings::parse(settings).unwrap();
         let allocator = CachingAllocator::new(memories.iter().cloned(), &settings).unwrap();
-        Self { allocator, memories, live: BTreeMap::new(), pools: Vec::new() }
+        Self { allocator, memories, live: BTreeMap::new(), pools: Vec::new(), graphs: Vec::new() }
     }
 
     fn alloc(&mut self, size: u64, device: u16, stream: u64) {
@@ -112,6 +125,12 @@ impl World {
             }
             Err(AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge) => {}
             Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn drop_graphs(&mut self) {
+        for (device, graph) in std::mem::take(&mut self.graphs) {
+            self.allocator.release_pool(device, graph).unwrap();
         }
     }
 
@@ -153,6 +172,22 @@ impl World {
                 drop(route);
                 self.pools.push(pool);
             }
+            Step::Capture { size, device, which, stream, kept } => {
+                let graph = self.allocator.capture_pool_id();
+                let on = DeviceId(device);
+                let is_captured = move |asked| asked == StreamId(stream);
+                self.allocator.begin_allocate_to_pool(on, graph, is_captured).unwrap();
+                self.step(&Step::RecordStream { which, stream });
+                self.alloc(size, device, stream);
+                self.step(&Step::Free { which });
+                check_books(&self.allocator);
+                self.step(&Step::EmptyCache);
+                self.allocator.end_allocate_to_pool(on, graph).unwrap();
+                self.graphs.push((on, graph));
+                if !kept {
+                    self.drop_graphs();
+                }
+            }
             Step::DropPool { which } => {
                 if let Some(which) = which.checked_rem(self.pools.len()) {
                     self.pools.swap_remove(which);
@@ -182,6 +217,7 @@ proptest! {
             world.allocator.free(address).unwrap();
         }
         world.pools.clear();
+        world.drop_graphs();
         world.allocator.empty_cache().unwrap();
         check_books(&world.allocator);
         for memory in 0..DEVICES {

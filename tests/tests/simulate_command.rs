@@ -70,6 +70,47 @@ fn packed_workloads_are_unpacked() {
     assert_eq!(packed.stdout, simulate(&["-"], std::str::from_utf8(&plain).unwrap()).stdout);
 }
 
+const ALLOC: &str = r#"{"op":"alloc","id":1,"size":1}"#;
+
+#[test]
+fn what_means_nothing_is_passed_over_with_a_word() {
+    let mut input =
+        r#"{"op":"config","total_bytes":33554432,"capacity":1,"settings":"expandable_segments_reserve:40X"}"#
+            .to_owned();
+    input += "\n{\"op\":\"alloc\",\"id\":1,\"size\":1,\"strem\":3}\n";
+    // The language has a device here, though it changes nothing.
+    input += "{\"op\":\"begin_pool\",\"pool\":1}\n{\"op\":\"end_pool\",\"pool\":1}\n";
+    input += "{\"op\":\"delete_pool\",\"pool\":1,\"device\":0}\n";
+    let output = simulate(&["-"], &input);
+    assert_eq!(output.status.code(), Some(0));
+    let hints = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        hints,
+        "memtrack: -: line 1: settings: Ignoring invalid expandable-segment reserve value '40X' in \
+         PYTORCH_CUDA_ALLOC_CONF (expected a positive, finite fraction like 0.5 or an absolute size like 40G); using \
+         default.\n\
+         memtrack: -: line 1: the field \"capacity\" means nothing here\n\
+         memtrack: -: line 2: the field \"strem\" means nothing here\n"
+    );
+    let good = input
+        .replace(",\"capacity\":1", "")
+        .replace(",\"strem\":3", "")
+        .replace("reserve:40X", "reserve:0.9");
+    let clean = simulate(&["-"], &good);
+    assert!(clean.stderr.is_empty());
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap().replace("reserve:40X", "reserve:0.9"),
+        String::from_utf8(clean.stdout).unwrap(),
+        "the results are the same"
+    );
+    // A file of such lines says so, but not for ever.
+    let lines: String =
+        (0..50).map(|id| format!("{{\"op\":\"alloc\",\"id\":{id},\"size\":1,\"x\":1}}\n")).collect();
+    let output = simulate(&["-"], &format!("{{\"op\":\"config\",\"total_bytes\":33554432}}\n{lines}"));
+    let hints = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), hints.lines().count()), (Some(0), 11), "{hints}");
+}
+
 #[test]
 fn what_is_no_workload_is_refused_with_the_line() {
     let config = r#"{"op":"config","total_bytes":1000}"#;
@@ -90,13 +131,26 @@ fn what_is_no_workload_is_refused_with_the_line() {
             format!("{config}\n{{\"op\":\"alloc\",\"id\":1,\"size\":1,\"stream\":99999999}}"),
             "streams go up to",
         ),
-        (format!("{config}\nnot json"), "line 2: "),
+        (format!("{config}\nnot json"), "line 2: expected ident (column 2)"),
+        (
+            format!("{config}\n{{\"op\":\"alloc\",\"id\":1,\"size\":1,\"size\":2}}"),
+            "line 2: duplicate field `size`",
+        ),
+        (
+            format!("{config}\n{ALLOC}\n{{\"op\":\"free\",\"id\":1}}\n\n{ALLOC}"),
+            "line 5: the id 1 is that of the alloc in line 2; each needs its own",
+        ),
+        (
+            r#"{"op":"config","total_bytes":5,"settings":"backend:cudaMallocAsync"}"#.into(),
+            "line 1: settings: only backend:native can be simulated",
+        ),
         (format!("{config}\n{}", "x".repeat(2 << 20)), "longer than 1 MiB"),
     ] {
         let output = simulate(&["-"], &input);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{input:.60}: {error}");
         assert!(error.contains(why), "{input:.60}: {error}");
+        assert!(!error.contains(" at line "), "the position is told once: {error}");
         assert!(output.stdout.is_empty());
     }
     assert_eq!(simulate(&["/no/such/file"], "").status.code(), Some(3));
@@ -110,7 +164,7 @@ fn odd_sizes_fail_like_tensors_of_such_sizes() {
     }
     input += "{\"op\":\"end_pool\",\"pool\":1}\n{\"op\":\"delete_pool\",\"pool\":1}\n";
     input +=
-        "{\"op\":\"alloc\",\"id\":1,\"size\":1,\"device\":9}\n{\"op\":\"set_fraction\",\"fraction\":1}\n";
+        "{\"op\":\"alloc\",\"id\":\"x\",\"size\":1,\"device\":9}\n{\"op\":\"set_fraction\",\"fraction\":1}\n";
     let output = simulate(&["-"], &input);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();

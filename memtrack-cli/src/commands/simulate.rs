@@ -14,6 +14,10 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
     check_targets(args.output.as_deref(), args.force)?;
     let workload = read(&args.workload, args.input.max_input, streams)
         .map_err(|e| CliError::input(&args.workload, e))?;
+    for hint in &workload.hints {
+        // For who reads it; the results are there all the same.
+        let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
+    }
     match &args.output {
         None => simulate(&workload, &mut streams.stdout)?,
         Some(path) => {

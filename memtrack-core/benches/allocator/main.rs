@@ -57,7 +57,13 @@ fn main() {
             max_entries: 100_000,
             ..HistoryOptions::default()
         }));
-        println!("  {name:<66} {:>9.1}", median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0));
+        let cost = median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
+        let name = if stacks == KeptStacks::All {
+            format!("{name}, {} frames", frames(&allocator))
+        } else {
+            name.to_owned()
+        };
+        println!("  {name:<66} {cost:>9.1}");
     }
 
     replay_of_a_million_events();
@@ -106,6 +112,13 @@ fn replay_of_a_million_events() {
         black_box(replay(&requests, &settings, None).expect("room enough"));
         println!("  replay, {:<58} {:>9.3}", format!("settings \"{text}\""), start.elapsed().as_secs_f64());
     }
+}
+
+/// How many frames the newest event's stack has, inlined ones among them.
+fn frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
+    let snapshot = allocator.snapshot();
+    let newest = snapshot.events.stack.last().expect("an event");
+    snapshot.named.get(*newest).len()
 }
 
 fn fresh() -> CachingAllocator<SimulatedMemory> {

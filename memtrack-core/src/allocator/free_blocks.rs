@@ -14,6 +14,8 @@ pub(super) struct FitKey(u128);
 
 const OFFSET_BITS: u32 = 45;
 const AGE_BITS: u32 = 32;
+/// The largest size that has room, in units of 512 bytes.
+const MOST_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
 
 impl FitKey {
     #[inline]
@@ -23,10 +25,11 @@ impl FitKey {
         Self(key | u128::from(block.age) << OFFSET_BITS | u128::from(offset))
     }
 
-    /// Before all keys of that size.
+    /// Before all keys of that size. What is asked for may be larger than any block, of which the largest possible one
+    /// then stands.
     #[inline]
     fn at_least(size: u64) -> Self {
-        Self(u128::from(size / MIN_BLOCK) << (AGE_BITS + OFFSET_BITS))
+        Self(u128::from((size / MIN_BLOCK).min(MOST_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
 }
 
@@ -87,31 +90,42 @@ impl OfStream {
     }
 }
 
-/// Free blocks by stream, in the order of the streams' handles.
+/// Free blocks by stream, in the order of the streams' handles. Programs have a handful of streams, and mostly work on
+/// one: a sorted list finds it faster than a tree.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    streams: BTreeMap<StreamId, OfStream>,
+    streams: Vec<(StreamId, OfStream)>,
 }
 
 impl FreeBlocks {
+    /// Where a stream is in the list, or belongs.
+    #[inline]
+    fn place(&self, stream: StreamId) -> Result<usize, usize> {
+        match self.streams.first() {
+            Some((first, _)) if *first == stream => Ok(0),
+            _ => self.streams.binary_search_by_key(&stream, |(stream, _)| *stream),
+        }
+    }
+
     #[inline]
     fn of(&self, stream: StreamId) -> Option<&OfStream> {
-        self.streams.get(&stream)
+        self.place(stream).ok().map(|place| &self.streams[place].1)
     }
 
     #[inline]
     pub(super) fn insert(&mut self, id: BlockId, block: &Block) {
         let key = FitKey::of(block);
-        match self.streams.get_mut(&block.stream) {
-            Some(blocks) => blocks.insert(key, id),
-            None => self.streams.entry(block.stream).or_default().insert(key, id),
-        }
+        let place = self.place(block.stream).unwrap_or_else(|place| {
+            self.streams.insert(place, (block.stream, OfStream::default()));
+            place
+        });
+        self.streams[place].1.insert(key, id);
     }
 
     #[inline]
     pub(super) fn remove(&mut self, block: &Block) {
-        if let Some(blocks) = self.streams.get_mut(&block.stream) {
-            blocks.remove(FitKey::of(block));
+        if let Ok(place) = self.place(block.stream) {
+            self.streams[place].1.remove(FitKey::of(block));
         }
     }
 
@@ -133,6 +147,6 @@ impl FreeBlocks {
 
     /// All of them in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.streams.values().flat_map(|blocks| blocks.from(FitKey::at_least(0)))
+        self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::at_least(0)))
     }
 }

@@ -88,7 +88,7 @@ impl<M: DeviceMemory> Device<M> {
     #[cold]
     fn best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
-        if !self.options.expandable_segments {
+        if !self.expands(request.pool) {
             return candidates.find(|&id| !self.blocks[id].is_expandable());
         }
         let mut best = candidates.next()?;
@@ -142,10 +142,10 @@ impl<M: DeviceMemory> Device<M> {
         if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
             return Ok(None);
         }
-        if self.options.expandable_segments {
+        if self.expands(pool) {
             return self.expand(request);
         }
-        let address = match self.memory.allocate(size) {
+        let address = match self.take_segment(request) {
             Ok(address) => address,
             Err(DeviceError::OutOfMemory) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -161,6 +161,21 @@ impl<M: DeviceMemory> Device<M> {
         let mut block = Block::new(address, size, address, age, (stream, pool));
         block.segment_stack = context.stack;
         Ok(Some(self.blocks.insert(block)))
+    }
+
+    /// Takes a segment from the device, or from whoever has those of the pool.
+    fn take_segment(&self, request: &Request) -> Result<u64, DeviceError> {
+        let Request { segment, stream, .. } = *request;
+        match &self.pool(request.pool).source {
+            None => self.memory.allocate(segment),
+            Some(source) => source.allocate(segment, self.id, stream).ok_or(DeviceError::OutOfMemory),
+        }
+    }
+
+    /// Whether new memory of a pool is mapped into growing ranges.
+    #[inline]
+    fn expands(&self, pool: PoolId) -> bool {
+        self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
     /// Looks into pools that lend to the default one when memory runs out.
@@ -182,7 +197,7 @@ impl<M: DeviceMemory> Device<M> {
         let pool = self.pool(request.pool);
         if pool.no_split {
             false
-        } else if request.pool.kind() == PoolKind::Small || self.options.expandable_segments {
+        } else if request.pool.kind() == PoolKind::Small || self.expands(request.pool) {
             rest >= MIN_BLOCK
         } else {
             request.size < self.options.max_split_size && rest > SMALL_LIMIT

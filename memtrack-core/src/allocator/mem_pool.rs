@@ -4,9 +4,11 @@ use super::caching::CachingAllocator;
 use super::context::Context;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
+use super::pools::PoolAllocator;
 use super::private_pools::{MempoolId, Routed};
 use crate::event::DeviceId;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -54,6 +56,24 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             locked.set_no_split(id);
         }
         Ok(MemPool { allocator: self.clone(), device, id })
+    }
+}
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// A new pool whose segments come from `source`: `MemPool(allocator=…)`. What is handed out, cached and recorded is
+    /// still this allocator's to manage; expandable segments are not used in such a pool.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn mem_pool_from(
+        &self,
+        source: Arc<dyn PoolAllocator>,
+        device: DeviceId,
+        options: MemPoolOptions,
+    ) -> Result<MemPool<M>, AllocatorError> {
+        let pool = self.mem_pool(device, options)?;
+        self.device(device)?.set_source(pool.id, &source);
+        Ok(pool)
     }
 }
 

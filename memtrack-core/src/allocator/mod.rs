@@ -81,6 +81,7 @@ pub use history::{HistoryOptions, KeptStacks, TraceEntry};
 pub use malloc::Allocation;
 pub use mem_pool::{MemPool, MemPoolOptions, PoolRoute};
 pub use oom::OutOfMemory;
+pub use pools::PoolAllocator;
 pub use private_pools::MempoolId;
 pub use segments::{BlockInfo, BlockState, SegmentInfo};
 pub use settings::{AllocatorBackend, AllocatorSettings, Options, Reserve, Roundup, Settings, SettingsError};

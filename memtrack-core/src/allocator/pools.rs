@@ -5,8 +5,10 @@ use super::free_blocks::FreeBlocks;
 use super::private_pools::MempoolId;
 use super::sizes::{SMALL_BUFFER, SMALL_LIMIT};
 use super::stats::PoolKind;
-use crate::event::StreamId;
+use crate::event::{DeviceId, StreamId};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 /// The number of a pool: even ones are small, odd ones large; 0 and 1 are the default pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,15 @@ pub(super) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
 }
 
+/// Where the segments of a pool come from, if not from the device: `MemPool(allocator=…)`.
+pub trait PoolAllocator: fmt::Debug + Send + Sync {
+    /// Hands out a segment; none where there is not enough memory.
+    fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
+
+    /// Takes a segment back.
+    fn release(&self, address: u64, size: u64, device: DeviceId, stream: StreamId);
+}
+
 /// One pool.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -54,11 +65,20 @@ pub(super) struct Pool {
     pub(super) owner: MempoolId,
     /// Blocks are never split.
     pub(super) no_split: bool,
+    /// Who has its segments; none: the device.
+    pub(super) source: Option<Arc<dyn PoolAllocator>>,
 }
 
 impl Pool {
     pub(super) fn new(owner: MempoolId) -> Self {
-        Self { free: FreeBlocks::default(), unmapped: BTreeMap::new(), searches: 0, owner, no_split: false }
+        Self {
+            free: FreeBlocks::default(),
+            unmapped: BTreeMap::new(),
+            searches: 0,
+            owner,
+            no_split: false,
+            source: None,
+        }
     }
 
     /// Takes a free block in; its age begins.

@@ -5,11 +5,12 @@ use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::hash_order::HashOrder;
-use super::pools::{Pool, PoolId};
+use super::pools::{Pool, PoolAllocator, PoolId};
 use super::stats::PoolKind;
 use crate::event::StreamId;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 /// The id of a private pool, as PyTorch's pair: the first is set for graphs, the second for `MemPool`s; (0, 0) is the
@@ -153,6 +154,14 @@ impl<M: DeviceMemory> Device<M> {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
             self.pool_mut(PoolId::of(pair, kind)).no_split = true;
+        }
+    }
+
+    /// The segments of this pool come from somebody else.
+    pub(super) fn set_source(&mut self, id: MempoolId, source: &Arc<dyn PoolAllocator>) {
+        let Some(pair) = self.private.pair(id) else { return };
+        for kind in [PoolKind::Small, PoolKind::Large] {
+            self.pool_mut(PoolId::of(pair, kind)).source = Some(Arc::clone(source));
         }
     }
 

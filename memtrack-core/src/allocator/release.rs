@@ -143,7 +143,10 @@ impl<M: DeviceMemory> Device<M> {
         let (address, size, place) = (block.address, block.size, Self::place(block));
         self.stats.num_device_free += 1;
         self.record(Action::SegmentFree, address, size, place, context);
-        self.memory.release(address)?;
+        match &self.pool(place.1).source {
+            None => self.memory.release(address)?,
+            Some(source) => source.release(address, size, self.id, place.0),
+        }
         self.count_reserved(place.1, -(size as i64));
         self.stats.segment.decrease(place.1.kind(), 1);
         if size >= self.options.max_split_size {

@@ -28,7 +28,7 @@ impl SettingsError {
 
 /// Reads the value of `key`, whose colon is at `place`. Returns the place of the value's last token.
 fn option(key: &str, tokens: &Tokens, place: usize, settings: &mut Settings) -> Result<usize, SettingsError> {
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 22] = [
         "backend",
         "max_split_size_mb",
         "max_non_split_rounding_mb",
@@ -45,6 +45,8 @@ fn option(key: &str, tokens: &Tokens, place: usize, settings: &mut Settings) -> 
         "throw_on_cudamalloc_oom",
         "pinned_num_register_threads",
         "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "pinned_free_catch_all",
         "pinned_use_background_threads",
         "pinned_max_round_threshold_mb",
         "pinned_max_cached_size_mb",
@@ -76,8 +78,14 @@ fn option(key: &str, tokens: &Tokens, place: usize, settings: &mut Settings) -> 
         }
         "roundup_power2_divisions" => return roundup(tokens, value, &mut options.roundup),
         "expandable_segments" => options.expandable_segments = tokens.truth(value)?,
-        "expandable_segments_reserve" => options.reserve = Reserve::parse(tokens.get(value)?)?,
-        "expandable_segments_reserve_by_class" => return skip(tokens, value),
+        "expandable_segments_reserve" => {
+            if let Some(reserve) = reserve(tokens.get(value)?, &mut settings.warnings) {
+                options.reserve = reserve;
+            }
+        }
+        "expandable_segments_reserve_by_class" => {
+            return reserve_by_class(tokens, value, &mut settings.warnings);
+        }
         "large_segment_size_mb" => {
             let size = tokens.integer(value)?;
             if size <= 10 {
@@ -111,7 +119,9 @@ fn other(key: &str, tokens: &Tokens, value: usize, settings: &mut Settings) -> R
         "graph_capture_record_stream_reuse" => {
             others.graph_capture_record_stream_reuse = tokens.truth(value)?;
         }
-        "pinned_use_cuda_host_register" => others.pinned_use_cuda_host_register = tokens.truth(value)?,
+        "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
+            others.pinned_use_cuda_host_register = tokens.truth(value)?
+        }
         "pinned_num_register_threads" => {
             let threads = tokens.integer(value)?;
             if !threads.is_power_of_two() {
@@ -133,9 +143,11 @@ fn other(key: &str, tokens: &Tokens, value: usize, settings: &mut Settings) -> R
             others.pinned_max_cached_size = Some(tokens.integer(value)?.saturating_mul(MIB));
         }
         "pinned_reserve_segment_size_mb" => {
-            tokens.integer(value)?;
+            if tokens.integer(value)? == 0 {
+                return Err(SettingsError::value("Pinned reserve segment size has to be greater than 0"));
+            }
         }
-        // "throw_on_cudamalloc_oom", "pinned_use_background_threads"
+        // "throw_on_cudamalloc_oom", "pinned_use_background_threads", "pinned_free_catch_all"
         _ => {
             tokens.truth(value)?;
         }
@@ -213,11 +225,32 @@ fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize
     Ok(place)
 }
 
-/// Reads over a word or a list.
-fn skip(tokens: &Tokens, value: usize) -> Result<usize, SettingsError> {
-    let mut place = value;
-    if tokens.get(place)? == "[" {
-        while tokens.get(place)? != "]" {
+/// A reserve; one that cannot be read is passed over, as in PyTorch.
+fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
+    let read = Reserve::parse(text);
+    if read.is_none() {
+        warnings.push(format!(
+            "Ignoring invalid expandable-segment reserve value '{text}' in PYTORCH_CUDA_ALLOC_CONF (expected a positive, \
+             finite fraction like 0.5 or an absolute size like 40G); using default."
+        ));
+    }
+    read
+}
+
+/// `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code puts streams into classes, so
+/// that all are of none here and the values are only read.
+fn reserve_by_class(
+    tokens: &Tokens,
+    value: usize,
+    warnings: &mut Vec<String>,
+) -> Result<usize, SettingsError> {
+    tokens.expect(value, "[")?;
+    let mut place = value + 1;
+    while tokens.get(place)? != "]" {
+        tokens.expect(place + 1, ":")?;
+        reserve(tokens.get(place + 2)?, warnings);
+        place += 3;
+        if tokens.get(place)? == "," {
             place += 1;
         }
     }

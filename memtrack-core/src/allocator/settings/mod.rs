@@ -89,6 +89,7 @@ pub struct Settings {
     /// None while the first string is read, which is the one that may choose.
     backend: Option<AllocatorBackend>,
     others: Others,
+    warnings: Vec<String>,
 }
 
 /// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
@@ -110,6 +111,7 @@ impl Default for Settings {
             initial_fraction: 1.0,
             backend: Some(AllocatorBackend::Native),
             others: Others::default(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -150,12 +152,18 @@ impl Settings {
         self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
         self.options.roundup = fresh.roundup;
         text.clone_into(&mut self.text);
+        self.warnings.clear();
         grammar::parse(text, self)
     }
 
     /// The string that was applied last, be it good or bad.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What was passed over in the string that was applied last, in PyTorch's words.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// What the algorithm needs of it.

@@ -1,9 +1,8 @@
 //! `expandable_segments_reserve`: how much address space an expandable range takes.
 
-use super::SettingsError;
 use super::numbers::leading_float;
 
-/// How large an expandable range is reserved.
+/// How large an expandable range is reserved; never larger than by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reserve {
     /// Nine eighths of the device's memory.
@@ -11,50 +10,60 @@ pub enum Reserve {
     Default,
     /// This share of the device's memory.
     Fraction(f64),
-    /// This many bytes.
-    Bytes(u64),
+    /// This many GiB.
+    Gib(f64),
 }
 
 impl Reserve {
-    /// Reads `0.5` (a share of the device's memory) or `40G`, `512M` (a size).
-    pub(super) fn parse(text: &str) -> Result<Self, SettingsError> {
-        let number = leading_float(text)?;
-        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.eE".contains(c));
-        let shift = match unit.to_ascii_uppercase().as_str() {
-            "" => None,
-            "K" | "KB" | "KIB" => Some(10),
-            "M" | "MB" | "MIB" => Some(20),
-            "G" | "GB" | "GIB" => Some(30),
-            "T" | "TB" | "TIB" => Some(40),
-            _ => return Err(Self::invalid(text)),
+    /// Reads `0.5`, a share of the device's memory, or `40G`, GiB. None when it is neither: PyTorch then warns and keeps
+    /// what there was.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (number, is_gib) = match text.strip_suffix(['G', 'g']) {
+            Some(number) => (number, true),
+            None => (text, false),
         };
-        match shift {
-            Some(shift) if number > 0.0 && number * (1u64 << shift) as f64 <= (1u64 << 60) as f64 => {
-                Ok(Self::Bytes((number * (1u64 << shift) as f64) as u64))
-            }
-            None if number > 0.0 && number <= 8.0 => Ok(Self::Fraction(number)),
-            _ => Err(Self::invalid(text)),
-        }
-    }
-
-    fn invalid(text: &str) -> SettingsError {
-        SettingsError::value(format!(
-            "expandable_segments_reserve is invalid, write a share of the device's memory such as 0.5 or a size such \
-             as 40G, not '{text}'"
-        ))
+        // All of it must be a number, with digits, and no other one.
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+        let value = leading_float(number).ok().filter(|_| digits(number) && number.parse::<f64>().is_ok())?;
+        (value > 0.0).then_some(if is_gib { Self::Gib(value) } else { Self::Fraction(value) })
     }
 
     /// What a request may at most be, on a device with `total` bytes; none: nothing is limited.
     pub(crate) fn limit(self, total: u64) -> Option<u64> {
-        match self {
-            Self::Default => None,
-            Self::Fraction(fraction) => Some((fraction * total as f64) as u64),
-            Self::Bytes(bytes) => Some(bytes),
-        }
+        let bytes = match self {
+            Self::Default => return None,
+            Self::Fraction(fraction) => fraction * total as f64,
+            Self::Gib(gib) => gib * (1u64 << 30) as f64,
+        };
+        // The cast stops at the largest number.
+        Some((bytes as u64).min(Self::largest(total)))
     }
 
     /// What is reserved on a device with `total` bytes, before it is rounded to pages.
     pub(crate) fn bytes(self, total: u64) -> u64 {
-        self.limit(total).unwrap_or(total.saturating_add(total / 8))
+        self.limit(total).unwrap_or(Self::largest(total))
+    }
+
+    fn largest(total: u64) -> u64 {
+        total.saturating_add(total / 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_reserve_is_passed_over() {
+        const GIB: u64 = 1 << 30;
+        for (text, bytes) in
+            [("0.5", 4 * GIB), ("2G", 2 * GIB), ("1.5g", 3 * GIB / 2), ("1e0G", GIB), ("1e20G", 9 * GIB)]
+        {
+            assert_eq!(Reserve::parse(text).unwrap().bytes(8 * GIB), bytes, "{text}");
+        }
+        for text in ["", "G", "abc", "-1", "0", "512M", "12X", "inf", "nan", "1.5.5", "40GB"] {
+            assert_eq!(Reserve::parse(text), None, "{text}");
+        }
+        assert_eq!(Reserve::Default.bytes(8 * GIB), 9 * GIB);
     }
 }

@@ -135,6 +135,23 @@ impl Operation {
         }
     }
 
+    /// The fields it may have beside `op`.
+    pub fn fields(&self) -> &'static [&'static str] {
+        match self {
+            Self::Alloc { .. } => &["id", "size", "stream", "device"],
+            Self::Free { .. } => &["id"],
+            Self::RecordStream { .. } => &["id", "stream"],
+            Self::EventsReady { .. } => &["ready"],
+            Self::EmptyCache | Self::ResetPeak | Self::ResetAccumulated | Self::Stats => &[],
+            Self::SetFraction { .. } => &["device", "fraction"],
+            Self::Settings { .. } => &["value"],
+            Self::Snapshot { .. } => &["file"],
+            Self::BeginPool { .. } => &["pool", "device", "use_on_oom", "no_split"],
+            // Its device is the one it was made for.
+            Self::EndPool { .. } | Self::DeletePool { .. } => &["pool", "device"],
+        }
+    }
+
     /// The stream it is for, or 0.
     pub fn stream(&self) -> u64 {
         match self {

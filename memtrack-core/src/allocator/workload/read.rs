@@ -5,6 +5,9 @@ use crate::allocator::simulated::MAX_TOTAL;
 use crate::allocator::{AllocatorBackend, Settings, SettingsError};
 use crate::snapshot::pytorch::{Counted, Stored, unpack};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
@@ -24,7 +27,12 @@ pub struct Workload {
     pub settings: Settings,
     /// What is done, in order, by one thread.
     pub operations: Vec<Operation>,
+    /// What was passed over while it was read, for who wrote it.
+    pub hints: Vec<String>,
 }
+
+/// More of one kind say nothing more.
+const MOST_HINTS: usize = 10;
 
 /// Why a workload cannot be read.
 #[derive(Debug)]
@@ -60,6 +68,8 @@ impl From<io::Error> for WorkloadError {
     }
 }
 
+const CONFIG_FIELDS: &[&str] = &["devices", "total_bytes", "settings", "fraction"];
+
 #[derive(Deserialize)]
 struct First {
     op: String,
@@ -79,15 +89,19 @@ impl Workload {
         let mut number = 0;
         let mut line = Vec::new();
         let mut workload: Option<Self> = None;
+        // By the line of its alloc.
+        let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let wrong = |error: serde_json::Error| WorkloadError::Line(number, error.to_string());
+            let wrong = |error: serde_json::Error| WorkloadError::Line(number, without_line(&error));
             match &mut workload {
                 None => {
                     let first: First = serde_json::from_slice(&line).map_err(wrong)?;
-                    workload = Some(Self::of_first(first, number)?);
+                    let mut first = Self::of_first(first, number)?;
+                    first.check_fields(&line, CONFIG_FIELDS, number);
+                    workload = Some(first);
                 }
                 Some(workload) => {
                     let operation: Operation = serde_json::from_slice(&line).map_err(wrong)?;
@@ -95,6 +109,14 @@ impl Workload {
                         let why = format!("streams go up to {MOST_STREAMS}, not {}", operation.stream());
                         return Err(WorkloadError::Line(number, why));
                     }
+                    if let Operation::Alloc { id, .. } = &operation
+                        && let Some(before) = ids.insert(id.to_string(), number)
+                    {
+                        let why =
+                            format!("the id {id} is that of the alloc in line {before}; each needs its own");
+                        return Err(WorkloadError::Line(number, why));
+                    }
+                    workload.check_fields(&line, operation.fields(), number);
                     workload.operations.push(operation);
                 }
             }
@@ -124,7 +146,40 @@ impl Workload {
         if settings.backend() != AllocatorBackend::Native {
             return refuse("settings: only backend:native can be simulated".into());
         }
-        Ok(Self { config, settings, operations: Vec::new() })
+        let hints =
+            settings.warnings().iter().map(|warning| format!("line {line}: settings: {warning}")).collect();
+        Ok(Self { config, settings, operations: Vec::new(), hints })
+    }
+
+    /// Notes the fields of a line that mean nothing.
+    fn check_fields(&mut self, line: &[u8], known: &[&str], number: u64) {
+        // It was read before, so that this cannot fail.
+        let fields: HashMap<Cow<'_, str>, IgnoredAny> = serde_json::from_slice(line).unwrap_or_default();
+        if fields.len() <= 1 {
+            return;
+        }
+        let mut unknown: Vec<_> =
+            fields.into_keys().filter(|field| field != "op" && !known.contains(&field.as_ref())).collect();
+        unknown.sort();
+        for field in unknown {
+            match self.hints.len() {
+                0..MOST_HINTS => {
+                    self.hints.push(format!("line {number}: the field {field:?} means nothing here"))
+                }
+                MOST_HINTS => self.hints.push("there are more such fields".into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a parser says of one line, without telling that it is the first.
+fn without_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
+    match error.column() {
+        0 => why.to_owned(),
+        column => format!("{why} (column {column})"),
     }
 }
 

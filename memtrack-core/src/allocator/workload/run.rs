@@ -220,11 +220,8 @@ impl Run {
             line.off = Some(device.0.into());
             line.size = Some(allocation.size);
         }
-        // A name that is used again leaves its first block without one.
-        match self.live.insert(id.to_string(), allocation.address) {
-            Some(old) => self.allocator.free(old),
-            None => Ok(()),
-        }
+        self.live.insert(id.to_string(), allocation.address);
+        Ok(())
     }
 
     fn set_fraction(

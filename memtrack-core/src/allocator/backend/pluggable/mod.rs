@@ -2,11 +2,12 @@
 //! it. What the library is given back it must know by address, size, device and stream, so these are kept here.
 #![allow(unsafe_code)]
 
-use super::{Backend, OomObserver, checked_fraction};
+mod answers;
+
+#[cfg(doc)]
+use super::Backend;
 use crate::allocator::context;
-use crate::allocator::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemory};
 use crate::event::{Action, DeviceId, StreamId};
-use crate::snapshot::Snapshot;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libloading::Library;
@@ -42,6 +43,8 @@ struct Live {
     size: u64,
     device: DeviceId,
     stream: StreamId,
+    /// Or a segment, which the caching allocator reports.
+    is_block: bool,
 }
 
 /// Why a library could not be loaded.
@@ -177,9 +180,28 @@ impl Pluggable {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, address: u64, Live { size, device, stream }: Live) {
-        context::report(Action::FreeRequested, device, stream, address, size);
-        context::report(Action::FreeCompleted, device, stream, address, size);
+    /// Has the library hand out memory; none when it says null.
+    fn take(&self, size: u64, device: DeviceId, stream: StreamId, is_block: bool) -> Option<u64> {
+        let bytes = isize::try_from(size).ok()?;
+        // SAFETY: of that type, by the promise at `load`.
+        let address = unsafe { (self.alloc)(bytes, device.0.into(), stream.0 as *mut c_void) } as u64;
+        if address == 0 {
+            return None;
+        }
+        self.live().insert(address, Live { size, device, stream, is_block });
+        if is_block {
+            context::report(Action::Alloc, device, stream, address, size);
+        }
+        Some(address)
+    }
+
+    /// Gives memory back that is live no more.
+    fn give_back(&self, address: u64, Live { size, device, stream, is_block }: Live) {
+        if is_block {
+            // Said before the memory can be anybody else's.
+            context::report(Action::FreeRequested, device, stream, address, size);
+            context::report(Action::FreeCompleted, device, stream, address, size);
+        }
         // SAFETY: of that type, by the promise at `load`, and it handed this memory out with these numbers.
         unsafe {
             (self.free)(address as *mut c_void, size as isize, device.0.into(), stream.0 as *mut c_void)
@@ -195,128 +217,6 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, PluggableErr
     // SAFETY: as the caller promises.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|function| *function).map_err(|_| PluggableError(format!("the library has no function {name}")))
-}
-
-fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
-    Err(AllocatorError::Unsupported(format!(
-        "CUDAPluggableAllocator does not yet support {what}. If you need it, please file an issue describing your use \
-         case."
-    )))
-}
-
-impl Backend for Pluggable {
-    fn get_allocator_backend(&self) -> &'static str {
-        "pluggable"
-    }
-
-    fn caching_allocator_alloc(
-        &self,
-        size: u64,
-        device: DeviceId,
-        stream: StreamId,
-    ) -> Result<u64, AllocatorError> {
-        let Ok(bytes) = isize::try_from(size) else { return Err(AllocatorError::TooLarge) };
-        if size == 0 {
-            return Ok(0);
-        }
-        // SAFETY: of that type, by the promise at `load`.
-        let address = unsafe { (self.alloc)(bytes, device.0.into(), stream.0 as *mut c_void) } as u64;
-        if address == 0 {
-            let error = out_of_memory(size, device, stream);
-            context::report_oom(&error);
-            return Err(AllocatorError::OutOfMemory(Box::new(error)));
-        }
-        self.live().insert(address, Live { size, device, stream });
-        context::report(Action::Alloc, device, stream, address, size);
-        Ok(address)
-    }
-
-    fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError> {
-        if address == 0 {
-            return Ok(());
-        }
-        let live = self.live().remove(&address);
-        let unknown = || AllocatorError::Unsupported("Trying to free a pointer not allocated here".into());
-        self.give_back(address, live.ok_or_else(unknown)?);
-        Ok(())
-    }
-
-    fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError> {
-        if let Some(record_stream) = self.record_stream {
-            // SAFETY: of that type, by the promise at `set_record_stream_fn`.
-            unsafe { record_stream(address as *mut c_void, stream.0 as *mut c_void) };
-        }
-        Ok(())
-    }
-
-    fn empty_cache(&self) -> Result<(), AllocatorError> {
-        if let Some(reset) = self.reset {
-            // SAFETY: of that type, by the promise at `set_reset_fn`.
-            unsafe { reset() };
-        }
-        Ok(())
-    }
-
-    fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
-        let fraction = checked_fraction(fraction)?;
-        if let Some(memory_fraction) = self.memory_fraction {
-            // SAFETY: of that type, by the promise at `set_memory_fraction_fn`.
-            unsafe { memory_fraction(fraction, device.0.into()) };
-        }
-        Ok(())
-    }
-
-    fn get_per_process_memory_fraction(&self, _device: DeviceId) -> Result<f64, AllocatorError> {
-        refuse("getMemoryFraction")
-    }
-
-    fn statistics(&self, _device: DeviceId) -> Result<DeviceStats, AllocatorError> {
-        refuse("getDeviceStats")
-    }
-
-    fn reset_peak_memory_stats(&self, _device: DeviceId) -> Result<(), AllocatorError> {
-        refuse("resetPeakStats")
-    }
-
-    fn reset_accumulated_memory_stats(&self, _device: DeviceId) -> Result<(), AllocatorError> {
-        refuse("resetAccumulatedStats")
-    }
-
-    fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
-        let info = crate::cuda::mem_get_info(device.0.into())?;
-        Ok(MemoryInfo { free: info.free_bytes, total: info.total_bytes })
-    }
-
-    fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {
-        refuse("recordHistory")
-    }
-
-    fn snapshot(&self) -> Result<Snapshot, AllocatorError> {
-        refuse("snapshot")
-    }
-
-    fn attach_out_of_memory_observer(&self, _observer: OomObserver) -> Result<(), AllocatorError> {
-        refuse("attachOutOfMemoryObserver")
-    }
-}
-
-/// The library said null. PyTorch would go on with it.
-fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemory {
-    let info = crate::cuda::mem_get_info(device.0.into()).ok();
-    OutOfMemory {
-        device,
-        stream,
-        segment_size: size,
-        requested: size,
-        device_free: info.map_or(0, |info| info.free_bytes),
-        device_total: info.map_or(0, |info| info.total_bytes),
-        limit: None,
-        message: format!(
-            "CUDA out of memory. Tried to allocate {} on GPU {}; the pluggable allocator returned null.",
-            crate::allocator::format_size(size),
-            device.0
-        ),
-    }
 }
 
 impl Drop for Pluggable {

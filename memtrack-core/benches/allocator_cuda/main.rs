@@ -1,0 +1,93 @@
+//! A pair of alloc and free from the caching allocator's cache beside cudarc's, which asks the driver's pool each time,
+//! in turns and in one run.
+//!
+//! `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. On the machine's driver where there is
+//! one, else on the mock, whose pool only counts: a real one costs more. Prints medians of batches in processor time;
+//! asserts nothing.
+#![allow(unsafe_code)]
+
+use cudarc::driver::{CudaContext, CudaStream};
+use libloading::Library;
+use memtrack_core::allocator::{CachingAllocator, CudaMemory, DeviceBuffer, Settings};
+use memtrack_core::event::{DeviceId, StreamId};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+const BATCHES: usize = 41;
+const CALLS: usize = 10_000;
+
+/// The processor time of this thread: what else the machine does hardly shows in it.
+fn cpu_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer is ours; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Opens the driver for good: the machine's, else the mock that cargo built beside this program.
+fn open_driver() -> &'static str {
+    // SAFETY: the start-up code of a driver is run by every CUDA program; the mock has none.
+    let open = |path: &std::path::Path| unsafe { Library::new(path) };
+    let real = open("libcuda.so.1".as_ref());
+    let name = if real.is_ok() { "the machine's driver" } else { "the mock driver" };
+    let library = real.unwrap_or_else(|_| {
+        let program = std::env::current_exe().expect("the path of this program");
+        let mock = program.with_file_name("libmemtrack_mock_cuda.so");
+        open(&mock).expect("the mock lies beside this program, where cargo puts it")
+    });
+    // Closed, it could not be found again.
+    std::mem::forget(library);
+    name
+}
+
+fn per_pair(mut pair: impl FnMut()) -> f64 {
+    let start = cpu_time();
+    (0..CALLS).for_each(|_| pair());
+    cpu_time().saturating_sub(start).as_nanos() as f64 / CALLS as f64
+}
+
+fn main() {
+    println!("a pair of alloc and free on {}, one thread, nothing recorded", open_driver());
+    let context = CudaContext::new(0).expect("a device");
+    let stream: Arc<CudaStream> = context.new_stream().expect("a stream");
+    let memories = CudaMemory::all().expect("a driver");
+    let allocator = CachingAllocator::new(memories, &Settings::default()).expect("default settings");
+    for (name, size) in [("4 KiB", 4096), ("1 MiB", 1 << 20), ("30 MiB", 30 << 20)] {
+        let (device, queue) = (DeviceId(0), StreamId(stream.cu_stream() as u64));
+        let cudarc = || {
+            // SAFETY: nobody reads it.
+            drop(black_box(unsafe { stream.alloc::<u8>(size) }.expect("memory")));
+        };
+        let buffer = || {
+            // SAFETY: nobody reads it.
+            drop(black_box(
+                unsafe { DeviceBuffer::<u8>::uninit(&allocator, &stream, size) }.expect("memory"),
+            ));
+        };
+        let bare = || {
+            let address = allocator.caching_allocator_alloc(size as u64, device, queue).expect("memory");
+            allocator.caching_allocator_delete(black_box(address)).expect("a live block");
+        };
+        let mut samples = [const { Vec::new() }; 3];
+        for _ in 0..BATCHES {
+            samples[0].push(per_pair(cudarc));
+            samples[1].push(per_pair(buffer));
+            samples[2].push(per_pair(bare));
+        }
+        let [cudarc, buffer, bare] = samples.map(median);
+        println!("\n{name:<44} {:>10} {:>16}", "ns/pair", "share of cudarc's");
+        for (row, ns) in [
+            ("cudarc: cuMemAllocAsync, cuMemFreeAsync", cudarc),
+            ("DeviceBuffer from the cache", buffer),
+            ("caching_allocator_alloc and _delete", bare),
+        ] {
+            println!("  {row:<42} {ns:>10.1} {:>16.2}", ns / cudarc);
+        }
+    }
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}

@@ -1,0 +1,199 @@
+//! Threads do everything at once to one allocator: requests and frees on several devices, uses on other streams, pools,
+//! captures, releases, snapshots, histories, settings and limits. Nothing is handed out twice, nothing is lost, and
+//! nobody waits for ever: a thread holds one device's lock at a time, and takes that of the settings only before it.
+
+use memtrack_core::allocator::{
+    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPool, MemPoolOptions, Settings,
+    SimulatedMemory,
+};
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_tests::allocator::check_books;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const DEVICES: u16 = 3;
+const THREADS: u64 = 6;
+const STEPS: usize = 400;
+
+struct World {
+    allocator: CachingAllocator<SimulatedMemory>,
+    memories: Vec<SimulatedMemory>,
+    /// What is live, by whomever: each address once.
+    live: Mutex<BTreeSet<u64>>,
+    ooms: AtomicU64,
+}
+
+/// A simple generator, one for each thread.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let memories: Vec<_> = (0..DEVICES).map(|device| SimulatedMemory::new(device, 400 * MIB)).collect();
+        let allocator = CachingAllocator::new(memories.iter().cloned(), &Settings::default()).unwrap();
+        let world = Arc::new(Self { allocator, memories, live: Mutex::default(), ooms: AtomicU64::new(0) });
+        let told = Arc::downgrade(&world);
+        // Observers use the allocator while others do.
+        world.allocator.attach_out_of_memory_observer(move |error| {
+            let Some(world) = told.upgrade() else { return };
+            assert!(world.allocator.statistics(error.device).unwrap().num_ooms > 0);
+            world.allocator.memory_snapshot();
+            world.ooms.fetch_add(1, Ordering::Relaxed);
+        });
+        world
+    }
+
+    fn alloc(&self, random: &mut Random) {
+        let most = [4096, 2 * MIB, 24 * MIB, 150 * MIB][random.below(4) as usize];
+        let device = DeviceId(random.below(DEVICES.into()) as u16);
+        let stream = StreamId(random.below(3));
+        match self.allocator.allocate(1 + random.below(most), device, stream) {
+            Ok(block) => {
+                assert!(self.live.lock().unwrap().insert(block.address), "a block was handed out twice");
+                if random.below(4) == 0 {
+                    self.allocator.record_stream(block.address, StreamId(random.below(4)));
+                }
+            }
+            Err(AllocatorError::OutOfMemory(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Gives back what any thread got.
+    fn free(&self, random: &mut Random) {
+        let mut live = self.live.lock().unwrap();
+        let Some(&address) = live.iter().nth(random.below(1 + live.len() as u64) as usize) else { return };
+        live.remove(&address);
+        drop(live);
+        self.allocator.free(address).unwrap();
+        // It may be somebody else's by now, or nobody's; it is never freed twice here.
+    }
+
+    /// Blocks lie side by side in every segment, at every moment.
+    fn look(&self) {
+        for segment in self.allocator.memory_snapshot() {
+            let mut next = segment.address;
+            for block in &segment.blocks {
+                assert_eq!(block.address, next);
+                next += block.size;
+            }
+            assert_eq!(next, segment.address + segment.total_size);
+        }
+        for device in (0..DEVICES).map(DeviceId) {
+            let stats = self.allocator.statistics(device).unwrap();
+            assert!(stats.requested_bytes.all.current <= stats.active_bytes.all.current);
+            assert!(stats.allocated_bytes.all.current <= stats.active_bytes.all.current);
+            assert!(stats.active_bytes.all.current <= stats.reserved_bytes.all.current);
+        }
+    }
+
+    fn step(&self, random: &mut Random, pools: &mut Vec<MemPool<SimulatedMemory>>) {
+        let allocator = &self.allocator;
+        let device = DeviceId(random.below(DEVICES.into()) as u16);
+        match random.below(1000) {
+            0..520 => self.alloc(random),
+            520..900 => self.free(random),
+            900..910 => allocator.empty_cache().unwrap(),
+            910..925 => self.look(),
+            925..930 => drop(allocator.snapshot()),
+            930..945 => {
+                let settings = [
+                    "",
+                    "expandable_segments:True",
+                    "expandable_segments:False",
+                    "max_split_size_mb:40",
+                    "garbage_collection_threshold:0.5",
+                    "roundup_power2_divisions:4",
+                    "no_such:1",
+                ];
+                let text = settings[random.below(settings.len() as u64) as usize];
+                assert_eq!(allocator.set_allocator_settings(text).is_err(), text.starts_with("no_such"));
+            }
+            945..955 => {
+                let fraction = [0.5, 0.9, 1.0][random.below(3) as usize];
+                allocator.set_per_process_memory_fraction(fraction, device).unwrap();
+            }
+            955..965 => {
+                let options = HistoryOptions {
+                    stacks: [KeptStacks::None, KeptStacks::All][random.below(2) as usize],
+                    max_entries: 100,
+                    ..HistoryOptions::default()
+                };
+                allocator.record_memory_history((random.below(3) > 0).then_some(&options));
+            }
+            965..980 => {
+                let ready = random.below(2) == 0;
+                self.memories.iter().for_each(|memory| memory.set_events_ready(ready));
+            }
+            980..990 => {
+                let options =
+                    MemPoolOptions { use_on_oom: random.below(2) == 0, no_split: random.below(2) == 0 };
+                let pool = allocator.mem_pool(device, options).unwrap();
+                let route = pool.use_mem_pool().unwrap();
+                (0..3).for_each(|_| self.alloc(random));
+                drop(route);
+                pools.push(pool);
+                if pools.len() > 4 {
+                    pools.remove(0);
+                }
+            }
+            _ => {
+                let graph = allocator.capture_pool_id();
+                let stream = StreamId(random.below(3));
+                allocator.begin_allocate_to_pool(device, graph, move |asked| asked == stream).unwrap();
+                (0..3).for_each(|_| self.alloc(random));
+                self.free(random);
+                allocator.end_allocate_to_pool(device, graph).unwrap();
+                allocator.release_pool(device, graph).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_do_everything_at_once() {
+    let world = World::new();
+    let (done, finished) = mpsc::channel();
+    for thread in 0..THREADS {
+        let (world, done) = (Arc::clone(&world), done.clone());
+        thread::spawn(move || {
+            let mut random = Random(thread + 1);
+            let mut pools = Vec::new();
+            for _ in 0..STEPS {
+                world.step(&mut random, &mut pools);
+            }
+            drop(pools);
+            done.send(()).unwrap();
+        });
+    }
+    drop(done);
+    for _ in 0..THREADS {
+        // A thread that panics hangs up; one that waits for ever says nothing.
+        match finished.recv_timeout(Duration::from_secs(300)) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread waits for ever"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("a thread has failed, see above"),
+        }
+    }
+    assert!(world.ooms.load(Ordering::Relaxed) > 0, "memory runs out at times, or that is not tested");
+    check_books(&world.allocator);
+    for address in std::mem::take(&mut *world.live.lock().unwrap()) {
+        world.allocator.free(address).unwrap();
+    }
+    world.allocator.empty_cache().unwrap();
+    check_books(&world.allocator);
+    for device in (0..DEVICES).map(DeviceId) {
+        let stats = world.allocator.statistics(device).unwrap();
+        assert_eq!((stats.reserved_bytes.all.current, stats.active.all.current), (0, 0));
+    }
+}
