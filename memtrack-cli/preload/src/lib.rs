@@ -7,6 +7,9 @@
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod ends;
 
+#[cfg(target_os = "linux")]
+mod heap;
+
 use memtrack_core::cuda::run;
 
 /// What the command's build looks for: build-dependencies are not optimised unless that is asked for.
@@ -17,6 +20,10 @@ extern "C" fn begin() {
     std::hint::black_box(OPTIMISED);
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     ends::prepare();
+    #[cfg(target_os = "linux")]
+    if run::wants_heap() {
+        heap::prepare();
+    }
     run::library_begins();
 }
 

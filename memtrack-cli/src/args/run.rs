@@ -11,6 +11,7 @@ Examples:
   memtrack run -- python3 train.py                   record to memtrack-python3-PID.memtrack
   memtrack run -o train.memtrack -- ./train --epochs 3
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
+  memtrack run --host -- ./train                     and what it takes from malloc
   memtrack run --snapshot-on signal -- ./serve       one each time it is sent SIGUSR2
 
 The file is written while the program runs, so a killed program loses at most half a second; exec and _exit lose
@@ -31,6 +32,9 @@ pub(crate) struct RunArgs {
     /// Which stacks to keep
     #[arg(long, value_enum, default_value_t = Stacks::Alloc)]
     pub(crate) stacks: Stacks,
+    /// Record the program's heap too, from its start: blocks of 64 KiB and more, and a sample of smaller ones
+    #[arg(long)]
+    pub(crate) host: bool,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,

@@ -21,6 +21,7 @@ mod environment {
     pub(super) const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
     pub(super) const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
     pub(super) const STACKS: &str = "MEMTRACK_RUN_STACKS";
+    pub(super) const HOST: &str = "MEMTRACK_RUN_HOST";
     pub(super) const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     let path = program::find(name)?;
     program::check(&path)?;
     let output = output_of(args, &path)?;
-    let library = library::installed()?;
+    let libraries = library::installed(args.host)?;
     if let Some(shortcoming) = library::shortcoming() {
         // A hint; the program runs all the same.
         let _ = writeln!(streams.stderr, "memtrack: {shortcoming}");
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     let mut command = Command::new(&path);
     command
         .args(arguments)
-        .env("LD_PRELOAD", preloaded(&library))
+        .env("LD_PRELOAD", preloaded(&libraries))
         .env(environment::OUTPUT, &output)
         .env(environment::COMMAND, std::process::id().to_string())
         .env(environment::MAX_ENTRIES, args.max_entries.max(1).to_string())
@@ -48,6 +49,9 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
             environment::SNAPSHOT_ON,
             args.snapshot_on.iter().map(|&when| value_of(when)).collect::<Vec<_>>().join(","),
         );
+    if args.host {
+        command.env(environment::HOST, "1");
+    }
     // As a shell does it: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let ended = wait::run(&mut command).map_err(|error| {
@@ -62,14 +66,11 @@ fn value_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// The library before what is preloaded already.
-fn preloaded(library: &Path) -> OsString {
-    let mut list = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        list.push(":");
-        list.push(others);
-    }
-    list
+/// The libraries before what is preloaded already.
+fn preloaded(libraries: &[PathBuf]) -> OsString {
+    let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
+    let ours = libraries.iter().map(|path| path.as_os_str().to_owned());
+    ours.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
 /// The recording's absolute path, which is free and can be written.
@@ -105,7 +106,11 @@ fn tell(
     let own = format!("{}.{}", output.to_string_lossy(), ended.process);
     let is_own = |path: &PathBuf| {
         let rest = path.to_string_lossy().strip_prefix(&own).map(str::to_owned);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        // A process that becomes several programs counts them; its children's numbers are their processes'.
+        let is_count = |rest: &str| {
+            rest.strip_prefix('.').and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < 1000)
+        };
+        rest.is_some_and(|rest| rest.is_empty() || is_count(&rest))
     };
     let (later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
     let stderr = &mut streams.stderr;
@@ -117,8 +122,16 @@ fn tell(
         };
         writeln!(stderr, "memtrack: recorded {}{cut}", output.display())?;
     }
-    for program in &later {
-        writeln!(stderr, "memtrack: the program that it became recorded {}", program.display())?;
+    match later[..] {
+        [] => {}
+        [ref one] => writeln!(stderr, "memtrack: the program that it became recorded {}", one.display())?,
+        [ref first, ..] => {
+            let (count, first) = (later.len(), first.display());
+            writeln!(
+                stderr,
+                "memtrack: the {count} programs that it became recorded {first} and others beside it"
+            )?;
+        }
     }
     match children[..] {
         [] if output.exists() || !later.is_empty() => Ok(()),

@@ -1,5 +1,5 @@
-//! The preload library as a file that the loader can find. It is embedded in the command and lies in the user's cache
-//! folder under a name that holds its content's checksum: it stays there, because children of the program may outlive
+//! The preload libraries as files that the loader can find. They are embedded in the command and lie in the user's cache
+//! folder under names that hold their contents' checksums: they stay there, because children of the program may outlive
 //! the command.
 
 use crate::error::CliError;
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+/// What has the program's heap go through the other one.
+static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so"));
 
 /// What to say of the library, if something is wrong with it: in a released command, that it was not optimised. Cargo
 /// does not optimise build-dependencies, and where the command is installed without its workspace, nothing tells it to.
@@ -21,19 +23,20 @@ pub(crate) fn shortcoming() -> Option<&'static str> {
     )
 }
 
-/// The library's path.
+/// The libraries' paths in the order in which they are to be loaded.
 ///
 /// # Errors
-/// When this command was built without the library, or no folder takes it.
-pub(crate) fn installed() -> Result<PathBuf, CliError> {
-    if LIBRARY.is_empty() {
+/// When this command was built without the libraries, or no folder takes them.
+pub(crate) fn installed(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
+    if LIBRARY.is_empty() || HEAP.is_empty() {
         let why = "this memtrack was built without its preload library: `run` needs Linux with glibc";
         return Err(CliError::Program(126, why.to_owned()));
     }
     let mut refused = None;
     for folder in folders() {
-        match install(&folder) {
-            Ok(path) => return Ok(path),
+        let paths = with_heap.then(|| install(&folder, "heap", HEAP)).into_iter();
+        match paths.chain([install(&folder, "preload", LIBRARY)]).collect() {
+            Ok(paths) => return Ok(paths),
             Err(error) => refused = Some(CliError::output(&folder, error)),
         }
     }
@@ -54,7 +57,7 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([temporary]).filter(nameable)
 }
 
-fn install(folder: &Path) -> io::Result<PathBuf> {
+fn install(folder: &Path, name: &str, library: &[u8]) -> io::Result<PathBuf> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
@@ -67,12 +70,12 @@ fn install(folder: &Path) -> io::Result<PathBuf> {
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o022 != 0 {
         return Err(io::Error::other("it belongs to another user, or others can write to it"));
     }
-    let path = folder.join(format!("preload-{:08x}.so", crc32fast::hash(LIBRARY)));
-    if fs::read(&path).is_ok_and(|there| there == LIBRARY) {
+    let path = folder.join(format!("{name}-{:08x}.so", crc32fast::hash(library)));
+    if fs::read(&path).is_ok_and(|there| there == library) {
         return Ok(path);
     }
     let mut file = ReplacingFile::create(&path)?;
-    file.write_all(LIBRARY)?;
+    file.write_all(library)?;
     file.commit()?;
     Ok(path)
 }

@@ -101,7 +101,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
         // SAFETY: as in `alloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
         if switch::is_on(switch::HOST) {
-            around_realloc(block, layout.size(), new_size, inner)
+            around_realloc(block, layout.size(), || (inner(), new_size))
         } else {
             inner()
         }
@@ -138,8 +138,9 @@ fn count_own(bytes: i64) {
     OWN_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
+/// A block was handed out; null: it could not be.
 #[inline(never)]
-fn after_alloc(block: *mut u8, size: usize) {
+pub(crate) fn after_alloc(block: *mut u8, size: usize) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_own(size as i64);
@@ -185,8 +186,9 @@ fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
     }
 }
 
+/// A block is about to be given back.
 #[inline(never)]
-fn before_free(block: *mut u8, size: usize) {
+pub(crate) fn before_free(block: *mut u8, size: usize) {
     if reentry::is_inside() {
         return count_own(-(size as i64));
     }
@@ -205,15 +207,15 @@ fn before_free(block: *mut u8, size: usize) {
     }
 }
 
+/// A block becomes another one by `realloc`, which returns it and its size.
 #[inline(never)]
-fn around_realloc(
+pub(crate) fn around_realloc(
     old: *mut u8,
     old_size: usize,
-    new_size: usize,
-    realloc: impl FnOnce() -> *mut u8,
+    realloc: impl FnOnce() -> (*mut u8, usize),
 ) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
-        let new = realloc();
+        let (new, new_size) = realloc();
         if !new.is_null() && reentry::is_inside() {
             count_own(new_size as i64 - old_size as i64);
         }
@@ -221,7 +223,7 @@ fn around_realloc(
     };
     // The free is stamped before the block can be handed to anybody else, and written once it is certain.
     let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
-    let new = realloc();
+    let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.not_freed(freed),
         Some(freed) => freed_host(&hook, freed, old_size as u64),

@@ -4,6 +4,8 @@
 
 #[path = "../cuda/client.rs"]
 mod client;
+#[path = "../cuda/heap.rs"]
+mod heap;
 
 use std::ffi::{CString, c_char};
 use std::process::Command;
@@ -37,6 +39,24 @@ fn main() {
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         ["pools"] => pools(),
+        // The heap, beside the driver and without it.
+        ["heap"] => heap::work(),
+        ["heap_and_work"] => {
+            heap::work();
+            work();
+        }
+        ["heap_and_fork"] => {
+            heap::work();
+            // SAFETY: the child uses the heap, and ends.
+            match unsafe { libc::fork() } {
+                0 => {
+                    let kept = vec![1_u8; 33_000_000];
+                    std::hint::black_box(&kept);
+                    std::process::exit(0);
+                }
+                child => wait_for(child),
+            }
+        }
         ["oom"] => {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));

@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 mod dumps;
+#[doc(hidden)]
+pub mod heap;
 
 use super::hook;
 use crate::recorder::{Options, ending, session, set_own_code};
@@ -25,13 +27,26 @@ pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
 /// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
 pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 
+/// Set where the host's heap is recorded too.
+pub const HOST: &str = "MEMTRACK_RUN_HOST";
+
 static ASKED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 
 /// The preload library was loaded: it will call [`library_ends`] when the process exits, later than handlers of `atexit`
 /// would run, so that what the program frees in its own ones is recorded too.
+///
+/// With the host's heap asked for, the program is recorded from here on; its children from their first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
+    if wants_heap() && is_the_program() {
+        let _ = std::panic::catch_unwind(begin_if_asked);
+    }
+}
+
+/// Whether the program's heap is to be recorded too.
+pub fn wants_heap() -> bool {
+    std::env::var_os(HOST).is_some()
 }
 
 /// The process exits, and the preload library with it: writes the recording.
@@ -76,9 +91,8 @@ fn ask() {
     let Some(output) = free_name(Path::new(&asked), is_the_program()) else { return };
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
-    let options =
-        Options::new().context(context).max_entries(max_entries).without_host_heap().stream_to(&output);
-    let options = Options { is_of_run: true, ..options };
+    let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
+    let options = Options { is_of_run: true, host_heap: wants_heap(), ..options };
     if ends_with_library() {
         leave_out_own_frames();
     }
