@@ -90,42 +90,31 @@ impl OfStream {
     }
 }
 
-/// Free blocks by stream, in the order of the streams' handles. Programs have a handful of streams, and mostly work on
-/// one: a sorted list finds it faster than a tree.
+/// Free blocks by stream, in the order of the streams' handles.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    streams: Vec<(StreamId, OfStream)>,
+    streams: BTreeMap<StreamId, OfStream>,
 }
 
 impl FreeBlocks {
-    /// Where a stream is in the list, or belongs.
-    #[inline]
-    fn place(&self, stream: StreamId) -> Result<usize, usize> {
-        match self.streams.first() {
-            Some((first, _)) if *first == stream => Ok(0),
-            _ => self.streams.binary_search_by_key(&stream, |(stream, _)| *stream),
-        }
-    }
-
     #[inline]
     fn of(&self, stream: StreamId) -> Option<&OfStream> {
-        self.place(stream).ok().map(|place| &self.streams[place].1)
+        self.streams.get(&stream)
     }
 
     #[inline]
     pub(super) fn insert(&mut self, id: BlockId, block: &Block) {
         let key = FitKey::of(block);
-        let place = self.place(block.stream).unwrap_or_else(|place| {
-            self.streams.insert(place, (block.stream, OfStream::default()));
-            place
-        });
-        self.streams[place].1.insert(key, id);
+        match self.streams.get_mut(&block.stream) {
+            Some(blocks) => blocks.insert(key, id),
+            None => self.streams.entry(block.stream).or_default().insert(key, id),
+        }
     }
 
     #[inline]
     pub(super) fn remove(&mut self, block: &Block) {
-        if let Ok(place) = self.place(block.stream) {
-            self.streams[place].1.remove(FitKey::of(block));
+        if let Some(blocks) = self.streams.get_mut(&block.stream) {
+            blocks.remove(FitKey::of(block));
         }
     }
 
@@ -147,6 +136,6 @@ impl FreeBlocks {
 
     /// All of them in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::at_least(0)))
+        self.streams.values().flat_map(|blocks| blocks.from(FitKey::at_least(0)))
     }
 }
