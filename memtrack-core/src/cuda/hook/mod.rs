@@ -11,7 +11,7 @@ mod watch;
 mod wrap;
 
 pub(super) use entry::{is_in_place, next_symbol};
-pub(super) use reading::on_this_thread;
+pub(super) use reading::{no_more, on_this_thread};
 pub(super) use watch::unknown_frees;
 
 /// In the child of a fork.

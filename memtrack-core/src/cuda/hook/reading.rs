@@ -9,6 +9,7 @@ use crate::event::DeviceId;
 use crate::recorder::{RECORDER, ticks};
 use crate::snapshot::DriverReading;
 use crate::{reentry, switch};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `CUmemPool_attribute`: reserved and used bytes, each now and at most.
 const POOL_ATTRIBUTES: [i32; 4] = [5, 6, 7, 8];
@@ -35,9 +36,17 @@ pub(super) fn now(driver: &Driver, out_of_memory: bool) {
     }
 }
 
+/// Set when the process exits: the driver may have ended before us, and is not asked of our own accord any more.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// The process exits.
+pub(crate) fn no_more() {
+    EXITING.store(true, Ordering::Relaxed);
+}
+
 /// Takes a reading on a thread of the program that is in no hooked call, if the driver is known and has a context there.
 pub(crate) fn on_this_thread() {
-    let Some(driver) = Driver::known() else { return };
+    let Some(driver) = Driver::known().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
     let _quiet = Quiet::begin();
     now(driver, false);
 }

@@ -63,6 +63,7 @@ extern "C" fn exit_handler() {
 pub(super) fn at_exit() {
     // A forked child in which nothing happened has nothing to show.
     let happened = generation() == 0 || ending::is_recording();
+    super::hook::no_more();
     if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
         write("at the end");
     }
