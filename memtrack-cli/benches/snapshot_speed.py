@@ -4,8 +4,8 @@
     memtrack-cli/benches/snapshot_speed.py --memory-viz PATH/_memory_viz.py [--rounds 3] [--large] [FILE]
 
 Both sides take turns in one run; what counts is the CPU time of a whole process, user and system, from the file to the
-text. On PyTorch's side that is `pickle.load` and then the function of `_memory_viz.py`: the Python that runs this
-script does both, in a process of its own. Loading is shown by the clock too: memtrack reads on a second thread.
+text; for loading, of that alone on both sides, which is shown by the clock too. On PyTorch's side that is `pickle.load`
+and then the function of `_memory_viz.py`: the Python that runs this script does both, in a process of its own.
 `--memory-viz` names that file; without it the one of an installed torch is taken, and where there is neither only
 `pickle.load` is timed. PyTorch itself is not needed.
 
@@ -83,8 +83,7 @@ def installed_memory_viz():
 
 
 def run(command):
-    """CPU seconds, peak memory in bytes, seconds by the clock, and standard output of a process."""
-    start = time.perf_counter()
+    """CPU seconds, peak memory in bytes, and standard output of a process."""
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE)
     text = process.stdout.read()
     process.stdout.close()
@@ -92,7 +91,7 @@ def run(command):
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{command[0]} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, time.perf_counter() - start, text
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text
 
 
 def build():
@@ -134,7 +133,8 @@ def measure(path, tools, memory_viz, rounds):
 
     for number in range(rounds):
         print(f"{path.name}: round {number + 1} of {rounds}", file=sys.stderr)
-        seconds, memory, clock, _ = run([load, "--once", path])
+        _, memory, said = run([load, "--once", path])
+        seconds, clock = map(float, said.split())
         note(ours, "load", seconds, memory)
         note(ours, "load (clock)", clock, memory)
         for name, verb in {**QUESTIONS, "summary": ["summary"], "peak": ["peak"]}.items():

@@ -2,7 +2,6 @@
 //! apart by what they hold.
 
 use super::Snapshot;
-use super::ahead::Ahead;
 use super::pytorch::{self, Compression, LoadError, LoadOptions};
 use super::recording::ReadReport;
 use std::fs::File;
@@ -44,7 +43,7 @@ impl Snapshot {
     /// then something else went wrong before.
     pub fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = pytorch::load(Ahead::new(File::open(path)?), options)?;
+        let loaded = pytorch::load(File::open(path)?, options)?;
         let pickle = path.extension().is_some_and(|suffix| suffix == "pickle" || suffix == "pkl");
         if pickle && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);

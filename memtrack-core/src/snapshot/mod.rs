@@ -1,7 +1,6 @@
 //! The model: what a recording or a snapshot says, as column tables with interned rows. It is the waist of memtrack:
 //! the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
 
-mod ahead;
 mod chronology;
 mod clock;
 mod devices;

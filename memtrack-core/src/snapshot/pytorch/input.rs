@@ -69,7 +69,7 @@ pub(crate) fn unpack<'a>(
     reader: Counted<'a, impl Read + 'a>,
 ) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
     let count = reader.count;
-    let (head, reader) = peek(BufReader::with_capacity(128 << 10, reader))?;
+    let (head, reader) = peek(BufReader::with_capacity(32 << 10, reader))?;
     Ok(match head[..] {
         [0x1f, 0x8b, ..] => {
             let inner = MultiGzDecoder::new(reader);
