@@ -50,8 +50,16 @@ fn the_analysis_takes_events_in_order_of_time() {
         assert_eq!(straight.status.code(), Some(0), "{arguments:?}");
         let (expected, told) = (String::from_utf8(straight.stdout), String::from_utf8(turned.stdout));
         assert_eq!(told.unwrap(), expected.unwrap(), "{arguments:?}");
-        assert!(straight.stderr.is_empty(), "{arguments:?}");
-        let warning = String::from_utf8(turned.stderr).unwrap();
+        // `check` also says that so few events prove little.
+        let warnings = |stderr: Vec<u8>| {
+            let text = String::from_utf8(stderr).unwrap();
+            text.lines()
+                .filter(|line| !line.contains("little to judge by: 7 events"))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert_eq!(warnings(straight.stderr), "", "{arguments:?}");
+        let warning = warnings(turned.stderr);
         assert!(warning.contains("the events of device 1 are not in order of time"), "{warning}");
         assert_eq!(warning.lines().count(), 1, "{warning}");
     }
