@@ -1,7 +1,7 @@
 //! What tests of `memtrack run` share: a folder, the mock driver, the command, and what a program's recording must hold.
 
 use crate::{memtrack, mock_cuda};
-use memtrack_core::event::DeviceId;
+use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::recording::{ReadReport, load_from};
 use std::fs::{self, File};
@@ -85,6 +85,12 @@ pub fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
     snapshot.blocks.iter().filter(|block| block.device == device).map(|block| block.size_bytes).sum()
 }
 
+/// How many allocations on a device were recorded.
+pub fn allocations(snapshot: &Snapshot, device: DeviceId) -> usize {
+    let events = &snapshot.events;
+    events.rows_of(device).filter(|&row| events.action[row] == Action::Alloc).count()
+}
+
 /// What `cuda_plain`'s `work` leaves: 2 MiB of 6, and pinned memory.
 ///
 /// # Panics
@@ -95,12 +101,5 @@ pub fn assert_work(path: &Path, whole: bool) {
     assert_eq!(report.complete, whole, "{}", path.display());
     assert_eq!(bytes(&snapshot, DeviceId(0)), 2 << 20);
     assert_eq!(bytes(&snapshot, DeviceId::PINNED), 1 << 16);
-    assert_eq!(
-        snapshot
-            .events
-            .rows_of(DeviceId(0))
-            .filter(|&row| snapshot.events.action[row].name() == "alloc")
-            .count(),
-        3
-    );
+    assert_eq!(allocations(&snapshot, DeviceId(0)), 3);
 }

@@ -104,7 +104,7 @@ fn as_c() {
 }
 
 #[test]
-fn memtracks_allocator_is_one_that_pytorch_loads() {
+fn memtracks_allocator_has_the_functions_that_pytorch_asks_for() {
     let errors = mock_cuda::run_ignored_test("as_c", &[]);
     for text in [
         "memtrack allocator: set_per_process_memory_fraction: Invalid fraction value: 1.5. Allowed range: 0~1\n",

@@ -2,7 +2,7 @@
 //! without CUDA do not notice.
 
 use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, assert_work, load, said};
+use memtrack_tests::run::{Bench, allocations, assert_work, load, said};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -46,14 +46,7 @@ fn a_program_that_links_memtrack_is_recorded_once() {
     assert!(output.status.success(), "{}", said(&output));
     let (snapshot, report) = load(&bench.path("linked"));
     assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
-    assert_eq!(
-        snapshot
-            .events
-            .rows_of(DeviceId(0))
-            .filter(|&row| snapshot.events.action[row].name() == "alloc")
-            .count(),
-        4
-    );
+    assert_eq!(allocations(&snapshot, DeviceId(0)), 4);
     assert_eq!(bench.files(), ["linked"]);
 }
 

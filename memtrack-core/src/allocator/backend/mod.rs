@@ -198,3 +198,11 @@ fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
         Err(AllocatorError::InvalidFraction(fraction))
     }
 }
+
+/// What a backend refuses, in PyTorch's words.
+#[cfg(feature = "cuda-stats")]
+fn not_yet<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
+    Err(AllocatorError::Unsupported(format!(
+        "{backend} does not yet support {what}. If you need it, please file an issue describing your use case."
+    )))
+}

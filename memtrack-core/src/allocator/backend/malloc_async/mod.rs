@@ -4,7 +4,7 @@
 mod calls;
 mod device;
 
-use super::{Backend, OomObserver, checked_fraction};
+use super::{Backend, OomObserver, checked_fraction, not_yet};
 use crate::allocator::context;
 use crate::allocator::cuda_context::device_count;
 use crate::allocator::sizes::TOO_LARGE;
@@ -51,9 +51,7 @@ fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
 }
 
 fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
-    Err(AllocatorError::Unsupported(format!(
-        "cudaMallocAsync does not yet support {what}. If you need it, please file an issue describing your use case."
-    )))
+    not_yet("cudaMallocAsync", what)
 }
 
 impl Backend for CudaMallocAsync {

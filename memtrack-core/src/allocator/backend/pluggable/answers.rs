@@ -1,7 +1,7 @@
 //! What a loaded allocator answers: what the library does, it is asked; the rest is refused, as PyTorch refuses it.
 #![allow(unsafe_code)]
 
-use super::super::{Backend, OomObserver, checked_fraction};
+use super::super::{Backend, OomObserver, checked_fraction, not_yet};
 use super::Pluggable;
 use crate::allocator::context;
 use crate::allocator::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemory, PoolAllocator};
@@ -10,10 +10,7 @@ use crate::snapshot::Snapshot;
 use std::ffi::c_void;
 
 fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
-    Err(AllocatorError::Unsupported(format!(
-        "CUDAPluggableAllocator does not yet support {what}. If you need it, please file an issue describing your use \
-         case."
-    )))
+    not_yet("CUDAPluggableAllocator", what)
 }
 
 impl Backend for Pluggable {
