@@ -211,6 +211,22 @@ pub struct Event {
     pub flags: EventFlags,
 }
 
+impl Event {
+    /// An event that says nothing.
+    pub(crate) const BLANK: Self = Self {
+        ticks: 0,
+        address: 0,
+        size_bytes: 0,
+        stream: StreamId(0),
+        stack: StackId::NONE,
+        scope: ScopeId::NONE,
+        thread: ThreadId::NONE,
+        device: DeviceId(0),
+        action: Action::Other,
+        flags: EventFlags(0),
+    };
+}
+
 /// How many blocks of `size_bytes` one sampled block stands for when sampling is by bytes with mean gap
 /// `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
 pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {

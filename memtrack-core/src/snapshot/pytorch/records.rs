@@ -213,7 +213,7 @@ impl Records {
     /// Sets a column of the last record, and makes the column when it is the first to have it.
     #[inline]
     pub(crate) fn set(&mut self, row: usize, key: Key, number: u64) {
-        let at = match self.columns.iter().position(|(name, _)| *name == key) {
+        let at = match self.column_of(key) {
             Some(at) => at,
             None => {
                 let narrow = matches!(key.kind(), Kind::Flag | Kind::Text | Kind::Stack | Kind::Pool);
@@ -222,6 +222,18 @@ impl Records {
                 self.columns.len() - 1
             }
         };
+        self.set_column(row, at, number);
+    }
+
+    /// The place of a key's column among the columns, which does not change; none as long as no row has the key.
+    #[inline]
+    pub(crate) fn column_of(&self, key: Key) -> Option<usize> {
+        self.columns.iter().position(|(name, _)| *name == key)
+    }
+
+    /// Sets the column at `at`, as [`Self::column_of`] says, of the last record.
+    #[inline]
+    pub(crate) fn set_column(&mut self, row: usize, at: usize, number: u64) {
         // Rows before that lack the key hold 0.
         fn put<T: Copy + Default>(column: &mut Vec<T>, row: usize, number: T) {
             if column.len() < row {

@@ -3,7 +3,7 @@
 
 use super::cell::{self, Cell};
 use super::machine::Machine;
-use super::runs;
+use super::runs::{self, Run};
 use crate::event::StackId;
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -23,6 +23,8 @@ impl<R: Read> Machine<'_, R> {
         let (window, unread) = self.source.lend();
         let ready = &window[unread];
         let mut next = 0;
+        // Behind the mark that was set last, as long as nothing ended there.
+        let mut marked = None;
         let done = loop {
             let Some(head) = ready[next..].first_chunk::<LONGEST>() else { break Ok(()) };
             let length;
@@ -70,18 +72,36 @@ impl<R: Read> Machine<'_, R> {
                     next += 1;
                     continue;
                 }
+                op::TUPLE2 => {
+                    let Ok(pair) = self.tuple(2) else { break Ok(()) };
+                    length = 1;
+                    pair
+                }
                 op::MARK => {
-                    next += match self.stack_in(&ready[next + 1..]) {
-                        Some(run) => 1 + run,
+                    next += 1;
+                    let inside = &ready[next..];
+                    match self.event_in(inside) {
+                        Ok(Some(event)) => {
+                            next += event;
+                            continue;
+                        }
+                        Ok(None) => {}
+                        Err(kind) => break Err(kind),
+                    }
+                    match self.stack_in(inside) {
+                        Some(run) => next += run,
                         None => {
                             self.mark();
-                            1
+                            marked = Some(next);
                         }
-                    };
+                    }
                     continue;
                 }
                 op::SETITEMS => match self.pop_mark().and_then(|start| self.set_items(start)) {
                     Ok(()) => {
+                        if let Some(marked) = marked.take() {
+                            self.learn_event(&ready[marked..next]);
+                        }
                         next += 1;
                         continue;
                     }
@@ -107,17 +127,19 @@ impl<R: Read> Machine<'_, R> {
         if self.heap.containers[list.row()] != Cell::UNSET {
             return None;
         }
-        let length = runs::length_of(ready)?;
-        let run = &ready[..length];
-        let stack = match self.runs.find(run) {
-            Some(stack) => stack,
-            None => self.spell_out(run)?,
-        };
+        let run = self.runs.meet(ready)?;
+        let stack = self.loose_stack(run, ready)?;
         self.heap.containers[list.row()] = Cell::loose_stack(stack);
-        Some(length + 1)
+        Some(run.length + 1)
     }
 
-    /// The loose stack of a run that was not met before; `None` when not all of it are frames.
+    /// The loose stack of the run that `ready` begins with; `None` when not all of it are frames.
+    #[inline]
+    pub(super) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
+        run.stack.or_else(|| self.spell_out(&ready[..run.length]))
+    }
+
+    /// The same for a run that was not met before.
     fn spell_out(&mut self, run: &[u8]) -> Option<StackId> {
         if !self.runs.has_room(run) {
             return None;

@@ -5,7 +5,7 @@ use super::fold::{Folder, Table};
 use super::heap::Heap;
 use super::numbers::{nearest, unsigned};
 use super::shapes::without_duplicates;
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use crate::event::Event;
 use crate::pickle::PickleErrorKind;
 use crate::snapshot::StringId;
 use crate::snapshot::pytorch::Key;
@@ -37,18 +37,7 @@ impl Folder {
         const TABLE: Table = Table::Events;
         let has_address = self.sorts[TABLE as usize].records.shapes[shape as usize].has(Key::Addr);
         let mut fields = std::mem::take(&mut self.scratch_fields);
-        let mut event = Event {
-            ticks: 0,
-            address: 0,
-            size_bytes: 0,
-            stream: StreamId(0),
-            stack: StackId::NONE,
-            scope: ScopeId::NONE,
-            thread: ThreadId::NONE,
-            device: DeviceId(0),
-            action: Action::Other,
-            flags: EventFlags(0),
-        };
+        let mut event = Event::BLANK;
         for (place, &[key, value]) in items.as_chunks::<2>().0.iter().enumerate() {
             let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
             let target = match known {

@@ -78,7 +78,7 @@ impl Folder {
 
     /// The number of a loose stack that is used.
     #[inline]
-    fn used(&mut self, loose: StackId) -> StackId {
+    pub(super) fn used(&mut self, loose: StackId) -> StackId {
         if self.used.len() <= loose.index() {
             self.used.resize(loose.index() + 1, StackId::NONE);
         }

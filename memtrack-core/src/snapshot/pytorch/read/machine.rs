@@ -7,6 +7,7 @@ use super::fold::Folder;
 use super::heap::Heap;
 use super::memo::Memo;
 use super::runs::Runs;
+use super::stencil::Stencils;
 use super::watch::Watch;
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -27,6 +28,7 @@ pub(super) struct Machine<'a, R> {
     pub(super) floor: usize,
     pub(super) memo: Memo,
     pub(super) runs: Runs,
+    pub(super) stencils: Stencils,
     pub(super) frame_end: u64,
     pub(super) scratch: Vec<u8>,
     pub(super) watch: Watch<'a>,
@@ -45,6 +47,7 @@ impl<'a, R: Read> Machine<'a, R> {
             floor: 0,
             memo: Memo::default(),
             runs: Runs::default(),
+            stencils: Stencils::default(),
             frame_end: 0,
             scratch: Vec::new(),
             watch,
@@ -185,8 +188,15 @@ impl<'a, R: Read> Machine<'a, R> {
     #[inline]
     pub(super) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
-            self.runs.forget();
+            self.forget();
         }
+    }
+
+    /// A memo slot was set again: what was learnt of the bytes that name slots may be wrong now.
+    #[cold]
+    fn forget(&mut self) {
+        self.runs.forget();
+        self.stencils.forget();
     }
 
     /// A memo slot that the file names. Every slot a sensible writer fills takes it two bytes or more.
@@ -195,7 +205,7 @@ impl<'a, R: Read> Machine<'a, R> {
         match usize::try_from(slot) {
             Ok(index) if slot <= self.at => {
                 if self.memo.set(index, value) {
-                    self.runs.forget();
+                    self.forget();
                 }
                 Ok(())
             }

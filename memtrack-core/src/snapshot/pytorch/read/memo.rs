@@ -34,6 +34,13 @@ impl Memo {
         again
     }
 
+    /// Whether the next slots that MEMOIZE takes hold nothing yet.
+    #[inline]
+    pub(super) fn has_room(&self, slots: usize) -> bool {
+        let behind = self.slots.get(self.taken..).unwrap_or_default();
+        behind.iter().take(slots).all(|&value| value == Cell::UNSET)
+    }
+
     /// Bytes of memory in use.
     pub(super) fn used_bytes(&self) -> u64 {
         8 * self.slots.capacity() as u64

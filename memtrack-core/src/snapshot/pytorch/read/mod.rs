@@ -19,7 +19,9 @@ mod rare;
 mod runs;
 mod settle;
 mod shapes;
+mod spelled;
 mod state;
+mod stencil;
 #[cfg(test)]
 mod tests;
 mod values;

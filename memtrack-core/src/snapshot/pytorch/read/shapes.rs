@@ -25,6 +25,11 @@ impl Sort {
         (same && !self.records.shapes[self.last].has_any(barred)).then_some(self.last as u32)
     }
 
+    /// The shape of the dictionary before, if these are its keys.
+    pub(super) fn last_if(&self, keys: &[Cell]) -> Option<u32> {
+        (*self.keys.get(self.last)?.as_ref() == *keys).then_some(self.last as u32)
+    }
+
     /// The shape of a dictionary whose keys and values take turns in `items`.
     #[inline]
     pub(super) fn find(&mut self, items: &[Cell]) -> Option<u32> {

@@ -1,5 +1,8 @@
 //! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
 
+use super::fold::Folder;
+use super::machine::Machine;
+use super::watch::Watch;
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::LoadError;
 use std::cell::Cell;
@@ -86,4 +89,25 @@ fn without_events_there_are_as_many_traces_and_nothing_in_them() {
     let traces = snapshot.pytorch.unwrap().traces;
     assert_eq!((traces.len(), traces[0].len()), (1, 0));
     assert_eq!(snapshot.events.len(), 0);
+}
+
+/// Everything else here would hold too if no event were ever read by a stencil.
+#[test]
+fn events_spelled_alike_are_learnt_from_once() {
+    let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];
+    let words: Vec<u8> =
+        keys.iter().flat_map(|(slot, word)| [&text(word)[..], b"q", &[*slot], b"0"].concat()).collect();
+    let event = |address: u8| [b"}\x94(h\x01h\x02h\x03K", &[address][..], b"h\x04]\x94(h\x00eua"].concat();
+    let trace = [frame(0, "f"), words, (0..9).flat_map(event).collect()].concat();
+    for skips_events in [false, true] {
+        let folder = Folder { skips_events, ..Folder::default() };
+        let count = Cell::new(0);
+        let mut quiet = |_| {};
+        let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
+        let mut machine = Machine::new(&pickle[..], Watch::new(u64::MAX, &count, &mut quiet), folder);
+        machine.run().unwrap();
+        assert_eq!((machine.stencils.known.len(), machine.stencils.in_vain), (1, 0));
+        let events = if skips_events { 0..0 } else { 0..9 };
+        assert!(machine.folder.events.address.iter().copied().eq(events));
+    }
 }
