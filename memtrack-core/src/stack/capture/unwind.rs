@@ -1,5 +1,5 @@
-//! Walking with framehop, made fast in two ways: sixteen rule caches chosen by address, so that a stack's frames do not
-//! push each other out of one, and reuse of the thread's previous stack. Reuse is exact: a frame is taken over only when
+//! Walking with framehop, made fast in two ways: sixteen rule caches, used as one of four ways, so that frames do not
+//! push each other out, and reuse of the thread's previous stack. Reuse is exact: a frame is taken over only when
 //! its address, stack pointer and frame pointer are equal and every word that a walk from there would read, return
 //! addresses and saved frame pointers, still stands in its place. (Return addresses alone do not do: where functions
 //! align their stack pointer, those of an older stack may survive in the gaps.)
@@ -85,11 +85,28 @@ impl Reads {
 }
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
-const CACHES: usize = 16;
+
+/// A cache of framehop's keeps one rule for all addresses of the same remainder. Two call sites that take turns there
+/// would have the unwind tables read anew for each event, half a microsecond every time, and a program with a few
+/// hundred call sites has such a pair. So caches come in groups, and of a group each address has its own.
+const GROUPS: usize = 4;
+const WAYS: usize = 4;
+/// framehop's number of rules in a cache. Were it another, the caches would still be right, only not as useful.
+const RULES: usize = 509;
+
+/// Which cache of a group was given to which address.
+#[derive(Clone, Copy, Default)]
+struct Ways {
+    /// A part of the address's hash, by way; 0: given to none.
+    tags: [u32; WAYS],
+    /// The way that is given away next.
+    next: u32,
+}
 
 /// What one thread remembers between captures.
 pub(crate) struct ThreadUnwinder {
     caches: Box<[Cache]>,
+    ways: Box<[Ways]>,
     /// The previous stack, outermost first, beside the addresses in `Capture`.
     saved: [SavedFrame; MAX_FRAMES],
     saved_addresses: [u64; MAX_FRAMES],
@@ -100,10 +117,11 @@ pub(crate) struct ThreadUnwinder {
 }
 
 impl ThreadUnwinder {
-    /// Allocates the rule caches, some 200 KB.
+    /// Allocates the rule caches, some 250 KB.
     pub(crate) fn new() -> Self {
         Self {
-            caches: (0..CACHES).map(|_| Cache::new_in()).collect(),
+            caches: (0..GROUPS * WAYS).map(|_| Cache::new_in()).collect(),
+            ways: vec![Ways::default(); GROUPS * RULES].into_boxed_slice(),
             saved: [NO_FRAME; MAX_FRAMES],
             saved_addresses: [0; MAX_FRAMES],
             len: 0,
@@ -135,7 +153,7 @@ impl ThreadUnwinder {
         let mut kept = 0;
         while fresh_len < MAX_FRAMES {
             let at = address.address_for_lookup();
-            let cache = &mut self.caches[cache_of(at)];
+            let cache = &mut self.caches[cache_of(&mut self.ways, at)];
             let mut reads = Reads::default();
             let mut read_stack = |at: u64| {
                 reads.note(at);
@@ -191,8 +209,49 @@ impl ThreadUnwinder {
     }
 }
 
-/// Spreads neighbouring call sites over the caches.
+/// The cache for an address: the one it was given before, or else the one that was given away longest ago.
 #[inline(always)]
-fn cache_of(address: u64) -> usize {
-    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize & (CACHES - 1)
+fn cache_of(ways: &mut [Ways], address: u64) -> usize {
+    let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let group = (hash >> 62) as usize % GROUPS;
+    let ways = &mut ways[group * RULES + address as usize % RULES];
+    let tag = (hash >> 24) as u32 | 1;
+    let way = ways.tags.iter().position(|&given| given == tag).unwrap_or_else(|| {
+        let way = ways.next as usize % WAYS;
+        ways.next = ways.next.wrapping_add(1);
+        ways.tags[way] = tag;
+        way
+    });
+    group * WAYS + way
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_sites_that_share_a_slot_of_a_cache_do_not_share_the_cache() {
+        let mut ways = vec![Ways::default(); GROUPS * RULES];
+        let group = |cache: usize| cache / WAYS;
+        let first = cache_of(&mut ways, 0x5555_0000);
+        // Addresses of the same remainder and group: as many as there are ways each have a cache of their own, and
+        // keep it.
+        let rivals: Vec<u64> = (0..1000)
+            .map(|n| 0x5555_0000 + n * RULES as u64)
+            .filter(|&address| {
+                group(cache_of(&mut vec![Ways::default(); GROUPS * RULES], address)) == group(first)
+            })
+            .take(WAYS)
+            .collect();
+        let caches: Vec<usize> = rivals.iter().map(|&address| cache_of(&mut ways, address)).collect();
+        let mut distinct = caches.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), WAYS);
+        for _ in 0..3 {
+            assert!(
+                rivals.iter().zip(&caches).all(|(&address, &cache)| cache_of(&mut ways, address) == cache)
+            );
+        }
+    }
 }
