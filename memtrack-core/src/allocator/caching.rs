@@ -100,9 +100,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     #[inline]
     pub(super) fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
         let devices = &self.shared.devices;
-        let found = devices.get(usize::from(device.0));
-        let wrong = AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
-        found.map(lock).ok_or(wrong)
+        let wrong = || AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
+        devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
     }
 
     /// Each device in turn, locked.

@@ -34,23 +34,29 @@ pub(super) fn clock() -> Clock {
 /// Tells memtrack's recorder, if it is on.
 #[inline]
 pub(super) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+    // Looked at here, so that an allocator that nobody watches makes no call.
     #[cfg(feature = "record")]
-    {
-        use crate::recorder;
-        match action {
-            Action::Alloc => recorder::record_alloc(device, stream, address, size),
-            Action::FreeRequested => recorder::record_free_requested(device, stream, address, size),
-            Action::FreeCompleted => recorder::record_free_completed(device, stream, address, size),
-            Action::SegmentAlloc => recorder::record_segment_alloc(device, stream, address, size),
-            Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
-            Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
-            Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
-            // `report_oom` does it once no lock is held.
-            _ => {}
-        }
+    if crate::switch::is_on(crate::switch::EVENTS) {
+        tell(action, device, stream, address, size);
     }
     #[cfg(not(feature = "record"))]
     let _ = (action, device, stream, address, size);
+}
+
+#[cfg(feature = "record")]
+fn tell(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+    use crate::recorder;
+    match action {
+        Action::Alloc => recorder::record_alloc(device, stream, address, size),
+        Action::FreeRequested => recorder::record_free_requested(device, stream, address, size),
+        Action::FreeCompleted => recorder::record_free_completed(device, stream, address, size),
+        Action::SegmentAlloc => recorder::record_segment_alloc(device, stream, address, size),
+        Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
+        Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
+        Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
+        // `report_oom` does it once no lock is held.
+        _ => {}
+    }
 }
 
 /// What stack and scope ids of histories stand for, and the loaded binaries. Times of histories are nanoseconds.
