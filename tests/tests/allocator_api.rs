@@ -63,6 +63,46 @@ fn observers_hear_of_failures_without_a_lock() {
     assert_eq!(allocator.statistics(DEVICE).unwrap().num_ooms, 1);
 }
 
+/// A client's own cache: it keeps a block until it is asked for it.
+#[test]
+fn memory_that_a_callback_gives_back_is_used_before_the_devices() {
+    let allocator = allocator(100 * MIB, "");
+    let kept = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
+    let (hoard, inner) = (Arc::new(Mutex::new(vec![kept])), allocator.clone());
+    let asked: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let (log, other) = (Arc::clone(&asked), Arc::clone(&asked));
+    allocator.add_free_memory_callback(move || {
+        log.lock().unwrap().push("hoard");
+        // What a callback allocates asks nobody: this would never end.
+        let room = inner.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
+        inner.caching_allocator_delete(room).unwrap();
+        let given = hoard.lock().unwrap().pop();
+        given.inspect(|&block| inner.caching_allocator_delete(block).unwrap()).is_some()
+    });
+    allocator.add_free_memory_callback(move || {
+        other.lock().unwrap().push("other");
+        false
+    });
+    // The hoarded block comes back, and is handed out again.
+    let again = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
+    assert_eq!(again, kept);
+    assert_eq!(*asked.lock().unwrap(), ["hoard", "other"]);
+    // From the cache nobody is asked, and where nothing comes back the device is.
+    let segments = allocator.statistics(DEVICE).unwrap().num_device_alloc;
+    let small = allocator.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 2);
+    let more = allocator.caching_allocator_alloc(40 * MIB, DEVICE, STREAM).unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 4);
+    assert_eq!(allocator.statistics(DEVICE).unwrap().num_device_alloc, segments + 1);
+    // Neither helps against a request that is too large.
+    let error = allocator.caching_allocator_alloc(80 * MIB, DEVICE, STREAM).unwrap_err();
+    assert!(matches!(error, AllocatorError::OutOfMemory(_)), "{error}");
+    for block in [again, small, more] {
+        allocator.caching_allocator_delete(block).unwrap();
+    }
+    check_books(&allocator);
+}
+
 #[test]
 fn a_limit_is_a_limit() {
     let allocator = allocator(100 * MIB, "");

@@ -152,6 +152,11 @@ fn the_verb_recommends_what_needs_least() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("Unrecognized key 'colour'"), "{error}");
+
+    let output = run(&["--set", "backend:cudaMallocAsync"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("only PyTorch's native allocator can be replayed"), "{error}");
 }
 
 /// What `memtrack replay` says about a snapshot of these events.

@@ -6,7 +6,7 @@ use crate::args::ReplayArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
 use crate::report::{print_devices, print_json};
-use memtrack_core::allocator::Settings;
+use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -40,7 +40,16 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 }
 
 fn parse(text: &str) -> Result<Settings, CliError> {
-    Settings::parse(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
+    replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
+}
+
+/// Settings of the allocator whose decisions are known.
+fn replayable(text: &str) -> Result<Settings, String> {
+    let settings = Settings::parse(text).map_err(|error| error.to_string())?;
+    match settings.backend() {
+        AllocatorBackend::Native => Ok(settings),
+        _ => Err("only PyTorch's native allocator can be replayed; how the driver's pools decide is not known".into()),
+    }
 }
 
 fn report(
@@ -52,7 +61,7 @@ fn report(
 ) -> Result<ReplayReport, CliError> {
     let requests = Requests::of(snapshot, device, capacity);
     let mut settings = Vec::new();
-    match requests.settings.as_deref().map(Settings::parse) {
+    match requests.settings.as_deref().map(replayable) {
         None => {}
         Some(Ok(recorded)) => settings.push(recorded),
         Some(Err(error)) => {

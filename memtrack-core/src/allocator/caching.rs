@@ -4,6 +4,7 @@ use super::context::{self, Context};
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
+use super::free_memory_callbacks::FreeMemoryCallbacks;
 use super::malloc::Allocation;
 use super::oom::OutOfMemory;
 use super::settings::{AllocatorBackend, Settings};
@@ -24,9 +25,10 @@ pub struct CachingAllocator<M: DeviceMemory> {
 }
 
 pub(super) struct Shared<M: DeviceMemory> {
-    devices: Box<[Mutex<Device<M>>]>,
+    pub(super) devices: Box<[Mutex<Device<M>>]>,
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
+    pub(super) free_memory_callbacks: FreeMemoryCallbacks,
     pub(super) pools_made: AtomicU64,
     pub(super) captures_made: AtomicU64,
 }
@@ -85,6 +87,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
                 devices: devices?,
                 settings: Mutex::new(settings.clone()),
                 observers: Mutex::default(),
+                free_memory_callbacks: FreeMemoryCallbacks::default(),
                 pools_made: AtomicU64::new(0),
                 captures_made: AtomicU64::new(0),
             }),
@@ -134,8 +137,13 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             return Ok(Allocation { address: 0, size: 0 });
         }
         let mut locked = self.device(device)?;
-        let context = Context::of_allocation(&locked.history);
-        let allocation = locked.malloc(size, stream, context);
+        let allocation;
+        if self.shared.free_memory_callbacks.any() {
+            (locked, allocation) = self.malloc_asking(locked, size, stream);
+        } else {
+            let context = Context::of_allocation(&locked.history);
+            allocation = locked.malloc(size, stream, context);
+        }
         let reports = locked.reports;
         drop(locked);
         if let Err(AllocatorError::OutOfMemory(error)) = &allocation {

@@ -42,6 +42,22 @@ impl<M: DeviceMemory> Device<M> {
         stream: StreamId,
         context: Context,
     ) -> Result<Allocation, AllocatorError> {
+        let mut request = self.request(requested, stream, context)?;
+        let block = match self.take_cached(&request) {
+            Some(block) => block,
+            None => self.take_new(&mut request)?,
+        };
+        Ok(self.hand_out(block, &request))
+    }
+
+    /// What to look for, now that events which are done have freed their blocks.
+    #[inline]
+    pub(super) fn request(
+        &mut self,
+        requested: u64,
+        stream: StreamId,
+        context: Context,
+    ) -> Result<Request, AllocatorError> {
         if requested >= TOO_LARGE {
             return Err(AllocatorError::TooLarge);
         }
@@ -51,12 +67,7 @@ impl<M: DeviceMemory> Device<M> {
         let size = block_size(requested, &self.options);
         let pool = PoolId::of(self.private.routed_pair(stream), kind_of(size));
         let segment = segment_size(size, &self.options);
-        let mut request = Request { requested, size, segment, stream, pool, context };
-        let block = match self.take_cached(&request) {
-            Some(block) => block,
-            None => self.take_new(&mut request)?,
-        };
-        Ok(self.hand_out(block, &request))
+        Ok(Request { requested, size, segment, stream, pool, context })
     }
 
     /// Takes the best fitting free block out of the cache.
@@ -110,7 +121,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Gets memory that is not in the cache.
     #[cold]
-    fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
+    pub(super) fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.collect_garbage(request.context)?;
         }
@@ -206,7 +217,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Makes a block that is in no pool the client's.
     #[inline]
-    fn hand_out(&mut self, found: BlockId, request: &Request) -> Allocation {
+    pub(super) fn hand_out(&mut self, found: BlockId, request: &Request) -> Allocation {
         let kind = request.pool.kind();
         let was_split = self.blocks[found].is_split();
         let countable = !self.blocks[found].is_expandable();

@@ -46,6 +46,7 @@ mod events;
 mod expandable;
 mod free;
 mod free_blocks;
+mod free_memory_callbacks;
 mod graph_capture;
 mod hash_order;
 mod history;
