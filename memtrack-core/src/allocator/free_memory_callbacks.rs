@@ -51,7 +51,7 @@ impl FreeMemoryCallbacks {
         let all = lock(&self.all).clone();
         ASKING.set(true);
         let _asking = Asking;
-        all.iter().fold(false, |freed, callback| callback() || freed)
+        all.iter().filter(|callback| callback()).count() > 0
     }
 }
 
