@@ -3,6 +3,7 @@
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_tests::fixture;
+use serde_json::json;
 use std::io::{Read, repeat};
 
 fn read(input: impl Read) -> Result<Loaded, LoadError> {
@@ -68,5 +69,27 @@ fn a_packed_file_that_is_cut_or_damaged_is_an_error() {
     assert!(read(&packed[..]).is_ok());
     for cut in 1..packed.len() * 3 / 4 {
         assert!(read(&packed[..cut]).is_err(), "{cut}");
+    }
+}
+
+/// What stands where lists, dictionaries and events must; each value in each place.
+#[test]
+fn values_in_the_wrong_place_are_named_with_their_path() {
+    let odd =
+        [(json!(75), "an integer"), (json!("x"), "a string"), (json!(null), "None"), (json!(1.5), "a float")];
+    for (value, name) in odd {
+        let files = [
+            (json!({"segments": value, "device_traces": []}), "segments"),
+            (json!({"segments": [value], "device_traces": []}), "segments[0]"),
+            (json!({"segments": [], "device_traces": value}), "device_traces"),
+            (json!({"segments": [], "device_traces": [[], value]}), "device_traces[1]"),
+            (json!({"segments": [], "device_traces": [[value]]}), "device_traces[0][0]"),
+            (json!({"segments": [], "device_traces": [], "host_traces": [value]}), "host_traces[0]"),
+        ];
+        for (file, path) in files {
+            let text = file.to_string();
+            let error = read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{path} is {name}, not ")), "{text}: {error}");
+        }
     }
 }

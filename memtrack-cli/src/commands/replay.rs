@@ -6,8 +6,8 @@ use crate::args::ReplayArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
 use crate::report::{print_devices, print_json};
-use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
+use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 
@@ -48,7 +48,10 @@ fn replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
         AllocatorBackend::Native => Ok(settings),
-        _ => Err("only PyTorch's native allocator can be replayed; how the driver's pools decide is not known".into()),
+        _ => {
+            Err("only PyTorch's native allocator can be replayed; how the driver's pools decide is not known"
+                .into())
+        }
     }
 }
 

@@ -161,9 +161,10 @@ impl Finish {
         }
         let mut again = Again::default();
         for (device, list) in lists.into_iter().enumerate() {
-            again.see(list, self.heap.body(list).len())?;
+            let path = format!("device_traces[{device}]");
+            again.see(list, self.checked(list, &path)?.len())?;
             let start = self.order.len();
-            self.trace(list, &format!("device_traces[{device}]"))?;
+            self.trace(list, &path)?;
             self.pytorch.traces.push(start..self.order.len());
         }
         Ok(())
