@@ -103,6 +103,59 @@ fn memory_that_a_callback_gives_back_is_used_before_the_devices() {
     check_books(&allocator);
 }
 
+/// PyTorch's table of events: who caused the release, or else who caused the segment.
+#[test]
+fn a_segment_that_goes_back_has_a_stack_where_stacks_are_kept() {
+    for (settings, released) in
+        [("", Action::SegmentFree), ("expandable_segments:True", Action::SegmentUnmap)]
+    {
+        for (stacks, kept) in [
+            (KeptStacks::None, false),
+            (KeptStacks::State, false),
+            (KeptStacks::Alloc, true),
+            (KeptStacks::All, true),
+        ] {
+            let allocator = allocator(1 << 30, settings);
+            allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+            // All of its segment, so that the segment's stack is not lost with a split.
+            let block = allocator.caching_allocator_alloc(20 * MIB, DEVICE, STREAM).unwrap();
+            allocator.caching_allocator_delete(block).unwrap();
+            allocator.empty_cache().unwrap();
+            let history = allocator.history(DEVICE).unwrap();
+            let last = history.last().unwrap();
+            assert_eq!((last.action, !last.stack.is_none()), (released, kept), "{settings:?} {stacks:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_lists_its_own_segments() {
+    let allocator = allocator(100 * MIB, "");
+    let pool = allocator.mem_pool(DEVICE, MemPoolOptions::default()).unwrap();
+    let outside = allocator.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
+    let inside = {
+        let _route = pool.use_mem_pool().unwrap();
+        allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap()
+    };
+    let segments = pool.snapshot();
+    assert_eq!(segments.iter().map(|segment| segment.pool).collect::<Vec<_>>(), [pool.id()]);
+    assert_eq!(segments[0].blocks[0].address, inside);
+    assert_eq!(allocator.memory_snapshot().len(), 2);
+    for block in [outside, inside] {
+        allocator.caching_allocator_delete(block).unwrap();
+    }
+}
+
+#[test]
+fn a_device_without_memory_maps_nothing() {
+    let allocator = allocator(0, "expandable_segments:True");
+    allocator.record_memory_history(Some(&HistoryOptions::default()));
+    assert!(allocator.caching_allocator_alloc(1000, DEVICE, STREAM).is_err());
+    let actions: Vec<Action> = allocator.history(DEVICE).unwrap().iter().map(|entry| entry.action).collect();
+    assert_eq!(actions, [Action::Oom]);
+    assert_eq!(allocator.statistics(DEVICE).unwrap().num_device_alloc, 0);
+}
+
 #[test]
 fn a_limit_is_a_limit() {
     let allocator = allocator(100 * MIB, "");

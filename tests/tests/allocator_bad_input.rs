@@ -85,6 +85,8 @@ fn an_unknown_settings_key() {
     // As in PyTorch, the text that snapshots show is the one that was wrong; nothing else is.
     assert_eq!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
     assert_eq!(after.3, before.3.replace(r#"text: """#, r#"text: "no_such_key:1""#));
+    let error = allocator.set_allocator_settings("max_split_size_mb:x").unwrap_err();
+    assert_eq!(error.to_string(), "max_split_size_mb: stoull", "the key is named at run time too");
     let error = Settings::parse("max_split_size_mb:3").unwrap_err();
     assert_eq!(error.key(), "max_split_size_mb", "the key is named");
     assert!(error.to_string().starts_with("max_split_size_mb: "), "{error}");

@@ -226,6 +226,22 @@ fn gains_below_one_percent_are_not_recommended() {
     assert!(value["recommended"].is_null());
 }
 
+/// More than any device has.
+#[test]
+fn memory_without_a_stated_end_has_none() {
+    let size = 64 << 30;
+    let large = |n: u64| ["segment_alloc", "alloc"].map(|what| happened(what, (1 << 50) + n * size, size));
+    let events: Vec<_> = (0..40).flat_map(large).collect();
+    let (text, value) = said(&events, &["--set", "", "--set", "expandable_segments:True"]);
+    for row in value["settings"].as_array().unwrap() {
+        assert_eq!(
+            (&row["first_oom"], &row["peak_reserved_bytes"]),
+            (&Value::Null, &(40 * size).into()),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn failures_after_the_first_are_told_as_what_they_are() {
     let (text, value) = said(&blocks(60, 3), &["--set", "", "--capacity", "25MiB"]);

@@ -224,5 +224,8 @@ fn without_nvml_the_list_says_so() {
 #[test]
 #[ignore = "is run by the test above"]
 fn the_text_without_nvml() {
-    assert_eq!(list_gpu_processes(0).unwrap(), "cuda driver can't be loaded, is cuda enabled?");
+    let text = "cuda driver can't be loaded, is cuda enabled?";
+    assert_eq!(list_gpu_processes(0).unwrap(), text);
+    let allocator = CachingAllocator::new([CudaMemory::new(0).unwrap()], &Settings::default()).unwrap();
+    assert_eq!(allocator.list_gpu_processes(DeviceId(0)).unwrap(), text);
 }

@@ -27,6 +27,17 @@ const SMALL: &str = r#"{"op":"config","total_bytes":33554432}
 {"op":"free","id":"c"}
 "#;
 
+/// Wherever the limit cuts the file: within a line too, which would be bad JSON.
+#[test]
+fn a_workload_beyond_the_limit_says_so() {
+    for limit in ["10", "39", "40", "100"] {
+        let output = simulate(&["-", "--max-input", limit], SMALL);
+        assert_eq!(output.status.code(), Some(3), "{limit}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("raise --max-input"), "{limit}: {error}");
+    }
+}
+
 #[test]
 fn failures_are_results() {
     let output = simulate(&["-"], SMALL);

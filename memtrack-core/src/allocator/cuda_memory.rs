@@ -6,7 +6,7 @@
 use super::cuda_context::{Context, check, device_count, failed, within};
 use super::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 use crate::cuda::{GpuError, gpu_processes};
-use crate::event::StreamId;
+use crate::event::{DeviceId, StreamId};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use std::collections::HashMap;
@@ -232,6 +232,11 @@ impl DeviceMemory for CudaMemory {
         return crate::cuda::hook_is_in_place();
         #[cfg(not(feature = "cuda"))]
         false
+    }
+
+    fn list_gpu_processes(&self, _device: DeviceId) -> Result<String, DeviceError> {
+        crate::cuda::list_gpu_processes(self.context.ordinal.into())
+            .map_err(|error| DeviceError::Failed(error.to_string()))
     }
 
     fn processes(&self) -> Vec<DeviceProcess> {

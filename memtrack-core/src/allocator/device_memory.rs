@@ -1,6 +1,6 @@
 //! What the allocator needs of a device: memory, events, and address space for expandable segments.
 
-use crate::event::StreamId;
+use crate::event::{DeviceId, StreamId};
 use std::fmt;
 
 /// Why a device did not do what it was asked.
@@ -117,6 +117,23 @@ pub trait DeviceMemory: Send + 'static {
     /// The processes that use the device, for messages; none when nobody can say.
     fn processes(&self) -> Vec<DeviceProcess> {
         Vec::new()
+    }
+
+    /// The text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls `device`.
+    ///
+    /// # Errors
+    /// When the driver says no.
+    fn list_gpu_processes(&self, device: DeviceId) -> Result<String, DeviceError> {
+        let mut lines = vec![format!("GPU:{}", device.0)];
+        let processes = self.processes();
+        if processes.is_empty() {
+            lines.push("no processes are running".into());
+        }
+        lines.extend(processes.into_iter().map(|process| {
+            let mib = process.used as f64 / 1_048_576.0;
+            format!("process {:>10} uses {mib:>12.3} MB GPU memory", process.pid)
+        }));
+        Ok(lines.join("\n"))
     }
 
     /// Whether memtrack's recorder hears of segments anyway, so that the allocator need not tell: a hook in the driver

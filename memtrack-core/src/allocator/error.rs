@@ -70,7 +70,7 @@ impl fmt::Display for AllocatorError {
                 let fraction = crate::tracker::python_float_repr(*fraction);
                 write!(f, "Invalid fraction value: {fraction}. Allowed range: 0~1")
             }
-            Self::Settings(error) => f.write_str(error.text()),
+            Self::Settings(error) => error.fmt(f),
             Self::PoolReleased((a, b)) => {
                 write!(f, "INTERNAL ASSERT FAILED: memory pool ({a}, {b}) was released, make a new one")
             }

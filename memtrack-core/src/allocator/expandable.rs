@@ -101,6 +101,10 @@ impl<M: DeviceMemory> Device<M> {
     fn reserve_range(&mut self, stream: StreamId, pool: PoolId) -> Result<Option<BlockId>, AllocatorError> {
         let page = page_size(pool.kind(), self.options.large_segment_size);
         let size = round_up(self.options.reserve.bytes(self.total_memory), page);
+        if size == 0 {
+            // A device without memory, whose pages would be none.
+            return Ok(None);
+        }
         let base = match self.memory.reserve(size) {
             Ok(base) => base,
             Err(DeviceError::OutOfMemory) => return Ok(None),
@@ -159,6 +163,7 @@ impl<M: DeviceMemory> Device<M> {
         let block = &self.blocks[id];
         let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
         let (age, base, range_id) = (block.age, block.base, block.range);
+        let context = self.context_of_release(block.segment_stack, context);
         let range = self.ranges.get(range_id);
         let first = range.base + round_up(address - range.base, range.page);
         let last = range.base + (end - range.base) / range.page * range.page;

@@ -6,6 +6,7 @@ use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::pools::PoolAllocator;
 use super::private_pools::{MempoolId, Routed};
+use super::segments::SegmentInfo;
 use crate::event::DeviceId;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -81,6 +82,14 @@ impl<M: DeviceMemory> MemPool<M> {
     /// The pool's id, as PyTorch's snapshots name it.
     pub fn id(&self) -> MempoolId {
         self.id
+    }
+
+    /// Its segments on all devices with their blocks, as [`CachingAllocator::memory_snapshot`] lists those of all pools:
+    /// `MemPool.snapshot()`.
+    pub fn snapshot(&self) -> Vec<SegmentInfo> {
+        let mut segments = self.allocator.memory_snapshot();
+        segments.retain(|segment| segment.pool == self.id);
+        segments
     }
 
     /// The device it was made for.

@@ -136,21 +136,13 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.memory.memory_info()?)
     }
 
-    /// The processes that use the device, as PyTorch's text.
+    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Where there is no NVML the text
+    /// says so.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// When there is no such device, or NVML fails.
     pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
-        let processes = self.device(device)?.memory.processes();
-        let mut lines = vec![format!("GPU:{}", device.0)];
-        if processes.is_empty() {
-            lines.push("no processes are running".into());
-        }
-        lines.extend(processes.into_iter().map(|process| {
-            let mib = process.used as f64 / 1_048_576.0;
-            format!("process {:>10} uses {mib:>12.3} MB GPU memory", process.pid)
-        }));
-        Ok(lines.join("\n"))
+        Ok(self.device(device)?.memory.list_gpu_processes(device)?)
     }
 
     /// The statistics as PyTorch's table; abbreviated, without the rows of pools.

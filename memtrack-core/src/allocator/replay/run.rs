@@ -8,8 +8,9 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 const DEVICE: DeviceId = DeviceId(0);
-/// A device on which nothing runs out: far more than there is, and still room for many ranges of addresses.
-const ENDLESS: u64 = 1 << 40;
+/// A device on which nothing runs out, 256 TiB: far more than there is, and still room for thousands of ranges of
+/// addresses.
+const ENDLESS: u64 = 1 << 48;
 
 /// What came of it. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

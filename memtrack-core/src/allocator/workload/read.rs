@@ -92,6 +92,12 @@ impl Workload {
         // By the line of its alloc.
         let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
+            // Looked at first: a line that was cut there would only be bad JSON.
+            if reader.limit() == 0 {
+                let why =
+                    format!("it has more than {max_input} bytes; raise --max-input if that is intended");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
+            }
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
@@ -120,10 +126,6 @@ impl Workload {
                     workload.operations.push(operation);
                 }
             }
-        }
-        if reader.limit() == 0 {
-            let why = format!("it has more than {max_input} bytes; raise --max-input if that is intended");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
         }
         workload.ok_or(WorkloadError::Empty)
     }

@@ -24,10 +24,14 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     for (index, operation) in workload.operations.iter().enumerate() {
         let mut line = Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
         if let Err(error) = run.operation(operation, &mut line) {
-            match error {
+            match &error {
                 AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge => {
                     line.oom = true;
                     line.message = Some(error.to_string());
+                }
+                // PyTorch does not name the key.
+                AllocatorError::Settings(settings) => {
+                    line.error = Some(format!("{}: {}", error.kind(), settings.text()));
                 }
                 _ => line.error = Some(format!("{}: {error}", error.kind())),
             }
