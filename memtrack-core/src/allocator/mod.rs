@@ -27,6 +27,10 @@
 //!
 //! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature `cuda-stats`)
 //! is a CUDA device. Other allocators stand behind the same functions as a [`Backend`].
+//!
+//! **What of `torch.cuda.memory` is not here**: the statistics of pinned host memory (`host_memory_stats`), which this does
+//! not allocate; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
+//! names (`memory_cached` and `reset_max_*`). `change_current_allocator` is the choice of a [`Backend`] at the start.
 
 mod backend;
 mod block;

@@ -81,6 +81,12 @@ impl AllocatorBackend {
 /// assert_eq!(settings.options().max_split_size, u64::MAX);
 /// assert!(settings.options().expandable_segments);
 /// ```
+///
+/// **Without effect.** Every key of PyTorch's is read, checked and reported; these change nothing here:
+/// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
+/// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
+/// `throw_on_cudamalloc_oom`, `expandable_segments_reserve_by_class` (only PyTorch's own C++ puts streams into classes), and
+/// `pinned_*`, since no host memory is allocated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
