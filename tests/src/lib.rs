@@ -11,6 +11,7 @@ pub mod pytorch;
 pub mod replay;
 pub mod run;
 pub mod snapshots;
+pub mod watched;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

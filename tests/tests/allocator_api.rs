@@ -5,6 +5,7 @@ use memtrack_core::allocator::{
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
@@ -41,6 +42,43 @@ fn numbers_follow_an_allocation_through_its_life() {
     assert_eq!(allocator.memory_stats(DEVICE).unwrap()["allocated_bytes.large_pool.freed"], 0);
     assert_eq!(allocator.get_allocator_backend(), "native");
     assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
+}
+
+/// Every number of nested dictionaries under its dotted key.
+fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::Value) {
+    match value.as_object() {
+        Some(entries) => {
+            for (key, value) in entries {
+                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(into, &key, value);
+            }
+        }
+        None => assert_eq!(into.insert(prefix.to_owned(), value.as_i64().unwrap()), None),
+    }
+}
+
+#[test]
+fn nested_statistics_are_the_flat_ones() {
+    let allocator = allocator(100 * MIB, "max_split_size_mb:20");
+    let pools = [(); 2].map(|()| allocator.mem_pool(DEVICE, MemPoolOptions::default()).unwrap());
+    let mut blocks = vec![allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap()];
+    for (pool, size) in pools.iter().zip([1000, 3 * MIB]) {
+        let _route = pool.use_mem_pool().unwrap();
+        blocks.extend((0..2).map(|_| allocator.caching_allocator_alloc(size, DEVICE, STREAM).unwrap()));
+    }
+    allocator.caching_allocator_delete(blocks[0]).unwrap();
+    allocator.caching_allocator_alloc(200 * MIB, DEVICE, STREAM).unwrap_err();
+    let mut flattened = BTreeMap::new();
+    flatten(&mut flattened, "", &allocator.memory_stats_as_nested_dict(DEVICE).unwrap());
+    let flat = allocator.memory_stats(DEVICE).unwrap();
+    assert_eq!(flattened, flat);
+    // Twelve numbers for each pool, beside those there are without.
+    assert_eq!(flat.len(), 123 + 2 * 12);
+    let of = |pool: usize| {
+        let (first, second) = pools[pool].id();
+        flat[&format!("reserved_bytes_by_private_pools.{first}_{second}.all.current")]
+    };
+    assert_eq!((of(0), of(1)), (2 * MIB as i64, 20 * MIB as i64));
 }
 
 #[test]

@@ -1,47 +1,77 @@
 //! A trace replayed under its own settings comes to the same peaks; under others, to what the allocator then does.
 
-use flate2::read::GzDecoder;
+use memtrack_core::allocator::Settings;
 use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
 use memtrack_core::event::DeviceId;
 use memtrack_tests::{fixture, memtrack, shared};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-/// Replays every workload of a folder whose trace tells all that happened; how many there were.
-fn check(folder: &Path) -> usize {
-    let mut checked = 0;
+/// How many workloads of a folder were replayed.
+#[derive(Debug, Default)]
+struct Checked {
+    /// To their end.
+    whole: usize,
+    /// Up to an operation that leaves no event and changes what follows.
+    cut: usize,
+}
+
+/// A workload as its trace tells it, and whether that is all of it. Resets, which no trace shows, are left out. Settings
+/// that change before anything is allocated are those of the start. The first operation that leaves no event and changes
+/// what follows ends it: other settings, another limit, a pool that lends or does not split.
+fn as_traced(workload: &mut Workload) -> bool {
+    let operations = std::mem::take(&mut workload.operations);
+    if let Some(fraction) = workload.config.fraction {
+        // As an option, so that the replay has it too.
+        let text = format!("{},per_process_memory_fraction:{fraction}", workload.config.settings);
+        workload.settings = Settings::parse(text.trim_start_matches(',')).unwrap();
+    }
+    let mut allocated = false;
+    for operation in operations {
+        match &operation {
+            Operation::ResetPeak | Operation::ResetAccumulated => continue,
+            Operation::Settings { value } if !allocated => {
+                // What stands before an error is in force.
+                let _ = workload.settings.apply(value);
+                workload.config.settings.clone_from(value);
+                continue;
+            }
+            Operation::Settings { .. } | Operation::SetFraction { .. } => return false,
+            Operation::BeginPool { use_on_oom, no_split, .. } if *use_on_oom || *no_split => return false,
+            Operation::Alloc { .. } => allocated = true,
+            _ => {}
+        }
+        workload.operations.push(operation);
+    }
+    true
+}
+
+/// Replays every workload of a folder.
+fn check(folder: &Path) -> Checked {
+    let mut checked = Checked::default();
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.to_string_lossy().contains(".workload.jsonl")) {
-        let workload = Workload::read(File::open(path).unwrap(), u64::MAX).unwrap();
-        // What leaves no event cannot be replayed: limits, settings and resets in mid-run, and pools that lend.
-        let silent = |operation: &Operation| match operation {
-            Operation::SetFraction { .. }
-            | Operation::Settings { .. }
-            | Operation::ResetPeak
-            | Operation::ResetAccumulated => true,
-            Operation::BeginPool { use_on_oom, no_split, .. } => *use_on_oom || *no_split,
-            _ => false,
-        };
-        if workload.operations.iter().any(silent)
-            || workload.config.fraction.is_some()
-            || workload.settings.initial_fraction() < 1.0
-        {
+        let mut workload = Workload::read(File::open(path).unwrap(), u64::MAX).unwrap();
+        let whole = as_traced(&mut workload);
+        let allocates = |operation: &Operation| matches!(operation, Operation::Alloc { .. });
+        if !workload.operations.iter().any(allocates) {
             continue;
         }
-        checked += 1;
+        *(if whole { &mut checked.whole } else { &mut checked.cut }) += 1;
         let (snapshot, stats) = record(&workload).unwrap();
-        let capacity = Some(workload.config.total_bytes);
+        let total = workload.config.total_bytes;
+        // What the program may use: a request that would go above it releases what is cached.
+        let allowed = (workload.settings.initial_fraction() * total as f64) as u64;
         for (ordinal, stats) in stats.iter().enumerate() {
-            let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), capacity);
-            assert_eq!(requests.settings.as_ref(), Some(&workload.config.settings));
+            let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), Some(allowed));
+            assert_eq!(requests.settings.as_deref(), Some(workload.settings.text()));
             // The trace's own peak is PyTorch's too.
             assert_eq!(requests.recorded_peak.unwrap_or(0), stats.reserved_bytes.all.peak as u64);
-            let outcome = replay(&requests, &workload.settings, capacity).unwrap();
+            let outcome = replay(&requests, &workload.settings, Some(total)).unwrap();
             let ours = [
                 outcome.peak_reserved_bytes,
                 outcome.peak_allocated_bytes,
@@ -66,56 +96,11 @@ fn check(folder: &Path) -> usize {
 
 #[test]
 fn a_replay_under_the_same_settings_comes_to_the_same_peaks() {
-    assert!(check(&fixture("allocator")) >= 6);
+    let fixtures = check(&fixture("allocator"));
+    assert!(fixtures.whole >= 10 && fixtures.cut >= 8, "{fixtures:?}");
     if let Some(shared) = shared() {
-        assert!(check(&shared.join("oracle/allocator")) >= 25);
-    }
-}
-
-/// What PyTorch's own snapshot of the same run lists, ours does too, in the same order.
-#[test]
-fn the_dumped_snapshot_has_pytorchs_structure() {
-    let workload = fixture("allocator").join("pending-frees.workload.jsonl");
-    let workload = Workload::read(File::open(workload).unwrap(), u64::MAX).unwrap();
-    let (snapshot, _) = record(&workload).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("snapshot.json");
-    let mut symbols = memtrack_core::stack::symbols::Symbolizer::of(&snapshot);
-    snapshot.save_as(&path, &mut symbols).unwrap();
-    let ours: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let mut expected = String::new();
-    let file = File::open(fixture("allocator").join("pending-frees.expected.jsonl.gz")).unwrap();
-    GzDecoder::new(file).read_to_string(&mut expected).unwrap();
-    let lines: Vec<Value> = expected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let events = lines.iter().filter_map(|line| line["events"].as_array()).flatten();
-    let theirs: Vec<_> = events.map(|event| (event[1].clone(), event[4].clone())).collect();
-    let trace = ours["device_traces"][0].as_array().unwrap();
-    let actions: Vec<_> =
-        trace.iter().map(|event| (event["action"].clone(), event["size"].clone())).collect();
-    assert_eq!(actions, theirs);
-    let last = lines.last().unwrap();
-    assert_eq!(ours["allocator_settings"], last["allocator_settings"]);
-    for (ours, theirs) in
-        ours["segments"].as_array().unwrap().iter().zip(last["segments"].as_array().unwrap())
-    {
-        for key in [
-            "device",
-            "total_size",
-            "allocated_size",
-            "active_size",
-            "requested_size",
-            "stream",
-            "segment_type",
-            "segment_pool_id",
-            "is_expandable",
-        ] {
-            assert_eq!(ours[key], theirs[key], "{key}");
-        }
-        let blocks = ours["blocks"].as_array().unwrap().iter();
-        let blocks: Vec<_> = blocks.map(|b| (&b["size"], &b["requested_size"], &b["state"])).collect();
-        let expected = theirs["blocks"].as_array().unwrap().iter();
-        let expected: Vec<_> = expected.map(|b| (&b[1], &b[2], &b[3])).collect();
-        assert_eq!(blocks, expected);
+        let oracle = check(&shared.join("oracle/allocator"));
+        assert!(oracle.whole >= 39 && oracle.cut >= 14, "{oracle:?}");
     }
 }
 

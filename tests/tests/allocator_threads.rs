@@ -1,5 +1,5 @@
 //! Threads do everything at once to one allocator: requests and frees on several devices, uses on other streams, pools,
-//! captures, releases, snapshots, histories, settings and limits. Nothing is handed out twice, nothing is lost, and
+//! captures, releases, snapshots, histories, settings, limits, and a hoard that gives back on demand. Nothing is handed out twice, nothing is lost, and
 //! nobody waits for ever: a thread holds one device's lock at a time, and takes that of the settings only before it.
 
 use memtrack_core::allocator::{
@@ -25,6 +25,10 @@ struct World {
     /// What is live, by whomever: each address once.
     live: Mutex<BTreeSet<u64>>,
     ooms: AtomicU64,
+    /// Blocks that nobody uses and nobody gives back before somebody is short of memory.
+    hoard: Mutex<Vec<u64>>,
+    /// How many of them were given back because of that.
+    given: AtomicU64,
 }
 
 /// A simple generator, one for each thread.
@@ -41,7 +45,14 @@ impl World {
     fn new() -> Arc<Self> {
         let memories: Vec<_> = (0..DEVICES).map(|device| SimulatedMemory::new(device, 400 * MIB)).collect();
         let allocator = CachingAllocator::new(memories.iter().cloned(), &Settings::default()).unwrap();
-        let world = Arc::new(Self { allocator, memories, live: Mutex::default(), ooms: AtomicU64::new(0) });
+        let world = Arc::new(Self {
+            allocator,
+            memories,
+            live: Mutex::default(),
+            ooms: AtomicU64::new(0),
+            hoard: Mutex::default(),
+            given: AtomicU64::new(0),
+        });
         let told = Arc::downgrade(&world);
         // Observers use the allocator while others do.
         world.allocator.attach_out_of_memory_observer(move |error| {
@@ -69,14 +80,34 @@ impl World {
         }
     }
 
-    /// Gives back what any thread got.
-    fn free(&self, random: &mut Random) {
+    /// Takes what any thread got.
+    fn take(&self, random: &mut Random) -> Option<u64> {
         let mut live = self.live.lock().unwrap();
-        let Some(&address) = live.iter().nth(random.below(1 + live.len() as u64) as usize) else { return };
+        let address = live.iter().nth(random.below(1 + live.len() as u64) as usize).copied()?;
         live.remove(&address);
-        drop(live);
+        Some(address)
+    }
+
+    /// Gives it back, or keeps it for when it is wanted.
+    fn free(&self, random: &mut Random) {
+        let Some(address) = self.take(random) else { return };
+        if random.below(8) == 0 {
+            return self.hoard.lock().unwrap().push(address);
+        }
         self.allocator.free(address).unwrap();
         // It may be somebody else's by now, or nobody's; it is never freed twice here.
+    }
+
+    /// From now on the hoard is asked for a block whenever the cache has none.
+    fn give_on_demand(self: &Arc<Self>) {
+        let asked = Arc::downgrade(self);
+        self.allocator.add_free_memory_callback(move || {
+            let Some(world) = asked.upgrade() else { return false };
+            let Some(address) = world.hoard.lock().unwrap().pop() else { return false };
+            world.allocator.free(address).unwrap();
+            world.given.fetch_add(1, Ordering::Relaxed);
+            true
+        });
     }
 
     /// Blocks lie side by side in every segment, at every moment.
@@ -169,7 +200,11 @@ fn threads_do_everything_at_once() {
         thread::spawn(move || {
             let mut random = Random(thread + 1);
             let mut pools = Vec::new();
-            for _ in 0..STEPS {
+            for step in 0..STEPS {
+                // Both ways are gone, without anybody to ask and with.
+                if (thread, step) == (0, STEPS / 2) {
+                    world.give_on_demand();
+                }
                 world.step(&mut random, &mut pools);
             }
             drop(pools);
@@ -186,8 +221,11 @@ fn threads_do_everything_at_once() {
         }
     }
     assert!(world.ooms.load(Ordering::Relaxed) > 0, "memory runs out at times, or that is not tested");
+    assert!(world.given.load(Ordering::Relaxed) > 0, "the hoard is asked at times, or that is not tested");
     check_books(&world.allocator);
-    for address in std::mem::take(&mut *world.live.lock().unwrap()) {
+    let hoarded = std::mem::take(&mut *world.hoard.lock().unwrap());
+    let live = std::mem::take(&mut *world.live.lock().unwrap());
+    for address in hoarded.into_iter().chain(live) {
         world.allocator.free(address).unwrap();
     }
     world.allocator.empty_cache().unwrap();

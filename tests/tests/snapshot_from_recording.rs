@@ -210,7 +210,7 @@ s = pickle.loads(data)
 assert list(s) == ['segments', 'device_traces', 'allocator_settings', 'external_annotations', 'host_segments', 'host_traces'], list(s)
 g = s['segments'][0]
 assert list(g) == ['device', 'address', 'total_size', 'allocated_size', 'active_size', 'requested_size', 'stream',
-    'segment_type', 'segment_pool_id', 'is_expandable', 'frames', 'blocks'], list(g)
+    'segment_type', 'segment_pool_id', 'is_expandable', 'blocks', 'frames'], list(g)  # frames that are there come last
 assert g['segment_pool_id'] == (0, 0) and g['is_expandable'] is True
 assert sum(b['size'] for b in g['blocks']) == g['total_size']
 e = s['device_traces'][0][1]

@@ -7,12 +7,12 @@ use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::events::EventQueues;
 use super::expandable::Ranges;
-use super::history::{History, TraceEntry};
+use super::history::{History, KeptStacks, TraceEntry};
 use super::pools::{Pool, PoolId};
 use super::private_pools::PrivatePools;
 use super::settings::{Options, Settings};
 use super::stats::DeviceStats;
-use crate::event::{Action, DeviceId, StreamId};
+use crate::event::{Action, DeviceId, StackId, StreamId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
@@ -152,6 +152,8 @@ impl<M: DeviceMemory> Device<M> {
         context: Context,
     ) {
         let Context { stack, scope } = context;
+        // Blocks keep theirs in any case.
+        let stack = if self.history.stacks >= KeptStacks::Alloc { stack } else { StackId::NONE };
         let (pool, time_ns) = (self.pool(pool).owner, super::context::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }

@@ -142,7 +142,8 @@ pub trait DeviceMemory: Send + 'static {
         false
     }
 
-    /// By what PyTorch's hash tables order streams. Only the order of events that complete together depends on it.
+    /// By what PyTorch's hash tables order streams: the handle, as it does with streams that it did not make itself. Only
+    /// the order of events that complete together depends on it.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0
     }

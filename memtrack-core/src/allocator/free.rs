@@ -35,12 +35,15 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Where stacks of frees are not kept, a free has that of its allocation.
+    /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are not
+    /// kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
     #[inline]
     pub(super) fn context_of_free(&self, id: BlockId, context: Context) -> Context {
         match self.history.stacks {
-            KeptStacks::All => context,
-            KeptStacks::Alloc => Context { stack: self.blocks[id].stack, ..context },
+            KeptStacks::Alloc | KeptStacks::All if context.stack == StackId::NONE => {
+                Context { stack: self.blocks[id].stack, ..context }
+            }
+            KeptStacks::Alloc | KeptStacks::All => context,
             KeptStacks::None | KeptStacks::State => Context { stack: StackId::NONE, ..context },
         }
     }

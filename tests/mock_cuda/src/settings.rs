@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub context_bytes: u64,
     /// `MEMTRACK_MOCK_OTHER_BYTES`: what other processes hold of each device, 0 unless told.
     pub other_bytes: u64,
+    /// `MEMTRACK_MOCK_EVENT_QUERIES`: so often a recorded event is not ready when it is asked, 0 unless told.
+    pub event_queries: u64,
     /// `MEMTRACK_MOCK_INIT_ERROR`: what `cuInit` answers.
     pub init_error: i32,
     /// `MEMTRACK_MOCK_DRIVER_VERSION`: 12080 for 12.8, the default.
@@ -47,6 +49,7 @@ pub(crate) fn settings() -> &'static Settings {
         pool_chunk: number("POOL_CHUNK", 32u64 << 20).max(1),
         context_bytes: number("CONTEXT_BYTES", 0),
         other_bytes: number("OTHER_BYTES", 0),
+        event_queries: number("EVENT_QUERIES", 0),
         init_error: number("INIT_ERROR", 0),
         driver_version: number("DRIVER_VERSION", 12_080),
         fail_after: text("FAIL_AFTER").map(|value| parse("FAIL_AFTER", &value)),

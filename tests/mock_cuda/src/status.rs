@@ -18,6 +18,7 @@ impl Status {
     pub const INVALID_CONTEXT: Self = Self(201);
     pub const INVALID_HANDLE: Self = Self(400);
     pub const NOT_FOUND: Self = Self(500);
+    pub const NOT_READY: Self = Self(600);
     pub const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
     pub const PEER_ACCESS_NOT_ENABLED: Self = Self(705);
     pub const PRIMARY_CONTEXT_ACTIVE: Self = Self(708);

@@ -1,7 +1,8 @@
 //! Why segments were given back: a trace shows that they were, not who wanted it. A request that finds no memory
 //! releases what is cached and then takes a segment or fails; whatever is released otherwise was released by hand.
 
-use crate::allocator::MempoolId;
+use crate::allocator::sizes::SMALL_BUFFER;
+use crate::allocator::{MempoolId, Settings};
 use crate::event::{Action, DeviceId, StackId};
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::Key;
@@ -32,8 +33,16 @@ fn is_release(action: Action) -> bool {
 }
 
 impl Releases {
-    /// Looks through the `rows` of `device`.
-    pub(super) fn of(snapshot: &Snapshot, device: DeviceId, rows: &[usize], capacity: Option<u64>) -> Self {
+    /// Looks through the `rows` of `device`, recorded under these settings where they are known.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        device: DeviceId,
+        rows: &[usize],
+        capacity: Option<u64>,
+        settings: Option<&str>,
+    ) -> Self {
+        let settings = settings.and_then(|text| Settings::parse(text).ok()).unwrap_or_default();
+        let threshold = settings.options().garbage_collection_threshold;
         let held = held_before(snapshot, device, rows);
         let events = &snapshot.events;
         let ooms = rows.iter().zip(&held).filter(|(row, _)| events.action[**row] == Action::Oom);
@@ -56,7 +65,10 @@ impl Releases {
                 end += 1;
             }
             let group = &rows[start..end];
-            if own(snapshot, group, rows.get(end).copied(), held[start], capacity) {
+            let garbage = threshold > 0.0
+                && capacity.is_some_and(|capacity| held[start] as f64 > threshold * capacity as f64)
+                && group.iter().all(|&row| may_be_garbage(snapshot, row));
+            if own(snapshot, group, rows.get(end).copied(), held[start], capacity, garbage) {
                 releases.by_place.insert(start, vec![Release::Own]);
             } else {
                 let by_hand = by_hand(snapshot, group, &last_use, end);
@@ -73,8 +85,23 @@ impl Releases {
     }
 }
 
-/// Whether a request released the group for itself; `next` is the event after it.
-fn own(snapshot: &Snapshot, group: &[usize], next: Option<usize>, held: u64, capacity: Option<u64>) -> bool {
+/// Whether the collection of garbage may have released a segment: it takes large ones of the default pool only.
+fn may_be_garbage(snapshot: &Snapshot, row: usize) -> bool {
+    let pool = snapshot.pytorch.as_deref().map_or((0, 0), |pytorch| pytorch.events.pool(row, Key::PoolId));
+    let events = &snapshot.events;
+    events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
+}
+
+/// Whether a request released the group for itself; `next` is the event after it. The group may be `garbage` that a
+/// request collects long before memory runs out.
+fn own(
+    snapshot: &Snapshot,
+    group: &[usize],
+    next: Option<usize>,
+    held: u64,
+    capacity: Option<u64>,
+    garbage: bool,
+) -> bool {
     let events = &snapshot.events;
     let Some(next) = next else { return false };
     match events.action[next] {
@@ -87,7 +114,7 @@ fn own(snapshot: &Snapshot, group: &[usize], next: Option<usize>, held: u64, cap
     if freed != StackId::NONE && asked != StackId::NONE {
         return freed == asked;
     }
-    capacity.is_some_and(|capacity| held.saturating_add(events.size_bytes[next]) > capacity)
+    garbage || capacity.is_some_and(|capacity| held.saturating_add(events.size_bytes[next]) > capacity)
 }
 
 /// What was done by hand to release the group.

@@ -58,11 +58,12 @@ pub struct Requests {
 impl Requests {
     /// The requests of `device` in a snapshot in PyTorch's form ([`Snapshot::as_pytorch`]); none for any other. A trace
     /// does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
-    /// that. `capacity` in bytes, where it is known, helps to tell.
+    /// that. `capacity` in bytes, what the program could use of the device, helps to tell where it is known.
     pub fn of(snapshot: &Snapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
-        let releases = Releases::of(snapshot, device, &rows, capacity);
+        let settings = settings_of(snapshot, pytorch);
+        let releases = Releases::of(snapshot, device, &rows, capacity, settings.as_deref());
         let mut reader = Reader {
             snapshot,
             pytorch,
@@ -71,8 +72,8 @@ impl Requests {
                 device: snapshot.ordinal(device),
                 device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
-                settings: settings_of(snapshot, pytorch),
-                driver_calls: asks_the_driver(snapshot, &rows, settings_of(snapshot, pytorch).is_some()),
+                driver_calls: asks_the_driver(snapshot, &rows, settings.is_some()),
+                settings,
                 recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
                 ..Self::default()
             },

@@ -134,12 +134,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_ALLOC_CONF`, else the defaults.
+    /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
+    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first that is there counts, be it empty.
     ///
     /// # Errors
     /// As [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
-        let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+        let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         match named.into_iter().find_map(|name| std::env::var(name).ok()) {
             Some(text) => Self::parse(&text),
             None => Ok(Self::default()),

@@ -9,10 +9,16 @@ use crate::call::{entries, put};
 use crate::context::Context;
 use crate::machine::machine;
 use crate::report::EVENTS;
+use crate::settings::settings;
 use crate::status::{Answer, Status};
 
-/// Nanoseconds since the first event, plus one; 0 until it is recorded.
-struct Event(AtomicU64);
+#[derive(Default)]
+struct Event {
+    /// Nanoseconds since the first event, plus one; 0 until it is recorded.
+    time: AtomicU64,
+    /// So often it is still not ready when it is asked.
+    queries: AtomicU64,
+}
 
 entries! {
     fn cuEventCreate(event: *mut *mut c_void, flags: u32) {
@@ -22,7 +28,7 @@ entries! {
             return Err(Status::INVALID_VALUE);
         }
         EVENTS.fetch_add(1, Ordering::Relaxed);
-        put(event, Box::into_raw(Box::new(Event(AtomicU64::new(0)))).cast())
+        put(event, Box::into_raw(Box::new(Event::default())).cast())
     }
 
     fn cuEventDestroy_v2(event: *mut c_void) {
@@ -43,11 +49,15 @@ entries! {
     }
 
     fn cuEventQuery(event: *mut c_void) {
-        look(event).map(drop)
+        let left = &look(event)?.queries;
+        match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => Err(Status::NOT_READY),
+            Err(_) => Ok(()),
+        }
     }
 
     fn cuEventSynchronize(event: *mut c_void) {
-        look(event)?;
+        look(event)?.queries.store(0, Ordering::Relaxed);
         if let Ok(context) = Context::current() {
             machine()?.area(context.device).synchronized();
         }
@@ -72,12 +82,14 @@ fn record(event: *mut c_void, stream: *mut c_void) -> Answer {
     static START: OnceLock<Instant> = OnceLock::new();
     Context::of_stream(stream)?;
     let since = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
-    look(event)?.0.store(since + 1, Ordering::Relaxed);
+    let event = look(event)?;
+    event.time.store(since + 1, Ordering::Relaxed);
+    event.queries.store(settings().event_queries, Ordering::Relaxed);
     Ok(())
 }
 
 fn elapsed(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> Answer {
-    let time = |event| match look(event)?.0.load(Ordering::Relaxed) {
+    let time = |event| match look(event)?.time.load(Ordering::Relaxed) {
         0 => Err(Status::INVALID_HANDLE),
         time => Ok(time as f64),
     };

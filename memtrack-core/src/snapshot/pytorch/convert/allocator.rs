@@ -1,6 +1,6 @@
 //! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
 
-use super::segments::{BLOCK, SEGMENT};
+use super::segments::{BLOCK, segment_shapes};
 use super::{Convert, Names, event_shapes};
 use crate::allocator::{AllocatorSettings, BlockState, MempoolId, SegmentInfo, TraceEntry};
 use crate::event::{DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -41,7 +41,7 @@ impl AllocatorState {
             }
             convert.pytorch.traces.push(start..convert.to.events.len());
         }
-        convert.pytorch.segments.shapes = vec![Shape::of(&SEGMENT)];
+        convert.pytorch.segments.shapes = segment_shapes();
         convert.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
         for segment in &self.segments {
             convert.allocator_segment(segment);
@@ -97,7 +97,7 @@ impl Convert<'_> {
         let stack = self.names.stack(segment.stack);
         let kind = self.names.strings.intern(segment.segment_type().as_bytes());
         let segments = &mut self.pytorch.segments;
-        let row = segments.push(0);
+        let row = segments.push((!stack.is_none()).into());
         for (key, number) in [
             (Key::Device, segment.device.0.into()),
             (Key::Address, segment.address),
@@ -168,7 +168,12 @@ mod tests {
 
     #[test]
     fn pools_lie_where_their_keys_do() {
-        assert_eq!(SEGMENT[usize::from(SEGMENT_POOL)], Key::SegmentPoolId);
+        for shape in segment_shapes() {
+            assert_eq!(
+                super::super::super::known(&shape.keys[usize::from(SEGMENT_POOL)]),
+                Some(Key::SegmentPoolId)
+            );
+        }
         assert_eq!(super::super::EVENT[usize::from(EVENT_POOL)], Key::PoolId);
     }
 }

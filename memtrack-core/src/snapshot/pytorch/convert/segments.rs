@@ -20,6 +20,13 @@ pub(super) const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
+/// The shapes of segments: without and with a stack, which PyTorch adds last.
+pub(super) fn segment_shapes() -> Vec<Shape> {
+    let mut with_stack = SEGMENT;
+    with_stack.swap(10, 11);
+    [SEGMENT, with_stack].map(|keys| Shape::of(&keys)).into()
+}
+
 pub(super) const BLOCK: [Key; 5] = [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames];
 
 /// Segments up to this size in bytes are what PyTorch calls small.
@@ -35,7 +42,7 @@ struct Sums {
 
 impl Convert<'_> {
     pub(super) fn segments(&mut self) {
-        self.pytorch.segments.shapes = vec![Shape::of(&SEGMENT)];
+        self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
         let from = self.from;
         let mut blocks: Vec<&LiveBlock> = from.blocks.iter().collect();
@@ -100,7 +107,7 @@ impl Convert<'_> {
         // The host has no ordinal.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
-        let row = segments.push(0);
+        let row = segments.push((!stack.is_none()).into());
         for (key, number) in [
             (Key::Device, number),
             (Key::Address, segment.address),
