@@ -226,11 +226,16 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     let here = "history_keeps_the_newest_events_with_their_stacks";
     assert!(names.iter().any(|name| name.contains(here)), "{names:?}");
 
-    // Without a history, nothing more is kept; a new one begins empty where that is asked for.
+    // The snapshot above left its own event. A history of states keeps the newest; the end of one forgets it.
+    assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
+    allocator.record_memory_history(Some(&HistoryOptions { events: false, ..HistoryOptions::default() }));
+    let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
+    let actions: Vec<Action> = allocator.history(DEVICE).unwrap().iter().map(|entry| entry.action).collect();
+    assert_eq!(actions, [Action::Alloc]);
     allocator.record_memory_history(None);
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
-    // The snapshot above left its own event.
-    assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
+    assert_eq!(allocator.history(DEVICE), Ok(Vec::new()));
+    // A new one begins empty where that is asked for.
     let options = HistoryOptions {
         clear: true,
         stacks: KeptStacks::None,

@@ -86,6 +86,12 @@ pub(super) fn report_oom(error: &OutOfMemory) {
 }
 
 impl Context {
+    /// Who caused it; or else, where that was not taken, whoever has this stack.
+    #[inline]
+    pub(super) fn or(self, stack: StackId) -> Self {
+        if self.stack.is_none() { Self { stack, ..self } } else { self }
+    }
+
     /// Of an allocation, as far as the history keeps it.
     #[inline]
     pub(super) fn of_allocation(history: &History) -> Self {

@@ -163,7 +163,7 @@ impl<M: DeviceMemory> Device<M> {
         let block = &self.blocks[id];
         let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
         let (age, base, range_id) = (block.age, block.base, block.range);
-        let context = self.context_of_release(block.segment_stack, context);
+        let context = context.or(block.segment_stack);
         let range = self.ranges.get(range_id);
         let first = range.base + round_up(address - range.base, range.page);
         let last = range.base + (end - range.base) / range.page * range.page;

@@ -40,10 +40,7 @@ impl<M: DeviceMemory> Device<M> {
     #[inline]
     pub(super) fn context_of_free(&self, id: BlockId, context: Context) -> Context {
         match self.history.stacks {
-            KeptStacks::Alloc | KeptStacks::All if context.stack == StackId::NONE => {
-                Context { stack: self.blocks[id].stack, ..context }
-            }
-            KeptStacks::Alloc | KeptStacks::All => context,
+            KeptStacks::Alloc | KeptStacks::All => context.or(self.blocks[id].stack),
             KeptStacks::None | KeptStacks::State => Context { stack: StackId::NONE, ..context },
         }
     }

@@ -43,7 +43,8 @@ pub enum KeptStacks {
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// Whether events are kept; without them only the stacks of live blocks are.
+    /// Whether events are kept. Without them the stacks of live blocks are, and one event, the newest, as PyTorch's
+    /// `enabled="state"` has it.
     pub events: bool,
     /// Whose stacks are kept.
     pub stacks: KeptStacks,
@@ -80,16 +81,15 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Begins anew, or with `None` ends.
+    /// Begins, or with `None` ends and forgets.
     pub(super) fn set(&mut self, options: Option<&HistoryOptions>) {
         let Some(options) = options else {
-            self.enabled = false;
-            self.stacks = KeptStacks::None;
+            *self = Self::default();
             return;
         };
-        self.enabled = options.events;
+        self.enabled = true;
         self.stacks = options.stacks;
-        self.max_entries = options.max_entries.max(1);
+        self.max_entries = if options.events { options.max_entries.max(1) } else { 1 };
         self.skipped = options.skip_actions.iter().fold(0, |mask, &action| mask | 1 << action as u16);
         if options.clear {
             self.entries.clear();

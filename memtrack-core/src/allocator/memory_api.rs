@@ -208,7 +208,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.observers().push(Arc::new(observer));
     }
 
-    /// Records events from now on, or with `None` no more.
+    /// Records events from now on, beside those that are kept already; or with `None` no more, and forgets what was
+    /// recorded. Blocks keep the stacks they have.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Context::prepare(options);
         for mut device in self.devices() {

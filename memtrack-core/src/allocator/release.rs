@@ -5,12 +5,11 @@ use super::context::Context;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
-use super::history::KeptStacks;
 use super::malloc::Request;
 use super::pools::PoolId;
 use super::private_pools::MempoolId;
 use super::stats::PoolKind;
-use crate::event::{Action, StackId};
+use crate::event::Action;
 
 const LARGE: PoolId = PoolId(1);
 
@@ -138,18 +137,11 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Of memory that goes back to the device: who caused that, or else who caused the segment, where stacks of events
-    /// are kept at all.
-    pub(super) fn context_of_release(&self, segment: StackId, context: Context) -> Context {
-        let keeps = matches!(self.history.stacks, KeptStacks::Alloc | KeptStacks::All);
-        if keeps && context.stack.is_none() { Context { stack: segment, ..context } } else { context }
-    }
-
     /// Gives back the segment that a free block is all of.
     fn release_segment(&mut self, id: BlockId, context: Context) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, size, place) = (block.address, block.size, Self::place(block));
-        let context = self.context_of_release(block.segment_stack, context);
+        let context = context.or(block.segment_stack);
         self.stats.num_device_free += 1;
         self.record(Action::SegmentFree, address, size, place, context);
         match &self.pool(place.1).source {
