@@ -194,13 +194,20 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
     (elf[64], elf[64 + 8], elf[64 + 32]) = (3, 120, name.len() as u8);
     elf.extend(name);
     write("musl", &elf, 0o755);
-    let cases: [(&[&str], i32, &str); 8] = [
+    write("orphan", b"#! /no/such/interpreter -x\nprint(1)\n", 0o755);
+    write("from_windows", b"#!/bin/sh\r\necho 1\r\n", 0o755);
+    // Neither the shell nor anybody else is to guess what runs it.
+    write("text", b"echo 1\n", 0o755);
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["no-such-program"], 127, "not found"),
         (&["./no-such-program"], 127, "not found"),
         (&["./plain.txt"], 126, "no permission"),
         (&["/"], 126, "folder"),
         (&["./static"], 126, "statically"),
         (&["./musl"], 126, "musl"),
+        (&["./orphan"], 126, "./orphan: its interpreter /no/such/interpreter is not there"),
+        (&["./from_windows"], 126, "its interpreter /bin/sh\\r is not there"),
+        (&["./text"], 126, "./text: is no executable that this system knows, and has no `#!` line"),
         (&["-o", "no/such/folder", "ls"], 3, "cannot write"),
         (&["-o", "plain.txt", "ls"], 2, "--force"),
     ];
@@ -208,6 +215,7 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
         let output = bench.run(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).lines().count() == 1 && said(&output).contains(word), "{}", said(&output));
+        assert!(output.stdout.is_empty(), "{arguments:?} ran");
     }
     let output = bench.run(&["-o", "plain.txt", "--force", "--", PLAIN, "work"]);
     assert!(output.status.success());
