@@ -135,7 +135,7 @@ fn tell(
         [] if output.exists() || !later.is_empty() => Ok(()),
         [] => writeln!(
             stderr,
-            "memtrack: {} took no CUDA memory, so nothing was written",
+            "memtrack: saw {} take no CUDA memory, so nothing was written",
             name.to_string_lossy()
         ),
         [ref one] => writeln!(stderr, "memtrack: a child process recorded {}", one.display()),
