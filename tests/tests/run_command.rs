@@ -2,13 +2,12 @@
 //! without CUDA do not notice.
 
 use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, allocations, assert_work, load, said};
+use memtrack_tests::run::{Bench, Waiting, allocations, assert_work, load, said};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -130,25 +129,30 @@ fn a_summary_says_what_is_cached_and_what_is_not_ours() {
 #[test]
 fn a_signal_asks_for_a_snapshot_and_others_reach_the_program() {
     let bench = Bench::new();
-    let mut command = bench.command();
-    command.args(["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
-    let send = |signal: &str| {
-        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
-    };
-    send("USR2");
-    let wanted = bench.path("asked.1.pickle");
-    let start = std::time::Instant::now();
-    while !wanted.exists() && start.elapsed().as_secs() < 60 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    assert!(wanted.exists());
-    send("TERM");
-    let status = child.wait().expect("it ends");
+    let waiting =
+        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
+    waiting.ask_for(&bench.path("asked.1.pickle"));
+    waiting.send("TERM");
+    let status = waiting.end().status;
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+}
+
+/// Whether it began to handle it before memtrack was there, or after.
+#[test]
+fn a_program_that_handles_the_signal_keeps_its_handler() {
+    for when in ["before", "after"] {
+        let bench = Bench::new();
+        let arguments = ["-o", "own", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
+        let mut waiting = Waiting::new(&bench, &arguments);
+        waiting.send("USR2");
+        assert_eq!(waiting.line(), "handled", "{when}");
+        let output = waiting.end();
+        assert!(output.status.success(), "{when}: {}", said(&output));
+        let told = said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
+        assert_eq!(told, when == "before", "{}", said(&output));
+        assert_eq!(bench.files(), ["own"], "{when}");
+        assert_work(&bench.path("own"), true);
+    }
 }
 
 #[test]
