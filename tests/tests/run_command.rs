@@ -49,43 +49,6 @@ fn a_program_that_links_memtrack_is_recorded_once() {
     assert_eq!(bench.files(), ["linked"]);
 }
 
-#[test]
-fn snapshots_are_written_when_asked_for_and_python_loads_them() {
-    let bench = Bench::new();
-    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
-    assert!(output.status.success());
-    let text = said(&output);
-    assert!(
-        text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
-        "{text}"
-    );
-    assert!(
-        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
-        "{text}"
-    );
-    assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
-    assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
-    let script = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
-                  print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
-                  len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
-    if let Ok(python) = Command::new("python3").args(["-c", script]).arg(bench.path("oom.2.pickle")).output()
-    {
-        let text = String::from_utf8_lossy(&python.stdout).into_owned();
-        assert_eq!(text.trim(), "2097152 65536 13 2 oom", "{}", said(&python));
-    }
-    for verb in ["stats", "trace", "segments", "memory", "summary", "top", "peak"] {
-        for file in ["oom", "oom.2.pickle"] {
-            let mut command = Command::new(memtrack());
-            command.arg(verb).arg(file).current_dir(bench.folder.path());
-            if ["segments", "memory"].contains(&verb) {
-                command.args(["--output", &format!("{verb}.{file}.svg")]);
-            }
-            let output = command.output().expect("memtrack can be started");
-            assert!(output.status.success(), "{verb} {file}: {}", said(&output));
-        }
-    }
-}
-
 /// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.
 #[test]
 fn a_summary_says_what_is_cached_and_what_is_not_ours() {
