@@ -5,9 +5,10 @@ use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::recording::{ReadReport, load_from};
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A folder of its own, the mock driver, and the command in it.
@@ -63,6 +64,69 @@ impl Bench {
         names.retain(|name| name != "cache");
         names.sort();
         names
+    }
+}
+
+/// `memtrack run` on a program that says `ready` and waits for a signal.
+#[derive(Debug)]
+pub struct Waiting {
+    command: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Waiting {
+    /// Runs it until it is ready.
+    ///
+    /// # Panics
+    /// When it cannot be started, or ends before.
+    pub fn new(bench: &Bench, arguments: &[&str]) -> Self {
+        let mut command = bench.command();
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command.spawn().expect("it can be started");
+        let said = BufReader::new(command.stdout.take().expect("it is piped"));
+        let mut waiting = Self { command, said };
+        assert_eq!(waiting.line(), "ready");
+        waiting
+    }
+
+    /// The next line that the program prints.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    /// Sends `memtrack run` a signal, as a user does.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn send(&self, signal: &str) {
+        let sent = Command::new("kill").args(["-s", signal, &self.command.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+
+    /// Has a snapshot written by `SIGUSR2`.
+    ///
+    /// # Panics
+    /// When it is not there after a minute.
+    pub fn ask_for(&self, snapshot: &Path) {
+        self.send("USR2");
+        let start = Instant::now();
+        while !snapshot.exists() && start.elapsed().as_secs() < 60 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(snapshot.exists());
+    }
+
+    /// Waits for the end; what was said on standard error, and how it ended.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn end(self) -> Output {
+        self.command.wait_with_output().expect("it ends")
     }
 }
 

@@ -2,13 +2,12 @@
 //! without CUDA do not notice.
 
 use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, allocations, assert_work, load, said};
+use memtrack_tests::run::{Bench, Waiting, allocations, assert_work, load, said};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -48,43 +47,6 @@ fn a_program_that_links_memtrack_is_recorded_once() {
     assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
     assert_eq!(allocations(&snapshot, DeviceId(0)), 4);
     assert_eq!(bench.files(), ["linked"]);
-}
-
-#[test]
-fn snapshots_are_written_when_asked_for_and_python_loads_them() {
-    let bench = Bench::new();
-    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
-    assert!(output.status.success());
-    let text = said(&output);
-    assert!(
-        text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
-        "{text}"
-    );
-    assert!(
-        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
-        "{text}"
-    );
-    assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
-    assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
-    let script = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
-                  print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
-                  len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
-    if let Ok(python) = Command::new("python3").args(["-c", script]).arg(bench.path("oom.2.pickle")).output()
-    {
-        let text = String::from_utf8_lossy(&python.stdout).into_owned();
-        assert_eq!(text.trim(), "2097152 65536 13 2 oom", "{}", said(&python));
-    }
-    for verb in ["stats", "trace", "segments", "memory", "summary", "top", "peak"] {
-        for file in ["oom", "oom.2.pickle"] {
-            let mut command = Command::new(memtrack());
-            command.arg(verb).arg(file).current_dir(bench.folder.path());
-            if ["segments", "memory"].contains(&verb) {
-                command.args(["--output", &format!("{verb}.{file}.svg")]);
-            }
-            let output = command.output().expect("memtrack can be started");
-            assert!(output.status.success(), "{verb} {file}: {}", said(&output));
-        }
-    }
 }
 
 /// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.
@@ -130,25 +92,30 @@ fn a_summary_says_what_is_cached_and_what_is_not_ours() {
 #[test]
 fn a_signal_asks_for_a_snapshot_and_others_reach_the_program() {
     let bench = Bench::new();
-    let mut command = bench.command();
-    command.args(["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
-    let send = |signal: &str| {
-        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
-    };
-    send("USR2");
-    let wanted = bench.path("asked.1.pickle");
-    let start = std::time::Instant::now();
-    while !wanted.exists() && start.elapsed().as_secs() < 60 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    assert!(wanted.exists());
-    send("TERM");
-    let status = child.wait().expect("it ends");
+    let waiting =
+        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
+    waiting.ask_for(&bench.path("asked.1.pickle"));
+    waiting.send("TERM");
+    let status = waiting.end().status;
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+}
+
+/// Whether it began to handle it before memtrack was there, or after.
+#[test]
+fn a_program_that_handles_the_signal_keeps_its_handler() {
+    for when in ["before", "after"] {
+        let bench = Bench::new();
+        let arguments = ["-o", "own", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
+        let mut waiting = Waiting::new(&bench, &arguments);
+        waiting.send("USR2");
+        assert_eq!(waiting.line(), "handled", "{when}");
+        let output = waiting.end();
+        assert!(output.status.success(), "{when}: {}", said(&output));
+        let told = said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
+        assert_eq!(told, when == "before", "{}", said(&output));
+        assert_eq!(bench.files(), ["own"], "{when}");
+        assert_work(&bench.path("own"), true);
+    }
 }
 
 #[test]
@@ -194,13 +161,20 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
     (elf[64], elf[64 + 8], elf[64 + 32]) = (3, 120, name.len() as u8);
     elf.extend(name);
     write("musl", &elf, 0o755);
-    let cases: [(&[&str], i32, &str); 8] = [
+    write("orphan", b"#! /no/such/interpreter -x\nprint(1)\n", 0o755);
+    write("from_windows", b"#!/bin/sh\r\necho 1\r\n", 0o755);
+    // Neither the shell nor anybody else is to guess what runs it.
+    write("text", b"echo 1\n", 0o755);
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["no-such-program"], 127, "not found"),
         (&["./no-such-program"], 127, "not found"),
         (&["./plain.txt"], 126, "no permission"),
         (&["/"], 126, "folder"),
         (&["./static"], 126, "statically"),
         (&["./musl"], 126, "musl"),
+        (&["./orphan"], 126, "./orphan: its interpreter /no/such/interpreter is not there"),
+        (&["./from_windows"], 126, "its interpreter /bin/sh\\r is not there"),
+        (&["./text"], 126, "./text: is no executable that this system knows, and has no `#!` line"),
         (&["-o", "no/such/folder", "ls"], 3, "cannot write"),
         (&["-o", "plain.txt", "ls"], 2, "--force"),
     ];
@@ -208,6 +182,7 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
         let output = bench.run(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).lines().count() == 1 && said(&output).contains(word), "{}", said(&output));
+        assert!(output.stdout.is_empty(), "{arguments:?} ran");
     }
     let output = bench.run(&["-o", "plain.txt", "--force", "--", PLAIN, "work"]);
     assert!(output.status.success());

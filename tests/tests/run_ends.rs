@@ -1,8 +1,8 @@
 //! `memtrack run`: what the recording holds however the program ends, and what its children and the programs that it
 //! becomes leave.
 
-use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, assert_work, bytes, load, said};
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_tests::run::{Bench, allocations, assert_work, bytes, load, said};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -16,6 +16,57 @@ fn every_end_of_a_program_leaves_a_recording() {
         let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
         assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
         assert_work(&bench.path(name), false);
+    }
+}
+
+/// What SIGSEGV does to a program that does not expect it, and not a signal that somebody sent.
+#[test]
+fn a_crash_leaves_the_recording_up_to_there() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "crashed", "--", PLAIN, "crash"]);
+    assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", said(&output));
+    assert!(said(&output).contains("before signal 11 ended it"), "{}", said(&output));
+    assert_work(&bench.path("crashed"), false);
+}
+
+#[test]
+fn what_exit_handlers_free_is_recorded() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "freed", "--snapshot-on", "exit", "--", PLAIN, "free_at_exit"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let (snapshot, report) = load(&bench.path("freed"));
+    assert!(report.complete);
+    // What `work` leaves, of five blocks.
+    assert_eq!((bytes(&snapshot, DeviceId(0)), allocations(&snapshot, DeviceId(0))), (2 << 20, 5));
+    let frees = snapshot.events.rows_of(DeviceId(0));
+    let large = frees.filter(|&row| {
+        snapshot.events.action[row] == Action::SegmentFree && snapshot.events.size_bytes[row] == 8 << 20
+    });
+    assert_eq!(large.count(), 2);
+}
+
+/// A fork leaves the thread that writes behind: its child writes chunks that are full, and keeps one for each thread.
+#[test]
+fn a_forked_child_that_is_killed_loses_a_chunk_of_each_thread() {
+    const COUNT: usize = 10_000;
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_work(&bench.path("forked"), true);
+    let (child, report) = load(&bench.path(&bench.files()[1]));
+    assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
+    let events = |thread| {
+        let rows = child.events.rows_of(DeviceId(0));
+        rows.filter(|&row| child.events.thread[row] == thread && child.events.size_bytes[row] == 512).count()
+    };
+    let mut threads: Vec<_> = child.events.thread.clone();
+    threads.sort_unstable();
+    threads.dedup();
+    assert_eq!(threads.len(), 2, "{threads:?}");
+    for thread in threads {
+        // A block and its segment each.
+        let count = events(thread);
+        assert!((2 * COUNT - 4_096..=2 * COUNT).contains(&count), "{count}");
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) struct RunArgs {
     /// Replace the recording if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// How many events snapshots hold per device, the newest; the recording holds all
+    /// How many of memtrack's events snapshots hold per device, the newest (a driver's allocation is two, its segment
+    /// and a block in it, and so is its free); the recording holds all
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) max_entries: u64,
     /// Which stacks to keep

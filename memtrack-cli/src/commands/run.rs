@@ -54,9 +54,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     }
     // As a shell does it: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
-    let ended = wait::run(&mut command).map_err(|error| {
-        CliError::Program(126, format!("{}: cannot be run: {error}", name.to_string_lossy()))
-    })?;
+    let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
     // The end is the program's; what stderr cannot take is lost.
     let _ = tell(streams, name, &output, started, ended);
     Ok(Exit::Program(wait::code_of(ended.status)))
@@ -137,7 +135,7 @@ fn tell(
         [] if output.exists() || !later.is_empty() => Ok(()),
         [] => writeln!(
             stderr,
-            "memtrack: {} took no CUDA memory, so nothing was written",
+            "memtrack: saw {} take no CUDA memory, so nothing was written",
             name.to_string_lossy()
         ),
         [ref one] => writeln!(stderr, "memtrack: a child process recorded {}", one.display()),

@@ -4,7 +4,7 @@
 use crate::error::CliError;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,10 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     // An interpreter may be a script as well; the kernel follows a few.
     for _ in 0..5 {
         let refuse = |why: &str| Err(CliError::Program(CANNOT_RUN, format!("{}: {why}", at.display())));
+        let absent = |what: &str, file: &Path| {
+            let name = file.to_string_lossy().escape_debug().to_string();
+            refuse(&format!("its {what} {name} is not there"))
+        };
         // A program that may be run but not read is the kernel's to judge.
         let Ok(mut file) = File::open(&at) else { return Ok(()) };
         let privileged = file
@@ -60,16 +64,37 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
             );
         }
         match kind(&mut file) {
+            Kind::Script(interpreter) if is_absent(&interpreter) => {
+                return absent("interpreter", &interpreter);
+            }
             Kind::Script(interpreter) => at = interpreter,
             Kind::Dynamic(loader) if loader.to_string_lossy().contains("musl") => {
                 return refuse("uses the C library musl; memtrack's hook needs glibc");
             }
             Kind::Static => return refuse("is linked statically, so no library can be preloaded into it"),
+            Kind::Dynamic(loader) if is_absent(Path::new(&loader)) => {
+                return absent("loader", Path::new(&loader));
+            }
             Kind::Foreign => return refuse("is built for another kind of processor than memtrack"),
             Kind::Dynamic(_) | Kind::Unknown => return Ok(()),
         }
     }
     Ok(())
+}
+
+/// Whether the kernel would find no file of this name.
+fn is_absent(file: &Path) -> bool {
+    file.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Why the kernel did not run a program that [`check`] let pass.
+pub(crate) fn refused(name: &OsStr, error: &io::Error) -> CliError {
+    let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
+        "is no executable that this system knows, and has no `#!` line to name its interpreter".to_owned()
+    } else {
+        format!("cannot be run: {error}")
+    };
+    CliError::Program(CANNOT_RUN, format!("{}: {why}", name.to_string_lossy()))
 }
 
 enum Kind {
@@ -130,12 +155,13 @@ fn loader(file: &mut (impl Read + Seek), head: &[u8; 64]) -> Option<Option<OsStr
     Some(None)
 }
 
-/// The interpreter that a script's first line names.
+/// The interpreter that a script's first line names; `None` where the line names none.
 fn script(file: &mut (impl Read + Seek)) -> Option<PathBuf> {
     file.seek(SeekFrom::Start(2)).ok()?;
     let mut line = Vec::new();
     BufReader::new(file.take(LONGEST_NAME)).read_until(b'\n', &mut line).ok()?;
-    let name = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
+    // What the kernel takes for the name's end. A carriage return is none: it is part of the name, and so no such file.
+    let name = line.split(|byte| b" \t\n\0".contains(byte)).find(|word| !word.is_empty())?;
     Some(OsString::from_vec(name.to_vec()).into())
 }
 

@@ -4,6 +4,8 @@
 
 #[path = "../cuda/client.rs"]
 mod client;
+#[path = "../cuda/ends.rs"]
+mod ends;
 #[path = "../cuda/heap.rs"]
 mod heap;
 
@@ -32,6 +34,33 @@ fn main() {
             std::thread::sleep(std::time::Duration::from_millis(1500));
             // SAFETY: a signal to ourselves.
             unsafe { libc::raise(number.parse().expect("a number")) };
+        }
+        // Not sent by anybody.
+        ["crash"] => {
+            work();
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            // SAFETY: none: nothing lies there, and the process is to end of it.
+            unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
+        }
+        ["own_handler", "before"] => {
+            ends::handle_the_signal();
+            work();
+            ends::wait_to_be_told();
+        }
+        ["own_handler", "after"] => {
+            work();
+            ends::handle_the_signal();
+            ends::wait_to_be_told();
+        }
+        ["free_at_exit"] => ends::free_at_exit(work),
+        ["fork_and_be_killed", count] => {
+            work();
+            let count = count.parse().expect("a count");
+            // SAFETY: as in `fork`.
+            match unsafe { libc::fork() } {
+                0 => ends::be_killed_at_work(count),
+                child => assert_eq!(status_of(child) & 0x7f, libc::SIGKILL),
+            }
         }
         ["wait_for_a_signal"] => {
             work();
@@ -193,10 +222,14 @@ fn vfork() {
 }
 
 fn wait_for(child: i32) {
+    assert_eq!(status_of(child), 0);
+}
+
+fn status_of(child: i32) -> i32 {
     let mut status = 0;
     // SAFETY: our child, and an integer of ours.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0);
+    status
 }
 
 fn fork() {

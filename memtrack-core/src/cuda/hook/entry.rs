@@ -17,6 +17,9 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg(target_arch = "aarch64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 
+/// A name that no library has: every copy of this hook answers it with an address of its own.
+const WHOSE: &CStr = c"cuMemtrackHook";
+
 /// `dlsym`, for everyone in the process: what [`pick`] returns, else whatever the C library's returns, reached by a tail
 /// jump, so that `RTLD_NEXT` still means the caller's next.
 #[cfg(target_arch = "x86_64")]
@@ -80,8 +83,10 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
         return std::ptr::null();
     }
     // SAFETY: as above.
-    let Some(hooked) = table::by_symbol(unsafe { CStr::from_ptr(name) }.to_bytes()) else {
-        return std::ptr::null();
+    let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let Some(hooked) = table::by_symbol(name_bytes) else {
+        let asks_whose = name_bytes == WHOSE.to_bytes();
+        return if asks_whose { pick as *const c_void } else { std::ptr::null() };
     };
     // SAFETY: the caller's own arguments. `RTLD_NEXT` counts from this binary then, which is before every driver.
     let found = unsafe { real(handle, name) };
@@ -124,14 +129,27 @@ pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
 }
 
-/// Where the binary around an address begins; null for none.
-fn binary_of(address: *const c_void) -> *const c_void {
+/// What the loader knows of the binary around an address; null pointers for none.
+fn info_of(address: *const c_void) -> libc::Dl_info {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: all zeros are a `Dl_info`, which the loader fills; an address that it does not know is no error.
     unsafe {
         libc::dladdr(address, info.as_mut_ptr());
-        info.assume_init().dli_fbase
+        info.assume_init()
     }
+}
+
+/// Where the binary around an address begins; null for none.
+fn binary_of(address: *const c_void) -> *const c_void {
+    info_of(address).dli_fbase
+}
+
+/// The `dlsym` that the executable, and so nearly everyone in the process, is bound to; null for none.
+fn of_the_process() -> *mut c_void {
+    // Not by `RTLD_DEFAULT`: a library that is linked with `-Bsymbolic`, as the preload library is, finds itself first.
+    // SAFETY: the executable's own handle, which stays open; nothing is loaded.
+    let process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
+    look_up(process, c"dlsym")
 }
 
 /// Whether the process's `dlsym` is this one. If it is not, programs reach the driver past the hook.
@@ -141,11 +159,42 @@ pub(crate) fn is_in_place() -> bool {
     match IN_PLACE.load(Ordering::Relaxed) {
         UNKNOWN => {
             // By the binary that it lies in: in a library, even our own `dlsym` may mean another's.
-            let first = binary_of(look_up(libc::RTLD_DEFAULT, c"dlsym"));
+            let first = binary_of(of_the_process());
             let ours = !first.is_null() && first == binary_of(pick as *const c_void);
             IN_PLACE.store(1 + u8::from(ours), Ordering::Relaxed);
             ours
         }
         known => known == 2,
+    }
+}
+
+/// Whether the process's `dlsym` is that of another copy of memtrack, such as the one that the program links.
+pub(crate) fn is_anothers() -> bool {
+    let first = of_the_process();
+    if first.is_null() {
+        return false;
+    }
+    // SAFETY: every function of this name is called with these by anybody in the process.
+    let answer =
+        unsafe { std::mem::transmute::<*mut c_void, Dlsym>(first)(libc::RTLD_DEFAULT, WHOSE.as_ptr()) };
+    !answer.is_null() && answer.cast_const() != pick as *const c_void
+}
+
+/// The file of the binary whose `dlsym` is the process's.
+pub(crate) fn owner_of_dlsym() -> String {
+    let name = info_of(of_the_process()).dli_fname;
+    if name.is_null() {
+        return "the program".to_owned();
+    }
+    // SAFETY: the loader's own string; the binary stays loaded while its `dlsym` is the process's.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// Whether the process has the driver's library, whoever loaded it.
+pub(crate) fn driver_is_loaded() -> bool {
+    // SAFETY: a C string; nothing is loaded, and the count that a hit adds is taken back.
+    unsafe {
+        let found = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        !found.is_null() && libc::dlclose(found) == 0
     }
 }

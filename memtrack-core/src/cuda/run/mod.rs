@@ -7,6 +7,7 @@
 mod dumps;
 #[doc(hidden)]
 pub mod heap;
+mod unhooked;
 
 use super::hook;
 use crate::recorder::{Options, ending, session, set_own_code};
@@ -39,8 +40,11 @@ static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 /// With the host's heap asked for, the program is recorded from here on; its children from their first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
+    unhooked::prepare();
     if wants_heap() && is_the_program() {
-        let _ = std::panic::catch_unwind(begin_if_asked);
+        // Without the hook too: the heap does not go through it.
+        ASKED.store(true, Ordering::Relaxed);
+        let _ = std::panic::catch_unwind(begin);
     }
 }
 
@@ -55,12 +59,16 @@ pub fn library_ends() {
     let _ = std::panic::catch_unwind(|| {
         dumps::at_exit();
         ending::write_at_exit();
+        unhooked::warn();
     });
 }
 
 /// The process becomes another program, or ends without its exit handlers: writes what was recorded so far.
 pub fn before_the_end() {
-    let _ = std::panic::catch_unwind(ending::flush);
+    let _ = std::panic::catch_unwind(|| {
+        ending::flush();
+        unhooked::warn_in_the_first();
+    });
 }
 
 /// Where a function of this name is that comes after the preload library's own; null for nowhere.
@@ -83,9 +91,14 @@ pub(crate) fn begin_if_asked() {
 
 #[cold]
 fn ask() {
-    if ASKED.swap(true, Ordering::Relaxed) || !hook::is_in_place() {
+    if ASKED.swap(true, Ordering::Relaxed) {
         return;
     }
+    if hook::is_in_place() { begin() } else { unhooked::warn() }
+}
+
+/// Starts recording if the environment asks for it.
+fn begin() {
     let _inside = reentry::enter();
     let Some(asked) = std::env::var_os(OUTPUT) else { return };
     let Some(output) = free_name(Path::new(&asked), is_the_program()) else { return };

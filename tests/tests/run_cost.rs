@@ -1,0 +1,49 @@
+//! What `memtrack run` costs a program that never calls the driver: in a release build alone do the numbers mean anything.
+#![cfg(not(debug_assertions))]
+
+use memtrack_tests::run::{Bench, said};
+use std::ffi::OsStr;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts of each kind, in turns.
+const ROUNDS: usize = 200;
+
+fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
+    let mut command = Command::new("/bin/true");
+    if let Some(library) = preloaded {
+        // What `memtrack run` sets.
+        command
+            .env("LD_PRELOAD", library)
+            .env("MEMTRACK_RUN_OUTPUT", output)
+            .env("MEMTRACK_RUN_COMMAND", "1");
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let begin = Instant::now();
+    let output = command.output().expect("it can be started");
+    let took = begin.elapsed();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    took
+}
+
+#[test]
+fn a_program_without_cuda_pays_less_than_a_millisecond() {
+    let bench = Bench::new();
+    // Puts the library into the cache.
+    assert!(bench.run(&["--", "true"]).status.success());
+    let cache = fs::read_dir(bench.path("cache/memtrack")).expect("the library is there");
+    let libraries: Vec<_> = cache.map(|entry| entry.expect("an entry").path()).collect();
+    let [library] = &libraries[..] else { panic!("one library: {libraries:?}") };
+
+    let output = bench.path("none");
+    let (mut with, mut without) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        without = without.min(start(None, output.as_os_str()));
+        with = with.min(start(Some(library.as_os_str()), output.as_os_str()));
+    }
+    let added = with.saturating_sub(without);
+    println!("added to a start: {added:?}, from {without:?} to {with:?}");
+    assert!(added < Duration::from_millis(1), "{without:?} became {with:?}");
+    assert!(!output.exists());
+}

@@ -1,0 +1,125 @@
+//! Programs whose calls of the driver go past the hook: they are told, once, and nothing false is said of them.
+
+use memtrack_core::event::DeviceId;
+use memtrack_tests::child::ends_well;
+use memtrack_tests::run::{Bench, load, said};
+use object::{Object, ObjectSection};
+use std::fs;
+use std::process::Command;
+
+/// A program that exports a `dlsym` of its own, as a tracing tool does: `own WHAT HOW`.
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void *dlsym(void *handle, const char *name) {
+    static void *(*next)(void *, const char *);
+    const char *versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    for (int i = 0; !next && i < 3; i++)
+        next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    return next(handle, name);
+}
+
+static void take_memory(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) abort();
+    int (*start)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+    int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+    int (*use)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
+    int (*alloc)(unsigned long long *, size_t) = (int (*)(unsigned long long *, size_t))dlsym(driver, "cuMemAlloc_v2");
+    void *context = 0;
+    unsigned long long address = 0;
+    if (start(0) || retain(&context, 0) || use(context) || alloc(&address, 1 << 20) || !address) abort();
+    puts("took memory");
+    fflush(stdout);
+}
+
+int main(int count, char **words) {
+    if (count != 3) return 2;
+    if (!strcmp(words[1], "cuda")) take_memory();
+    if (!strcmp(words[2], "at_once")) _exit(0);
+    if (!strcmp(words[2], "children"))
+        for (int i = 0; i < 3; i++) {
+            if (!fork()) exit(0);
+            wait(0);
+        }
+    return 0;
+}
+"#;
+
+/// A bench with the program `own` in it.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    fs::write(bench.path("own.c"), SOURCE).expect("it can be written");
+    ends_well(
+        Command::new("cc").args(["-rdynamic", "-o", "own", "own.c", "-ldl"]).current_dir(bench.folder.path()),
+    );
+    bench
+}
+
+const WARNING: &str = "own exports a function `dlsym` of its own";
+
+#[test]
+fn a_program_with_its_own_dlsym_is_told_once() {
+    let bench = bench();
+    let cases: [(&[&str], usize); 6] = [
+        (&["--", "./own", "cuda", "return"], 1),
+        (&["--", "./own", "cuda", "at_once"], 1),
+        (&["--", "./own", "cuda", "children"], 1),
+        (&["--", "./own", "nothing", "return"], 0),
+        (&["--", "./own", "nothing", "children"], 0),
+        (&["--", "sh", "-c", "./own nothing return; ./own cuda return; ls / > /dev/null"], 1),
+    ];
+    for (arguments, warnings) in cases {
+        let output = bench.run(arguments);
+        let text = said(&output);
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        let took = String::from_utf8_lossy(&output.stdout) == "took memory\n";
+        assert_eq!(took, arguments.concat().contains("cuda"), "{arguments:?}");
+        assert_eq!(text.matches(WARNING).count(), warnings, "{arguments:?}: {text}");
+        // What, why and what to do in the one line, and the command's own in the other, which is true.
+        assert_eq!(text.contains("-rdynamic"), warnings == 1, "{text}");
+        assert_eq!(text.lines().count(), warnings + 1, "{arguments:?}: {text}");
+        let last = text.lines().last().expect("it says something");
+        assert!(last.contains("take no CUDA memory, so nothing was written"), "{text}");
+    }
+    assert_eq!(bench.files(), ["own", "own.c"]);
+
+    // The heap does not go through the hook.
+    let output = bench.run(&["--host", "-o", "heap", "--", "./own", "cuda", "return"]);
+    assert_eq!(said(&output).matches(WARNING).count(), 1, "{}", said(&output));
+    assert!(load(&bench.path("heap")).0.device_ids().contains(&DeviceId::HOST));
+}
+
+/// A program that links memtrack, and whose `dlsym` is not memtrack's: nobody can find the one in it, whose name was
+/// taken out of its list of exports.
+#[test]
+fn a_program_that_monitors_without_its_hook_is_told_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("unhooked");
+    let original = env!("CARGO_BIN_EXE_recorder_bare");
+    let run = |program: &std::path::Path| {
+        let output = ends_well(Command::new(program).arg("without_host_heap").current_dir(folder.path()));
+        said(&output)
+    };
+    assert_eq!(run(original.as_ref()), "");
+    fs::copy(original, &program).expect("it can be copied");
+    let mut bytes = fs::read(&program).expect("it can be read");
+    let (start, size) = {
+        let file = object::File::parse(&*bytes).expect("an executable");
+        file.section_by_name(".dynstr").and_then(|names| names.file_range()).expect("it is dynamic")
+    };
+    let names = &mut bytes[start as usize..(start + size) as usize];
+    let name = b"\0dlsym\0";
+    let at = names.windows(name.len()).position(|word| word == name).expect("it exports its dlsym");
+    names[at + 1] = b'_';
+    fs::write(&program, bytes).expect("it can be written");
+    let text = run(&program);
+    assert_eq!(text.matches("the CUDA hook is not in place").count(), 1, "{text}");
+    assert!(text.contains("`memtrack run -- PROGRAM`") && text.lines().count() == 1, "{text}");
+}
