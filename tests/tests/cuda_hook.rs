@@ -50,9 +50,32 @@ fn a_driver_loaded_late_is_hooked_and_older_memory_is_not_guessed() {
     child(&["late"], &[]);
 }
 
+/// Everything that ends something, and the calls of it before the one that fails.
+const ENDS: [(&str, u32); 15] = [
+    ("cuMemFree_v2", 1),
+    ("cuMemFreeAsync", 0),
+    ("cuMemFreeAsync_ptsz", 0),
+    ("cuMemFreeHost", 0),
+    ("cuMemHostUnregister", 0),
+    ("cuArrayDestroy", 0),
+    ("cuMipmappedArrayDestroy", 0),
+    ("cuMemUnmap", 1),
+    ("cuMemRelease", 0),
+    ("cuMemAddressFree", 0),
+    ("cuIpcCloseMemHandle", 0),
+    ("cuMemPoolDestroy", 0),
+    ("cuCtxDestroy_v2", 0),
+    ("cuDevicePrimaryCtxRelease_v2", 0),
+    ("cuDevicePrimaryCtxReset_v2", 0),
+];
+
 #[test]
-fn a_free_that_fails_is_put_back() {
-    child(&["failed_free"], &[("MEMTRACK_MOCK_FAIL", "cuMemFree_v2:700:1")]);
+fn what_fails_to_end_is_put_back() {
+    for (name, before) in ENDS {
+        let failure = format!("{name}:700:{before}:1");
+        child(&["failed_free", name], &[("MEMTRACK_MOCK_FAIL", &failure), ("MEMTRACK_MOCK_DEVICES", "2")]);
+    }
+    child(&["failed_free", "of a pool"], &[("MEMTRACK_MOCK_FAIL", "cuMemFree_v2:700:0:1")]);
 }
 
 #[test]

@@ -28,13 +28,22 @@ pub(crate) struct Settings {
     pub driver_version: i32,
     /// `MEMTRACK_MOCK_FAIL_AFTER`: so many allocations succeed, later ones find no memory.
     pub fail_after: Option<u64>,
-    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER]`: the function does nothing and answers the code, after so many good calls.
-    pub fail: Option<(String, Status, u64)>,
+    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and answers the code, after so many good
+    /// calls, for so many calls or for good.
+    pub fail: Option<Failure>,
     /// `MEMTRACK_MOCK_TRACE`: a file that gets one line per call.
     pub trace: Option<Mutex<File>>,
     /// `MEMTRACK_MOCK_SUMMARY`: a file that gets the books at exit, as one line of JSON per process; `-` is standard
     /// error.
     pub summary: Option<PathBuf>,
+}
+
+/// An injected failure.
+pub(crate) struct Failure {
+    pub name: String,
+    pub status: Status,
+    /// The calls of the function that fail.
+    pub calls: std::ops::Range<u64>,
 }
 
 /// The settings of this process.
@@ -68,13 +77,17 @@ fn parse<T: FromStr>(name: &str, value: &str) -> T {
     value.parse().unwrap_or_else(|_| refuse(name, value))
 }
 
-fn injected(value: &str) -> (String, Status, u64) {
+fn injected(value: &str) -> Failure {
     let parts: Vec<&str> = value.split(':').collect();
-    match parts[..] {
-        [name, code] => (name.into(), Status(parse("FAIL", code)), 0),
-        [name, code, after] => (name.into(), Status(parse("FAIL", code)), parse("FAIL", after)),
+    let [name, code, ref calls @ ..] = parts[..] else { refuse("FAIL", value) };
+    let calls: Vec<u64> = calls.iter().map(|number| parse("FAIL", number)).collect();
+    let calls = match calls[..] {
+        [] => 0..u64::MAX,
+        [after] => after..u64::MAX,
+        [after, times] => after..after.saturating_add(times),
         _ => refuse("FAIL", value),
-    }
+    };
+    Failure { name: name.into(), status: Status(parse("FAIL", code)), calls }
 }
 
 fn open(path: &str) -> File {

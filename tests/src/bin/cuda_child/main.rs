@@ -7,6 +7,7 @@ mod client;
 mod failures;
 mod many;
 mod pools;
+mod put_back;
 mod readings;
 mod steps;
 
@@ -26,7 +27,7 @@ fn main() {
         ["unmapping"] => steps::unmapping(),
         ["late"] => steps::late(),
         ["own_output", file] => own_output(file),
-        ["failed_free"] => failures::failed_free(),
+        ["failed_free", name] => put_back::failed_free(name),
         ["out_of_memory"] => failures::out_of_memory(),
         ["unknown_free"] => failures::unknown_free(),
         ["pool_blocks"] => pools::blocks(),
