@@ -31,6 +31,11 @@ fn functions_found_by_the_drivers_own_look_up_are_hooked() {
 }
 
 #[test]
+fn what_the_driver_calls_itself_is_part_of_the_call() {
+    child(&["nested"], &[("MEMTRACK_MOCK_NESTED", "1"), ("MEMTRACK_MOCK_TOTAL", "1048576")]);
+}
+
+#[test]
 fn stacks_and_scopes_name_who_asked() {
     child(&["stacks"], &[]);
 }

@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and answers the code, after so many good
     /// calls, for so many calls or for good.
     pub fail: Option<Failure>,
+    /// `MEMTRACK_MOCK_NESTED`: 1 for a driver that obtains pitched memory by `cuMemAlloc_v2`, as the process finds it.
+    pub nested: bool,
     /// `MEMTRACK_MOCK_TRACE`: a file that gets one line per call.
     pub trace: Option<Mutex<File>>,
     /// `MEMTRACK_MOCK_SUMMARY`: a file that gets the books at exit, as one line of JSON per process; `-` is standard
@@ -60,6 +62,7 @@ pub(crate) fn settings() -> &'static Settings {
         driver_version: number("DRIVER_VERSION", 12_080),
         fail_after: text("FAIL_AFTER").map(|value| parse("FAIL_AFTER", &value)),
         fail: text("FAIL").map(|value| injected(&value)),
+        nested: number("NESTED", 0u8) != 0,
         trace: text("TRACE").map(|path| Mutex::new(open(&path))),
         summary: text("SUMMARY").map(PathBuf::from),
     })

@@ -22,6 +22,7 @@ fn main() {
     match arguments[..] {
         ["every_kind"] => steps::every_kind(),
         ["by_procedure"] => steps::by_procedure(),
+        ["nested"] => steps::nested(),
         ["stacks"] => steps::stacks(),
         ["teardown"] => steps::teardown(),
         ["unmapping"] => steps::unmapping(),

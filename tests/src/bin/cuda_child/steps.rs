@@ -109,6 +109,35 @@ pub fn by_procedure() {
     memtrack_core::stop();
 }
 
+/// The test has the driver call `cuMemAlloc_v2` by our wrapper where it is asked for pitched memory, and gives it 1 MiB.
+pub fn nested() {
+    // The driver itself must find what the process finds.
+    // SAFETY: a C string; the library may be opened at any time.
+    let everywhere = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    assert!(!everywhere.is_null());
+    client::begin(0);
+    start();
+    let pitched = |height: usize| {
+        let (mut address, mut pitch) = (0, 0);
+        call!(cuMemAllocPitch_v2(&mut address => *mut u64, &mut pitch => *mut usize, 100 => usize, height => usize, 4 => u32))
+            .map(|()| address)
+    };
+    let address = pitched(7).expect("memory");
+    assert_eq!((client::count(0, 0, 0), client::count(0, 1, 0)), (1, 0), "it was obtained by the other call");
+    agree(0);
+    let count = |action| events(&snapshot(), DeviceId(0), action);
+    assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (1, 1, 0));
+    // What is missing is missed once, and the thread's next call is a call of its own.
+    assert_eq!(pitched(1 << 20), Err(client::OUT_OF_MEMORY));
+    assert_eq!(count(Action::Oom), 1);
+    client::alloc(1000).expect("memory");
+    client::free(address).expect("it was ours");
+    agree(0);
+    assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (2, 2, 1));
+    assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
+    memtrack_core::stop();
+}
+
 #[inline(never)]
 fn the_function_that_allocates() -> u64 {
     client::alloc(1 << 20).expect("memory")
