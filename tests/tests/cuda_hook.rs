@@ -1,6 +1,8 @@
 //! The CUDA hook in a program that links memtrack, on the mock driver: the recording says what the mock's books say.
 
 use memtrack_tests::mock_cuda;
+use object::{Object, ObjectSymbol};
+use std::collections::BTreeSet;
 use std::process::Output;
 
 fn child(arguments: &[&str], settings: &[(&str, &str)]) -> Output {
@@ -135,6 +137,32 @@ fn memory_of_other_processes_counts_there() {
 #[test]
 fn threads_streams_and_devices_are_told_apart() {
     child(&["several_devices"], &[("MEMTRACK_MOCK_DEVICES", "2")]);
+}
+
+/// The functions that the hook wraps: a program that links it has them under the driver's names.
+fn wrapped() -> BTreeSet<String> {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_cuda_child")).expect("it can be read");
+    let program = object::File::parse(&*program).expect("an executable");
+    let functions = program.symbols().filter(|symbol| symbol.is_definition());
+    let names = functions.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
+    names
+        .filter(|name| name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase)))
+        .collect()
+}
+
+#[test]
+fn every_wrapped_function_is_called_by_some_test() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    for scenario in ["every_kind", "by_procedure", "teardown", "unmapping", "opened"] {
+        child(&[scenario], &[("MEMTRACK_MOCK_TRACE", trace.to_str().expect("a path"))]);
+    }
+    let trace = std::fs::read_to_string(trace).expect("it was traced");
+    let called: BTreeSet<&str> = trace.lines().filter_map(|line| line.strip_suffix(" 0")).collect();
+    let wrapped = wrapped();
+    assert!(wrapped.contains("cuMemAlloc_v2") && wrapped.len() > 30, "{wrapped:?}");
+    let missing: Vec<_> = wrapped.iter().filter(|name| !called.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// `MEMTRACK_SOAK=10000000` makes it ten million, which a release build does in a minute.

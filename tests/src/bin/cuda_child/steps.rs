@@ -4,7 +4,8 @@ use crate::client::{self, call, call_at};
 use crate::{agree, events, held, snapshot, start};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
 
 /// Every way to memory that is hooked, step by step.
 pub fn every_kind() {
@@ -105,6 +106,29 @@ pub fn by_procedure() {
     call_at!(free, one => u64, 0 => u64).expect("it was ours");
     call_at!(free, two => u64, 0 => u64).expect("it was ours");
     call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it was ours");
+    agree(0);
+
+    // The first form finds the same, and what it finds under its own name looks up as it does.
+    assert_eq!(plain, client::procedure_v1(c"cuMemAlloc", 11040, 0));
+    assert_eq!(per_thread, client::procedure_v1(c"cuMemAllocAsync", 11040, 2));
+    assert_eq!(client::symbol("cuGetProcAddress"), client::procedure_v1(c"cuGetProcAddress", 11040, 0));
+    assert_eq!(client::symbol("cuGetProcAddress_v2"), client::procedure_v1(c"cuGetProcAddress", 12000, 0));
+    assert!(call!(cuGetProcAddress(c"cuNothing".as_ptr() => *const c_char, &mut null_mut() => *mut *mut c_void, 11040 => i32, 0 => u64)).is_err());
+
+    // A pool of the program's own, and the thread's stream.
+    let (properties, mut pool) = (client::properties(0), 0);
+    call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
+        .expect("a pool");
+    let from_pool = client::procedure_v1(c"cuMemAllocFromPoolAsync", 11040, 2);
+    assert_ne!(from_pool, client::procedure_v1(c"cuMemAllocFromPoolAsync", 11040, 0));
+    call_at!(from_pool, &mut one => *mut u64, 400 => usize, pool => u64, 0 => u64).expect("memory");
+    let stream = client::stream();
+    call!(cuMemAllocFromPoolAsync_ptsz(&mut two => *mut u64, 500 => usize, pool => u64, stream => u64))
+        .expect("memory");
+    agree(0);
+    assert_eq!((stream_of(one), stream_of(two)), (Some(2), Some(stream)));
+    call_at!(free, one => u64, 0 => u64).expect("it was ours");
+    call_at!(free, two => u64, stream => u64).expect("it was ours");
     agree(0);
     memtrack_core::stop();
 }
