@@ -1,5 +1,8 @@
 //! The CUDA hook in a program that links memtrack, on the mock driver: the recording says what the mock's books say.
 
+use memtrack_core::event::Action;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
@@ -137,6 +140,30 @@ fn memory_of_other_processes_counts_there() {
 #[test]
 fn threads_streams_and_devices_are_told_apart() {
     child(&["several_devices"], &[("MEMTRACK_MOCK_DEVICES", "2")]);
+}
+
+#[test]
+fn forked_children_record_their_own_beside_busy_threads() {
+    let (driver, folder) = (mock_cuda::driver_dir(), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("a.memtrack");
+    let mut command = mock_cuda::with_driver(env!("CARGO_BIN_EXE_cuda_child"), driver.path());
+    let output = ends_well(command.arg("fork").arg(&file));
+    let children = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(children.lines().count(), 10);
+    let sizes = |snapshot: &Snapshot, action| -> Vec<u64> {
+        let events = snapshot.events.iter().filter(|event| event.action == action);
+        events.map(|event| event.size_bytes).collect()
+    };
+    for pid in children.lines() {
+        let (child, report) = Snapshot::load(format!("{}.{pid}", file.display())).expect("it recorded");
+        assert!(report.complete && child.meta.pid.to_string() == pid);
+        assert_eq!(sizes(&child, Action::Alloc), [222_222, 2 << 20, 123_456, 2 << 20]);
+        assert_eq!(sizes(&child, Action::Free), [2 << 20, 222_222, 2 << 20]);
+        assert_eq!(child.blocks.iter().map(|block| block.size_bytes).collect::<Vec<_>>(), [123_456]);
+    }
+    let (parent, report) = Snapshot::load(&file).expect("it recorded");
+    assert!(report.complete && parent.events.iter().all(|event| event.size_bytes != 222_222));
+    assert_eq!(parent.blocks.iter().map(|block| block.size_bytes).collect::<Vec<_>>(), [1000]);
 }
 
 /// The functions that the hook wraps: a program that links it has them under the driver's names.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::books::Kind;
 use crate::context::Context;
 use crate::device::Device;
+use crate::fork;
 use crate::report;
 use crate::settings::settings;
 use crate::status::{Answer, Status};
@@ -41,6 +42,7 @@ pub(crate) fn start() -> Answer {
         let machine = Machine::new()?;
         if MACHINE.set(machine).is_ok() {
             report::at_exit();
+            fork::watch();
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 #[path = "../../cuda/client.rs"]
 mod client;
 mod failures;
+mod forks;
 mod many;
 mod pools;
 mod put_back;
@@ -39,6 +40,7 @@ fn main() {
         ["opened"] => readings::opened(),
         ["several_devices"] => many::several_devices(),
         ["soak", count] => many::soak(count.parse().expect("a count")),
+        ["fork", file] => forks::beside_busy_threads(file),
         ["cost"] => many::cost(),
         _ => panic!("no such scenario: {arguments:?}"),
     }
