@@ -63,7 +63,6 @@ pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
         return Err(Status::INVALID_VALUE);
     }
     let machine = machine()?;
-    machine.may_allocate()?;
     {
         let mut device = machine.device(device)?;
         device.take_outside_pools(Kind::Physical, bytes)?;

@@ -26,8 +26,6 @@ pub(crate) struct Settings {
     pub init_error: i32,
     /// `MEMTRACK_MOCK_DRIVER_VERSION`: 12080 for 12.8, the default.
     pub driver_version: i32,
-    /// `MEMTRACK_MOCK_FAIL_AFTER`: so many allocations succeed, later ones find no memory.
-    pub fail_after: Option<u64>,
     /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and answers the code, after so many good
     /// calls, for so many calls or for good.
     pub fail: Option<Failure>,
@@ -60,7 +58,6 @@ pub(crate) fn settings() -> &'static Settings {
         other_bytes: number("OTHER_BYTES", 0),
         init_error: number("INIT_ERROR", 0),
         driver_version: number("DRIVER_VERSION", 12_080),
-        fail_after: text("FAIL_AFTER").map(|value| parse("FAIL_AFTER", &value)),
         fail: text("FAIL").map(|value| injected(&value)),
         nested: number("NESTED", 0u8) != 0,
         trace: text("TRACE").map(|path| Mutex::new(open(&path))),
