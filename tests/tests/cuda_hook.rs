@@ -197,7 +197,10 @@ fn every_wrapped_function_is_called_by_some_test() {
 fn a_soak_from_two_threads_loses_nothing() {
     let count = std::env::var("MEMTRACK_SOAK").unwrap_or_else(|_| "1000000".to_owned());
     let per_thread = (count.parse::<u64>().expect("a number") / 2).to_string();
-    child(&["soak", &per_thread], &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("soak.memtrack");
+    let output = child(&["soak", &per_thread, file.to_str().expect("a path")], &[]);
+    println!("{}", String::from_utf8_lossy(&output.stdout).trim_end());
 }
 
 /// In a release build alone do the numbers mean anything.

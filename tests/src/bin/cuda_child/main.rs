@@ -6,10 +6,12 @@
 mod client;
 mod failures;
 mod forks;
+mod lookups;
 mod many;
 mod pools;
 mod put_back;
 mod readings;
+mod soak;
 mod steps;
 
 use memtrack_core::event::{Action, DeviceId};
@@ -22,12 +24,12 @@ fn main() {
     assert!(memtrack_core::cuda::hook_is_in_place(), "the hook is in place");
     match arguments[..] {
         ["every_kind"] => steps::every_kind(),
-        ["by_procedure"] => steps::by_procedure(),
-        ["nested"] => steps::nested(),
+        ["by_procedure"] => lookups::by_procedure(),
+        ["nested"] => lookups::nested(),
         ["stacks"] => steps::stacks(),
         ["teardown"] => steps::teardown(),
         ["unmapping"] => steps::unmapping(),
-        ["late"] => steps::late(),
+        ["late"] => lookups::late(),
         ["own_output", file] => own_output(file),
         ["failed_free", name] => put_back::failed_free(name),
         ["out_of_memory"] => failures::out_of_memory(),
@@ -39,7 +41,7 @@ fn main() {
         ["readings_are_few"] => readings::are_few(),
         ["opened"] => readings::opened(),
         ["several_devices"] => many::several_devices(),
-        ["soak", count] => many::soak(count.parse().expect("a count")),
+        ["soak", count, file] => soak::from_two_threads(count.parse().expect("a count"), file),
         ["fork", file] => forks::beside_busy_threads(file),
         ["cost"] => many::cost(),
         _ => panic!("no such scenario: {arguments:?}"),
