@@ -19,7 +19,10 @@ fn main() {
     let known: BTreeSet<&str> = names.lines().filter(|line| !line.is_empty()).collect();
 
     let mut code = String::new();
-    for name in known.iter().filter(|&&name| !defined.contains(name)) {
+    let stubs: Vec<&str> = known.iter().copied().filter(|&name| !defined.contains(name)).collect();
+    writeln!(code, "pub(crate) const STUBS: &std::ffi::CStr = c{:?};", stubs.join(" "))
+        .expect("a string takes all");
+    for name in stubs {
         writeln!(
             code,
             "#[unsafe(no_mangle)]\nextern \"C\" fn {name}() -> i32 {{ crate::call::unsupported({name:?}) }}"

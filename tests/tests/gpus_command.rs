@@ -1,13 +1,14 @@
 //! `memtrack gpus` as a user meets it, and the library's statistics, on the mock driver and without any driver.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use memtrack_core::allocator::{CachingAllocator, CudaMemory, Settings};
 use memtrack_core::cuda::list_gpu_processes;
 use memtrack_core::event::DeviceId;
-use memtrack_tests::{memtrack, mock_cuda};
+use memtrack_tests::{child, memtrack, mock_cuda};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -148,6 +149,67 @@ fn without_a_driver_there_is_one_line() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(format!("memtrack: {}\n", value["missing"].as_str().unwrap()), text(&output.stderr));
     assert_eq!(value["gpus"], serde_json::json!([]));
+}
+
+/// The driver's functions that the command calls where it has no NVML, as the mock sees them.
+fn called() -> BTreeSet<String> {
+    let drivers = mock_cuda::driver_dir();
+    let trace = drivers.path().join("trace");
+    let environment = [("MEMTRACK_MOCK_NVML_ERROR", "9"), ("MEMTRACK_MOCK_TRACE", trace.to_str().unwrap())];
+    gpus(drivers.path(), &[], &environment);
+    fs::read_to_string(trace)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_suffix(" 0"))
+        .map(String::from)
+        .collect()
+}
+
+/// Builds a driver whose functions answer 0 and do nothing, all but one.
+fn build_driver_without(missing: &str, path: &Path) {
+    let source = path.with_extension("c");
+    let known = include_str!("../mock_cuda/names.txt").lines().filter(|&name| name != missing);
+    let code: String = known.map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
+    fs::write(&source, code).unwrap();
+    let mut cc = Command::new("cc");
+    child::ends_well(cc.args(["-shared", "-fPIC", "-x", "c"]).arg(&source).arg("-o").arg(path));
+}
+
+fn assert_lacks(drivers: &Path, name: &str) {
+    let output = gpus(drivers, &[], &[("MEMTRACK_MOCK_NVML_ERROR", "9")]);
+    let expected = format!("memtrack: the CUDA driver has no {name}: one of CUDA 11.4 or newer is needed\n");
+    assert_eq!(text(&output.stderr), expected);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()), "{name}");
+}
+
+/// An older driver lacks functions. None that is called is taken for granted.
+#[test]
+fn a_driver_that_lacks_a_function_is_one_line() {
+    let called = called();
+    assert!(
+        called.contains("cuInit") && called.contains("cuMemGetInfo_v2") && called.len() > 10,
+        "{called:?}"
+    );
+    let drivers = mock_cuda::driver_dir();
+    let names = ["libcuda.so.1", "libcuda.so"].map(|name| drivers.path().join(name));
+    for missing in &called {
+        for name in &names {
+            fs::remove_file(name).unwrap();
+        }
+        build_driver_without(missing, &names[0]);
+        std::os::unix::fs::symlink(&names[0], &names[1]).unwrap();
+        assert_lacks(drivers.path(), missing);
+    }
+}
+
+/// The toolkit has a `libcuda.so` of its own to link against, which cudarc prefers to the driver.
+#[test]
+fn a_stub_beside_the_driver_is_one_line() {
+    let drivers = mock_cuda::driver_dir();
+    let stub = drivers.path().join("libcuda.so");
+    fs::remove_file(&stub).unwrap();
+    build_driver_without("cuDeviceGetCount", &stub);
+    assert_lacks(drivers.path(), "cuDeviceGetCount");
 }
 
 /// NVML that cannot be loaded is said in the loader's words.

@@ -1,7 +1,10 @@
 //! The mock driver against what the real one promises: its own books are the oracle of all that is tested on it.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -33,7 +36,7 @@ fn driver() -> &'static Driver {
         // SAFETY: opening the mock runs none of its code but the loader's.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "the mock can be opened");
-        // SAFETY: nobody else reads or writes the environment yet.
+        // SAFETY: nobody else reads or writes the environment yet: each test begins here.
         unsafe {
             std::env::set_var("MEMTRACK_MOCK_DEVICES", "2");
             std::env::set_var("MEMTRACK_MOCK_TOTAL", (1u64 << 30).to_string());
@@ -206,6 +209,59 @@ fn look_ups() {
     assert_eq!(look(c"cuMemAllocAsync", 99_000, 0), Ok((null_mut(), 2)), "newer than the driver");
     assert_eq!(look(c"", 12000, 0), Ok((null_mut(), 1)));
     assert_eq!(call!(cuGraphCreate(null_mut() => *mut c_void, 0 => u32)), Err(801), "known by name only");
+}
+
+/// Every function that cudarc may look up is there, and of all that is there each is real or says that it is not supported.
+#[test]
+fn every_known_name_is_exported_and_answers() {
+    let names: BTreeSet<&str> = include_str!("../mock_cuda/names.txt").lines().collect();
+    assert!(names.len() > 500);
+    driver();
+    let called = names_of_cudarc();
+    assert!(called.contains("cuMemAlloc_v2") && called.len() > 400, "{}", called.len());
+    for name in names.iter().copied().chain(called.iter().map(String::as_str)) {
+        driver().symbol(name);
+    }
+    // SAFETY: its declaration in the mock, which answers a C string that stays.
+    let stubs = unsafe {
+        let stubs: extern "C" fn() -> *const c_char =
+            std::mem::transmute(driver().symbol("memtrack_mock_stubs"));
+        CStr::from_ptr(stubs()).to_str().unwrap()
+    };
+    let stubs: BTreeSet<&str> = stubs.split(' ').collect();
+    assert!(stubs.is_subset(&names) && stubs.contains("cuGraphCreate") && !stubs.contains("cuMemAlloc_v2"));
+    for name in stubs {
+        // SAFETY: a stub takes no arguments.
+        let stub: extern "C" fn() -> i32 = unsafe { std::mem::transmute(driver().symbol(name)) };
+        assert_eq!(stub(), 801, "{name}");
+    }
+}
+
+/// The functions in cudarc's source, which lies where cargo says.
+fn names_of_cudarc() -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--locked", "--format-version", "1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packages = metadata["packages"].as_array().expect("a list");
+    let cudarc = packages
+        .iter()
+        .find(|package| {
+            package["name"] == "cudarc" && package["version"].as_str().unwrap().starts_with("0.19.")
+        })
+        .expect("it is a dependency");
+    let folder = Path::new(cudarc["manifest_path"].as_str().unwrap()).parent().unwrap();
+    let source = std::fs::read_to_string(folder.join("src/driver/sys/mod.rs")).expect("its source");
+    let functions = source.lines().filter_map(|line| line.strip_prefix("pub unsafe fn cu"));
+    functions
+        .filter_map(|rest| rest.split('(').next())
+        .filter(|name| name.starts_with(char::is_uppercase))
+        .map(|name| format!("cu{name}"))
+        .collect()
 }
 
 /// Benches on the mock measure memtrack, so it must not matter. Generous: this runs unoptimised, beside other tests.

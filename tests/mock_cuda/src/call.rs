@@ -51,10 +51,10 @@ pub(crate) fn unsupported(name: &'static str) -> i32 {
 }
 
 fn injected(name: &str) -> Option<Status> {
-    static GOOD_CALLS: AtomicU64 = AtomicU64::new(0);
-    let (failing, status, after) = settings().fail.as_ref()?;
-    let hit = failing == name && GOOD_CALLS.fetch_add(1, Ordering::Relaxed) >= *after;
-    hit.then_some(*status)
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let failure = settings().fail.as_ref()?;
+    let hit = failure.name == name && failure.calls.contains(&CALLS.fetch_add(1, Ordering::Relaxed));
+    hit.then_some(failure.status)
 }
 
 fn trace(name: &str, code: i32) {

@@ -114,11 +114,22 @@ impl Device {
             return Err(Status::OUT_OF_MEMORY);
         }
         let Some(address) = self.arena.take(bytes) else {
-            self.pools[pool].give(rounded(bytes));
+            self.pools[pool].give(rounded(bytes), settings().pool_chunk);
             return Err(Status::OUT_OF_MEMORY);
         };
         self.enter(address, Block { bytes, kind: Kind::Pooled, context, pool: pool as u16 });
         Ok(address)
+    }
+
+    /// Another pool; its number.
+    pub fn create_pool(&mut self) -> u32 {
+        let number = self.pools.iter().position(Pool::is_gone).unwrap_or(self.pools.len());
+        if number == self.pools.len() {
+            self.pools.push(Pool::new());
+        } else {
+            self.pools[number] = Pool::new();
+        }
+        number as u32
     }
 
     /// Host memory of the program, page-locked from now on.
@@ -155,7 +166,9 @@ impl Device {
         let Some(block) = self.blocks.remove(&address) else { return };
         self.books.free(block.kind, block.bytes);
         match block.kind {
-            Kind::Pooled => self.pools[usize::from(block.pool)].give(rounded(block.bytes)),
+            Kind::Pooled => {
+                self.pools[usize::from(block.pool)].give(rounded(block.bytes), settings().pool_chunk);
+            }
             kind => self.outside_pools -= own_bytes(kind, block.bytes),
         }
         if block.kind != Kind::Registered {

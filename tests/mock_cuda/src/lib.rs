@@ -13,6 +13,7 @@ mod call;
 mod context;
 mod device;
 mod entry;
+mod fork;
 mod handle;
 mod machine;
 mod physical;

@@ -1,11 +1,11 @@
 //! All devices, and the host as one more: where an address lies, and how memory is given out and comes back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::books::Kind;
 use crate::context::Context;
 use crate::device::Device;
+use crate::fork;
 use crate::report;
 use crate::settings::settings;
 use crate::status::{Answer, Status};
@@ -21,7 +21,6 @@ pub(crate) struct Machine {
     stride: u64,
     /// One per device, then the host.
     areas: Vec<Mutex<Device>>,
-    allocations: AtomicU64,
 }
 
 static MACHINE: OnceLock<Machine> = OnceLock::new();
@@ -41,6 +40,7 @@ pub(crate) fn start() -> Answer {
         let machine = Machine::new()?;
         if MACHINE.set(machine).is_ok() {
             report::at_exit();
+            fork::watch();
         }
     }
     Ok(())
@@ -81,7 +81,7 @@ impl Machine {
             let others = if is_host { 0 } else { settings.other_bytes };
             Mutex::new(Device::new(start, start + stride, total, others))
         };
-        Ok(Self { base, stride, areas: (0..areas).map(area).collect(), allocations: AtomicU64::new(0) })
+        Ok(Self { base, stride, areas: (0..areas).map(area).collect() })
     }
 
     /// How many devices there are.
@@ -125,9 +125,8 @@ impl Machine {
     /// Memory of a context's device.
     ///
     /// # Errors
-    /// Out of memory, where it is or where that was asked for.
+    /// Out of memory.
     pub fn allocate(&self, context: Context, kind: Kind, bytes: u64) -> Answer<u64> {
-        self.may_allocate()?;
         self.area(context.device).allocate(kind, bytes, context.number)
     }
 
@@ -136,7 +135,6 @@ impl Machine {
     /// # Errors
     /// As [`Machine::allocate`].
     pub fn allocate_host(&self, context: Context, bytes: u64) -> Answer<u64> {
-        self.may_allocate()?;
         self.host().allocate(Kind::Pinned, bytes, context.number)
     }
 
@@ -151,7 +149,6 @@ impl Machine {
         context: u16,
         bytes: u64,
     ) -> Answer<u64> {
-        self.may_allocate()?;
         let mut device = self.area(device);
         let pool = pool.unwrap_or(device.current_pool);
         device.allocate_pooled(pool, bytes, context)
@@ -171,19 +168,6 @@ impl Machine {
         for index in 0..self.areas.len() {
             let with_pools = context.is_primary() && index == context.device;
             self.area(index).release_context(context.number, with_pools);
-        }
-    }
-
-    /// Counts an allocation that is about to happen.
-    ///
-    /// # Errors
-    /// Out of memory from the one on that the settings name.
-    pub fn may_allocate(&self) -> Answer {
-        match settings().fail_after {
-            Some(limit) if self.allocations.fetch_add(1, Ordering::Relaxed) >= limit => {
-                Err(Status::OUT_OF_MEMORY)
-            }
-            _ => Ok(()),
         }
     }
 }

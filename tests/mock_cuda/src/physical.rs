@@ -30,7 +30,7 @@ struct Mapping {
 }
 
 #[derive(Default)]
-struct Store {
+pub(crate) struct Store {
     /// The file of each device, and where its next piece begins.
     files: HashMap<usize, (i32, u64)>,
     pieces: HashMap<u32, Piece>,
@@ -41,9 +41,13 @@ struct Store {
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
 
+/// All of it, locked. A device's lock may be taken while it is held, and never the other way round.
+pub(crate) fn store() -> MutexGuard<'static, Option<Store>> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn with<T>(use_it: impl FnOnce(&mut Store) -> T) -> T {
-    let mut store: MutexGuard<'_, Option<Store>> = STORE.lock().unwrap_or_else(PoisonError::into_inner);
-    use_it(store.get_or_insert_default())
+    use_it(store().get_or_insert_default())
 }
 
 fn is_multiple(bytes: u64) -> bool {
@@ -59,7 +63,6 @@ pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
         return Err(Status::INVALID_VALUE);
     }
     let machine = machine()?;
-    machine.may_allocate()?;
     {
         let mut device = machine.device(device)?;
         device.take_outside_pools(Kind::Physical, bytes)?;

@@ -50,9 +50,17 @@ impl Pool {
         true
     }
 
-    /// Puts memory out of use. The pool keeps it.
-    pub fn give(&mut self, bytes: u64) {
+    /// Puts memory out of use. The pool keeps it, unless it was destroyed.
+    pub fn give(&mut self, bytes: u64, chunk: u64) {
         self.used -= bytes;
+        if !self.alive {
+            self.trim(0, chunk);
+        }
+    }
+
+    /// Whether it was destroyed and nothing of it is in use any more, so that another may have its handle.
+    pub fn is_gone(&self) -> bool {
+        !self.alive && self.used == 0
     }
 
     /// Gives the device back what is not in use, but for `keep` bytes.

@@ -9,7 +9,7 @@ pub(crate) struct Address(pub *const ());
 // SAFETY: the address of a function, which never changes.
 unsafe impl Sync for Address {}
 
-// `ENTRIES`, sorted by name, and the entries that are known by name only.
+// `ENTRIES`, sorted by name, the entries that are known by name only, and their names in `STUBS`.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
 /// Ask for the per-thread default stream's twin.

@@ -1,11 +1,13 @@
 //! How tests read the books: functions that a program finds with `dlsym`, and a line of JSON at exit.
 
+use std::ffi::c_char;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::books::Count;
 use crate::machine::{Machine, machine};
+use crate::proc_address::STUBS;
 use crate::settings::settings;
 
 /// Streams that live.
@@ -71,6 +73,12 @@ pub extern "C" fn memtrack_mock_objects(what: i32) -> i64 {
         2 => LAUNCHES.load(Ordering::Relaxed),
         _ => -1,
     }
+}
+
+/// The entries that are known by name only, with a blank between each.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_mock_stubs() -> *const c_char {
+    STUBS.as_ptr()
 }
 
 /// Asks for the summary when the process exits.

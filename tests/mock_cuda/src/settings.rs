@@ -28,15 +28,24 @@ pub(crate) struct Settings {
     pub init_error: i32,
     /// `MEMTRACK_MOCK_DRIVER_VERSION`: 12080 for 12.8, the default.
     pub driver_version: i32,
-    /// `MEMTRACK_MOCK_FAIL_AFTER`: so many allocations succeed, later ones find no memory.
-    pub fail_after: Option<u64>,
-    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER]`: the function does nothing and answers the code, after so many good calls.
-    pub fail: Option<(String, Status, u64)>,
+    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and answers the code, after so many good
+    /// calls, for so many calls or for good.
+    pub fail: Option<Failure>,
+    /// `MEMTRACK_MOCK_NESTED`: 1 for a driver that obtains pitched memory by `cuMemAlloc_v2`, as the process finds it.
+    pub nested: bool,
     /// `MEMTRACK_MOCK_TRACE`: a file that gets one line per call.
     pub trace: Option<Mutex<File>>,
     /// `MEMTRACK_MOCK_SUMMARY`: a file that gets the books at exit, as one line of JSON per process; `-` is standard
     /// error.
     pub summary: Option<PathBuf>,
+}
+
+/// An injected failure.
+pub(crate) struct Failure {
+    pub name: String,
+    pub status: Status,
+    /// The calls of the function that fail.
+    pub calls: std::ops::Range<u64>,
 }
 
 /// The settings of this process.
@@ -52,8 +61,8 @@ pub(crate) fn settings() -> &'static Settings {
         event_queries: number("EVENT_QUERIES", 0),
         init_error: number("INIT_ERROR", 0),
         driver_version: number("DRIVER_VERSION", 12_080),
-        fail_after: text("FAIL_AFTER").map(|value| parse("FAIL_AFTER", &value)),
         fail: text("FAIL").map(|value| injected(&value)),
+        nested: number("NESTED", 0u8) != 0,
         trace: text("TRACE").map(|path| Mutex::new(open(&path))),
         summary: text("SUMMARY").map(PathBuf::from),
     })
@@ -71,13 +80,17 @@ fn parse<T: FromStr>(name: &str, value: &str) -> T {
     value.parse().unwrap_or_else(|_| refuse(name, value))
 }
 
-fn injected(value: &str) -> (String, Status, u64) {
+fn injected(value: &str) -> Failure {
     let parts: Vec<&str> = value.split(':').collect();
-    match parts[..] {
-        [name, code] => (name.into(), Status(parse("FAIL", code)), 0),
-        [name, code, after] => (name.into(), Status(parse("FAIL", code)), parse("FAIL", after)),
+    let [name, code, ref calls @ ..] = parts[..] else { refuse("FAIL", value) };
+    let calls: Vec<u64> = calls.iter().map(|number| parse("FAIL", number)).collect();
+    let calls = match calls[..] {
+        [] => 0..u64::MAX,
+        [after] => after..u64::MAX,
+        [after, times] => after..after.saturating_add(times),
         _ => refuse("FAIL", value),
-    }
+    };
+    Failure { name: name.into(), status: Status(parse("FAIL", code)), calls }
 }
 
 fn open(path: &str) -> File {

@@ -26,6 +26,7 @@ impl Status {
     pub const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     pub const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
     pub const NOT_SUPPORTED: Self = Self(801);
+    pub const UNKNOWN: Self = Self(999);
 
     /// Its name and a text in words, as the driver has for each code it knows.
     pub fn known(self) -> Option<(&'static CStr, &'static CStr)> {

@@ -44,6 +44,19 @@ pub fn procedure(name: &CStr, version: i32, flags: u64) -> *mut c_void {
     found
 }
 
+/// A function of the driver by `cuGetProcAddress`, as programs built for CUDA 11 look it up.
+pub fn procedure_v1(name: &CStr, version: i32, flags: u64) -> *mut c_void {
+    let mut found = null_mut();
+    call!(cuGetProcAddress(
+        name.as_ptr() => *const std::ffi::c_char,
+        &mut found => *mut *mut c_void,
+        version => i32,
+        flags => u64
+    ))
+    .expect("the name is known");
+    found
+}
+
 /// Calls the function at an address with arguments of the driver's types.
 macro_rules! call_at {
     ($address:expr, $($argument:expr => $kind:ty),*) => {{

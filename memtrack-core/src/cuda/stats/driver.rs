@@ -62,36 +62,41 @@ fn start() -> Result<(), GpuError> {
 /// No driver, one that does not start, or one that lacks a function.
 pub(crate) fn start_driver(needed: &[&'static str]) -> Result<(), GpuError> {
     start()?;
-    // Opened already: this finds it again.
-    // SAFETY: as in `open`.
-    let open = |name| unsafe { Library::new(name) };
-    let library = open("libcuda.so.1").or_else(|_| open("libcuda.so"));
-    let library = library.map_err(|error| GpuError::NoDriver(error.to_string()))?;
-    for &missing in needed {
-        // SAFETY: only looked for, never called through this type.
-        if unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err() {
-            return Err(GpuError::OldDriver { missing });
-        }
-    }
-    Ok(())
+    // Opened already: this finds them again.
+    look_for(needed, &libraries()?)
 }
 
 /// Opens the library for good and looks for every function.
 fn open() -> Result<(), GpuError> {
+    let libraries = libraries()?;
+    look_for(NEEDED, &libraries)?;
+    // cudarc opens them again and finds these.
+    std::mem::forget(libraries);
+    Ok(())
+}
+
+/// The libraries that cudarc may call. It prefers `libcuda.so`, unless the program is linked to `libcuda.so.1`; mostly
+/// they are one, but the former may be a stub of the toolkit.
+fn libraries() -> Result<Vec<Library>, GpuError> {
     // SAFETY: the driver's start-up code is run by every CUDA program.
     let open = |name| unsafe { Library::new(name) };
-    let library = open("libcuda.so.1").or_else(|first| open("libcuda.so").map_err(|_| first));
     // The loader's words are the error's source.
     let why = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
-    let library = library.map_err(|error| GpuError::NoDriver(why(error)))?;
-    for &missing in NEEDED {
+    match (open("libcuda.so.1"), open("libcuda.so")) {
+        (Err(error), Err(_)) => Err(GpuError::NoDriver(why(error))),
+        (first, second) => Ok(first.into_iter().chain(second).collect()),
+    }
+}
+
+fn look_for(needed: &[&'static str], libraries: &[Library]) -> Result<(), GpuError> {
+    for &missing in needed {
         // SAFETY: only looked for, never called through this type.
-        if unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err() {
+        let lacks =
+            |library: &Library| unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err();
+        if libraries.iter().any(lacks) {
             return Err(GpuError::OldDriver { missing });
         }
     }
-    // cudarc opens it again and finds this one.
-    std::mem::forget(library);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::handle::{self, Tag};
 use crate::machine::machine;
-use crate::pool::{Attribute, Pool};
+use crate::pool::Attribute;
 use crate::settings::settings;
 use crate::status::{Answer, Status};
 
@@ -48,9 +48,8 @@ entries! {
     fn cuMemPoolCreate(pool: *mut *mut c_void, properties: *const c_void) {
         has_pools()?;
         let device = get(properties.cast::<PoolProperties>())?.location;
-        let mut state = machine()?.device(device)?;
-        state.pools.push(Pool::new());
-        put(pool, handle::make(Tag::Pool, device as u16, state.pools.len() as u32 - 1))
+        let number = machine()?.device(device)?.create_pool();
+        put(pool, handle::make(Tag::Pool, device as u16, number))
     }
 
     fn cuMemPoolDestroy(pool: *mut c_void) {

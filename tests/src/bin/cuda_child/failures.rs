@@ -6,21 +6,6 @@ use memtrack_core::event::{Action, DeviceId};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The test injects failures into the second call of `cuMemFree_v2`.
-pub fn failed_free() {
-    client::begin(0);
-    start();
-    let blocks = [100, 200].map(|bytes| client::alloc(bytes).expect("memory"));
-    client::free(blocks[0]).expect("it was ours");
-    let before = snapshot();
-    assert_eq!(client::free(blocks[1]), Err(700));
-    agree(0);
-    let after = snapshot();
-    assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
-    assert_eq!(before.events.len(), after.events.len());
-    memtrack_core::stop();
-}
-
 /// The test gives the device 1 MiB.
 pub fn out_of_memory() {
     static ASKED: AtomicU64 = AtomicU64::new(0);

@@ -5,9 +5,13 @@
 #[path = "../../cuda/client.rs"]
 mod client;
 mod failures;
+mod forks;
+mod lookups;
 mod many;
 mod pools;
+mod put_back;
 mod readings;
+mod soak;
 mod steps;
 
 use memtrack_core::event::{Action, DeviceId};
@@ -20,13 +24,14 @@ fn main() {
     assert!(memtrack_core::cuda::hook_is_in_place(), "the hook is in place");
     match arguments[..] {
         ["every_kind"] => steps::every_kind(),
-        ["by_procedure"] => steps::by_procedure(),
+        ["by_procedure"] => lookups::by_procedure(),
+        ["nested"] => lookups::nested(),
         ["stacks"] => steps::stacks(),
         ["teardown"] => steps::teardown(),
         ["unmapping"] => steps::unmapping(),
-        ["late"] => steps::late(),
+        ["late"] => lookups::late(),
         ["own_output", file] => own_output(file),
-        ["failed_free"] => failures::failed_free(),
+        ["failed_free", name] => put_back::failed_free(name),
         ["out_of_memory"] => failures::out_of_memory(),
         ["unknown_free"] => failures::unknown_free(),
         ["pool_blocks"] => pools::blocks(),
@@ -36,7 +41,8 @@ fn main() {
         ["readings_are_few"] => readings::are_few(),
         ["opened"] => readings::opened(),
         ["several_devices"] => many::several_devices(),
-        ["soak", count] => many::soak(count.parse().expect("a count")),
+        ["soak", count, file] => soak::from_two_threads(count.parse().expect("a count"), file),
+        ["fork", file] => forks::beside_busy_threads(file),
         ["cost"] => many::cost(),
         _ => panic!("no such scenario: {arguments:?}"),
     }

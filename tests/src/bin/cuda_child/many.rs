@@ -53,65 +53,6 @@ pub fn several_devices() {
     }
 }
 
-/// `count` allocations and as many frees from each of two threads: no event is lost, none is out of order, and memory
-/// is bounded by `max_entries`.
-pub fn soak(count: u64) {
-    const KEPT: u64 = 100_000;
-    client::begin(0);
-    let options = Options::new().without_host_heap().max_entries(KEPT);
-    memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
-    std::thread::scope(|threads| {
-        for _ in 0..2 {
-            threads.spawn(|| {
-                client::begin(0);
-                let alloc = client::symbol("cuMemAllocAsync");
-                let free = client::symbol("cuMemFreeAsync");
-                for round in 0..count {
-                    let mut address = 0_u64;
-                    client::call_at!(alloc, &mut address => *mut u64, 512 + (round % 4) as usize * 512 => usize, 0 => u64)
-                        .expect("memory");
-                    client::call_at!(free, address => u64, 0 => u64).expect("it was ours");
-                }
-            });
-        }
-    });
-    let recording = memtrack_core::stop();
-    let snapshot = recording.snapshot();
-    let counts = snapshot.devices[0];
-    assert_eq!((counts.allocations, counts.frees), (2 * count, 2 * count));
-    assert_eq!(counts.allocated_bytes, counts.freed_bytes);
-    assert_eq!(counts.recorded, 8 * count);
-    assert_eq!(counts.dropped, (8 * count).saturating_sub(KEPT));
-    assert_eq!(snapshot.events.len() as u64, KEPT.min(8 * count));
-    assert!(snapshot.blocks.is_empty() && snapshot.segments.is_empty());
-    assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
-    // Each address is allocated and freed in turns, and its segment is there while it is.
-    let mut segments = HashSet::new();
-    let mut blocks = HashSet::new();
-    let mut known = HashSet::new();
-    for event in snapshot.events.iter() {
-        // What the ring dropped says nothing of the first event of an address.
-        let first = known.insert(event.address);
-        let right = match event.action {
-            Action::SegmentAlloc => segments.insert(event.address),
-            Action::Alloc => blocks.insert(event.address) && (segments.contains(&event.address) || first),
-            Action::Free => blocks.remove(&event.address) || first,
-            Action::SegmentFree => {
-                let held = segments.remove(&event.address) || first;
-                held && !blocks.contains(&event.address)
-            }
-            _ => false,
-        };
-        if first && event.action == Action::Alloc {
-            segments.insert(event.address);
-        }
-        if first && event.action == Action::Free {
-            segments.insert(event.address);
-        }
-        assert!(right, "{event:?}");
-    }
-}
-
 /// Goes down some frames, as a framework does, and calls `act` there.
 #[inline(never)]
 fn deep(depth: u32, act: &mut dyn FnMut()) {

@@ -1,6 +1,6 @@
 //! One thread, one device: after every call the recording says what the books say.
 
-use crate::client::{self, call, call_at};
+use crate::client::{self, call};
 use crate::{agree, events, held, snapshot, start};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::stack::symbols::Symbolizer;
@@ -81,32 +81,6 @@ pub fn every_kind() {
         assert_eq!(count(Action::Alloc), count(Action::SegmentAlloc));
     }
     assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
-}
-
-/// The functions that `cuGetProcAddress` finds are hooked too, and those of legacy and per-thread streams apart.
-pub fn by_procedure() {
-    client::begin(0);
-    start();
-    let (mut one, mut two, mut three) = (0, 0, 0);
-    let legacy = client::procedure(c"cuMemAllocAsync", 12080, 0);
-    let per_thread = client::procedure(c"cuMemAllocAsync", 12080, 2);
-    assert_ne!(legacy, per_thread);
-    assert_eq!(legacy, client::procedure(c"cuMemAllocAsync", 12080, 0));
-    call_at!(legacy, &mut one => *mut u64, 100 => usize, 0 => u64).expect("memory");
-    call_at!(per_thread, &mut two => *mut u64, 200 => usize, 0 => u64).expect("memory");
-    let plain = client::procedure(c"cuMemAlloc", 12080, 0);
-    call_at!(plain, &mut three => *mut u64, 300 => usize).expect("memory");
-    agree(0);
-    let stream_of = |address: u64| {
-        snapshot().blocks.iter().find(|block| block.address == address).map(|block| block.stream.0)
-    };
-    assert_eq!((stream_of(one), stream_of(two), stream_of(three)), (Some(0), Some(2), Some(0)));
-    let free = client::procedure(c"cuMemFreeAsync", 12080, 2);
-    call_at!(free, one => u64, 0 => u64).expect("it was ours");
-    call_at!(free, two => u64, 0 => u64).expect("it was ours");
-    call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it was ours");
-    agree(0);
-    memtrack_core::stop();
 }
 
 #[inline(never)]
@@ -227,26 +201,6 @@ pub fn unmapping() {
     assert!(now.segments.iter().any(|segment| segment.address == range && !segment.is_expandable));
     call!(cuMemUnmap(range => u64, SIZE => usize)).expect("it is mapped");
     call!(cuMemRelease(handle => u64)).expect("it was ours");
-    agree(0);
-    memtrack_core::stop();
-}
-
-/// The driver is opened after recording began, and what is freed of the time before is no block of ours.
-pub fn late() {
-    start();
-    client::begin(0);
-    let kept = client::alloc(100).expect("memory");
-    agree(0);
-    let recording = memtrack_core::stop();
-    assert_eq!(recording.snapshot().blocks.len(), 1);
-    let between = client::alloc(200).expect("memory");
-    start();
-    client::free(kept).expect("it was ours");
-    client::free(between).expect("it was ours");
-    let now = snapshot();
-    assert!(now.events.is_empty() && now.blocks.is_empty());
-    assert_eq!(memtrack_core::cuda::unknown_frees(), 2);
-    client::alloc(300).expect("memory");
     agree(0);
     memtrack_core::stop();
 }

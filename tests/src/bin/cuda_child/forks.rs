@@ -1,0 +1,167 @@
+//! Forks while other threads are anywhere in the hook: the child finds the hook's own books free and empty.
+
+use crate::client::{self, call_at};
+use crate::{events, held, snapshot};
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::recorder::Options;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const SIZE: usize = 2 << 20;
+const DEVICE: DeviceId = DeviceId(0);
+/// What the child allocates, and what it keeps of it.
+const OF_CHILD: usize = 222_222;
+const KEPT: usize = 123_456;
+const FORKS: u32 = 100;
+
+/// The driver's functions, looked up before: `dlsym` takes the loader's lock, which a fork does not free.
+struct Functions([*mut c_void; NAMES.len()]);
+
+const NAMES: [&str; 14] = [
+    "cuMemPoolCreate",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuMemPoolDestroy",
+    "cuMemAddressReserve",
+    "cuMemCreate",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cuMemAddressFree",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuIpcCloseMemHandle",
+    "cuCtxSetCurrent",
+];
+
+// SAFETY: addresses of functions.
+unsafe impl Sync for Functions {}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Handle([u64; 8]);
+
+impl Functions {
+    fn named(&self, name: &str) -> *mut c_void {
+        let index = NAMES.iter().position(|&known| known == name).expect("it is in the list");
+        self.0[index]
+    }
+
+    /// Makes a pool, opens `shared` as another process would, maps memory, and ends all of it but a block of the pool,
+    /// which is returned.
+    fn round(&self, shared: u64, bytes: usize) -> u64 {
+        let properties = client::properties(0);
+        let properties = properties.as_ptr().cast::<c_void>();
+        let (mut pool, mut block, mut theirs) = (0, 0, 0);
+        call_at!(self.named("cuMemPoolCreate"), &mut pool => *mut u64, properties => *const c_void)
+            .expect("a pool");
+        call_at!(self.named("cuMemAllocFromPoolAsync"), &mut block => *mut u64, bytes => usize, pool => u64, 0 => u64)
+            .expect("memory");
+        let mut handle = [0_u64; 8];
+        call_at!(self.named("cuIpcGetMemHandle"), handle.as_mut_ptr().cast() => *mut c_void, shared => u64)
+            .expect("it is ours");
+        call_at!(self.named("cuIpcOpenMemHandle_v2"), &mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32)
+            .expect("it opens");
+
+        let (mut range, mut physical) = (0, 0);
+        call_at!(self.named("cuMemAddressReserve"), &mut range => *mut u64, SIZE => usize, 0 => usize, 0 => u64, 0 => u64)
+            .expect("addresses");
+        call_at!(self.named("cuMemCreate"), &mut physical => *mut u64, SIZE => usize, properties => *const c_void, 0 => u64)
+            .expect("memory");
+        call_at!(self.named("cuMemMap"), range => u64, SIZE => usize, 0 => usize, physical => u64, 0 => u64)
+            .expect("it fits");
+        call_at!(self.named("cuMemUnmap"), range => u64, SIZE => usize).expect("it is mapped");
+        call_at!(self.named("cuMemRelease"), physical => u64).expect("it was ours");
+        call_at!(self.named("cuMemAddressFree"), range => u64, SIZE => usize).expect("it was ours");
+
+        call_at!(self.named("cuIpcCloseMemHandle"), theirs => u64).expect("it is open");
+        call_at!(self.named("cuMemPoolDestroy"), pool => u64).expect("it was ours");
+        block
+    }
+
+    fn free(&self, block: u64) {
+        call_at!(self.named("cuMemFreeAsync"), block => u64, 0 => u64).expect("it was ours");
+    }
+}
+
+/// Records into a file, as each child does into its own. Prints the children that ended with `exit`, whose files are
+/// whole.
+pub fn beside_busy_threads(file: &str) {
+    let context = client::begin(0);
+    let options = Options::new().without_host_heap().max_entries(20_000).output(file);
+    memtrack_core::start_monitor_with(&options).expect("the file is written at the end");
+    let functions = Functions(NAMES.map(client::symbol));
+    let shared = client::alloc(1000).expect("memory");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for number in 0..4 {
+            let (functions, done) = (&functions, &done);
+            threads.spawn(move || {
+                call_at!(functions.named("cuCtxSetCurrent"), context => u64).expect("it can be current");
+                while !done.load(Ordering::Relaxed) {
+                    functions.free(functions.round(shared, 5000));
+                    if number == 0 {
+                        // It asks the pools what they keep.
+                        snapshot();
+                    }
+                }
+            });
+        }
+        for round in 0..FORKS {
+            // SAFETY: the child goes on with this thread alone; what it uses is safe there, which is what is tested.
+            let child = match unsafe { libc::fork() } {
+                0 => in_the_child(&functions, shared, round),
+                child => child,
+            };
+            wait(child);
+            if ends_with_exit(round) {
+                println!("{child}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    memtrack_core::stop();
+}
+
+fn ends_with_exit(round: u32) -> bool {
+    round.is_multiple_of(10)
+}
+
+/// Its status is not 0 after a panic.
+fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
+    let work = || {
+        // What the parent allocated is none of ours.
+        functions.free(functions.round(shared, OF_CHILD));
+        functions.round(shared, KEPT);
+        let now = snapshot();
+        assert_eq!(held(&now, DEVICE), (KEPT as u64, KEPT as u64));
+        assert_eq!((events(&now, DEVICE, Action::Alloc), events(&now, DEVICE, Action::Free)), (4, 3));
+    };
+    let code = i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+    if ends_with_exit(round) {
+        std::process::exit(code);
+    }
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for a child and asserts that it ended well.
+fn wait(child: libc::pid_t) {
+    let start = Instant::now();
+    let mut status = 0;
+    // SAFETY: the child is ours and the out-pointer too.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        if start.elapsed() > Duration::from_secs(20) {
+            // SAFETY: still our child: it was not waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            eprintln!("a forked child hangs");
+            std::process::exit(1);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if status != 0 {
+        eprintln!("a forked child ended with {status}");
+        std::process::exit(1);
+    }
+}

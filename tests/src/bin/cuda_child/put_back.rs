@@ -1,0 +1,251 @@
+//! What fails to end is there as before, and ends at the second try. The tests inject one failure into one function.
+
+use crate::client::{self, Answer, call};
+use crate::{agree, events, held, snapshot, start};
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::recorder::record_alloc;
+use memtrack_core::snapshot::{ReadingMoment, Snapshot};
+use std::ffi::c_void;
+
+const SIZE: usize = 2 << 20;
+const FAILED: Answer = Err(700);
+
+/// The function that fails has this name, but for a segment of a pool, which says so.
+pub fn failed_free(name: &str) {
+    let primary = client::begin(0);
+    start();
+    let other = client::alloc(100).expect("memory");
+    match name {
+        "cuMemFree_v2" => {
+            let block = client::alloc(200).expect("memory");
+            client::free(other).expect("it was ours");
+            ends_at_the_second_try(|| client::free(block));
+        }
+        "of a pool" => segment_of_a_pool(),
+        "cuMemFreeAsync" => {
+            let block = client::alloc_async(5000, client::stream()).expect("memory");
+            ends_at_the_second_try(|| client::free_async(block, 0));
+        }
+        "cuMemFreeAsync_ptsz" => {
+            let mut block = 0;
+            call!(cuMemAllocAsync_ptsz(&mut block => *mut u64, 5000 => usize, 0 => u64)).expect("memory");
+            ends_at_the_second_try(|| call!(cuMemFreeAsync_ptsz(block => u64, 0 => u64)));
+        }
+        "cuMemFreeHost" => {
+            let block = client::host_alloc(8192).expect("memory");
+            ends_at_the_second_try(|| client::host_free(block));
+        }
+        "cuMemHostUnregister" => {
+            let page = vec![0_u8; 1 << 16];
+            let address = page.as_ptr() as u64;
+            call!(cuMemHostRegister_v2(address => u64, page.len() => usize, 0 => u32))
+                .expect("it can be pinned");
+            ends_at_the_second_try(|| call!(cuMemHostUnregister(address => u64)));
+        }
+        "cuArrayDestroy" => {
+            let (descriptor, mut array) = ([64_u64, 32, 0x20 | 4 << 32], 0);
+            call!(cuArrayCreate_v2(&mut array => *mut u64, descriptor.as_ptr().cast() => *const c_void))
+                .expect("an array");
+            ends_at_the_second_try(|| call!(cuArrayDestroy(array => u64)));
+        }
+        "cuMipmappedArrayDestroy" => {
+            let (descriptor, mut array) = ([16_u64, 8, 4, 0x10 | 2 << 32, 0], 0);
+            call!(cuMipmappedArrayCreate(&mut array => *mut u64, descriptor.as_ptr().cast() => *const c_void, 3 => u32))
+                .expect("an array");
+            ends_at_the_second_try(|| call!(cuMipmappedArrayDestroy(array => u64)));
+        }
+        "cuMemUnmap" => mappings(),
+        "cuMemRelease" => handle(),
+        "cuMemAddressFree" => range(),
+        "cuIpcCloseMemHandle" => {
+            let theirs = open(other);
+            assert_eq!(outside(&snapshot()), (0, 1, 100));
+            ends_at_the_second_try(|| call!(cuIpcCloseMemHandle(theirs => u64)));
+            assert_eq!(outside(&snapshot()), (0, 0, 0));
+        }
+        "cuMemPoolDestroy" => pool(),
+        "cuCtxDestroy_v2" => {
+            let mut own = 0;
+            call!(cuCtxCreate_v2(&mut own => *mut u64, 0 => u32, 0 => i32)).expect("a context");
+            fill(other);
+            ends_at_the_second_try(|| call!(cuCtxDestroy_v2(own => u64)));
+            call!(cuCtxSetCurrent(primary => u64)).expect("it can be current");
+            assert_eq!(client::live_bytes(0), 100, "what the other context holds");
+            assert_eq!(outside(&snapshot()).1, 0);
+        }
+        "cuDevicePrimaryCtxRelease_v2" => {
+            fill(other);
+            ends_at_the_second_try(|| call!(cuDevicePrimaryCtxRelease_v2(0 => i32)));
+            assert_eq!(client::live_bytes(0), 0);
+        }
+        "cuDevicePrimaryCtxReset_v2" => {
+            fill(other);
+            ends_at_the_second_try(|| call!(cuDevicePrimaryCtxReset_v2(0 => i32)));
+            assert_eq!(client::live_bytes(0), 0);
+        }
+        _ => panic!("no such scenario: {name}"),
+    }
+    assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
+    memtrack_core::stop();
+}
+
+/// What the newest reading says of things that are no memory of ours: pools, and what is open of others.
+fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
+    let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
+    let last = last.expect("a snapshot takes one");
+    // Each device has one that nobody made.
+    (last.pools - 1, last.opened, last.opened_bytes)
+}
+
+#[track_caller]
+fn ends_at_the_second_try(end: impl Fn() -> Answer) {
+    fails(&end);
+    end().expect("the second try");
+    agree(0);
+    agree(-2);
+}
+
+/// It fails, and leaves everything as it was.
+#[track_caller]
+fn fails(end: impl Fn() -> Answer) {
+    agree(0);
+    agree(-2);
+    let before = snapshot();
+    assert_eq!(end(), FAILED);
+    agree(0);
+    agree(-2);
+    let after = snapshot();
+    assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
+    assert_eq!(before.events.len(), after.events.len());
+    assert_eq!(outside(&before), outside(&after));
+}
+
+/// Opens memory as if it were another process's.
+fn open(address: u64) -> u64 {
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Handle([u64; 8]);
+    let (mut handle, mut theirs) = ([0_u64; 8], 0);
+    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, address => u64)).expect("it is ours");
+    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+        .expect("it opens");
+    theirs
+}
+
+/// One of each that a context holds.
+fn fill(address: u64) {
+    client::alloc(1000).expect("memory");
+    client::host_alloc(2000).expect("memory");
+    open(address);
+    let stream = client::stream();
+    let freed = client::alloc_async(5000, stream).expect("memory");
+    client::free_async(freed, stream).expect("it was ours");
+}
+
+/// The blocks that a pool reported inside a segment end with it, and not before.
+fn segment_of_a_pool() {
+    const DEVICE: DeviceId = DeviceId(0);
+    let segment = client::alloc(SIZE).expect("memory");
+    record_alloc(DEVICE, StreamId(0), segment, 512);
+    record_alloc(DEVICE, StreamId(0), segment + 1024, 4096);
+    let before = snapshot();
+    assert_eq!(held(&before, DEVICE), (100 + 512 + 4096, 100 + SIZE as u64));
+    assert_eq!(client::free(segment), FAILED);
+    let after = snapshot();
+    assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
+    assert_eq!(before.events.len(), after.events.len());
+    client::free(segment).expect("the second try");
+    agree(0);
+}
+
+fn reserve(pieces: usize) -> u64 {
+    let mut range = 0;
+    call!(cuMemAddressReserve(&mut range => *mut u64, pieces * SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
+        .expect("addresses");
+    range
+}
+
+fn create(device: i32) -> u64 {
+    let (properties, mut handle) = (client::properties(device), 0);
+    call!(cuMemCreate(&mut handle => *mut u64, SIZE => usize, properties.as_ptr().cast() => *const c_void, 0 => u64))
+        .expect("memory");
+    handle
+}
+
+fn map(address: u64, handle: u64) {
+    call!(cuMemMap(address => u64, SIZE => usize, 0 => usize, handle => u64, 0 => u64)).expect("it fits");
+}
+
+fn unmap(address: u64, pieces: usize) -> Answer {
+    call!(cuMemUnmap(address => u64, pieces * SIZE => usize))
+}
+
+fn release(handle: u64) -> Answer {
+    call!(cuMemRelease(handle => u64))
+}
+
+/// Two of our own and one of another process's go, or stay, together; one went before.
+fn mappings() {
+    let range = reserve(5);
+    let (own, mut imported, mut number) = (create(0), 0, 0_i32);
+    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, own => u64, 1 => i32, 0 => u64))
+        .expect("it can be shared");
+    let number = std::ptr::without_provenance_mut(number as usize);
+    call!(cuMemImportFromShareableHandle(&mut imported => *mut u64, number => *mut c_void, 1 => i32))
+        .expect("it can be imported");
+    let handles = [own, create(0), imported, create(0)];
+    for (place, handle) in (0_u64..).zip(handles) {
+        map(range + place * SIZE as u64, handle);
+    }
+    unmap(range + 3 * SIZE as u64, 1).expect("it is mapped");
+    handles.into_iter().for_each(|handle| release(handle).expect("it was ours"));
+    assert_eq!(outside(&snapshot()), (0, 1, SIZE as u64));
+    ends_at_the_second_try(|| unmap(range, 3));
+    let end = snapshot();
+    assert_eq!(outside(&end), (0, 0, 0));
+    assert_eq!(events(&end, DeviceId(0), Action::SegmentUnmap), 3);
+}
+
+/// A handle that could not be released still says on which device its memory lies.
+fn handle() {
+    let (range, handle) = (reserve(2), create(1));
+    assert_eq!(release(handle), FAILED);
+    map(range, handle);
+    agree(0);
+    agree(1);
+    release(handle).expect("the second try");
+    unmap(range, 1).expect("it is mapped");
+    agree(1);
+    assert_eq!(client::live_bytes(1), 0);
+}
+
+/// Addresses that could not be given back are still one range, which a mapping fills.
+fn range() {
+    let (range, handle) = (reserve(1), create(0));
+    let free = || call!(cuMemAddressFree(range => u64, SIZE => usize));
+    assert_eq!(free(), FAILED);
+    map(range, handle);
+    let now = snapshot();
+    let segment = now.segments.iter().find(|segment| segment.address == range).expect("it is mapped");
+    assert!(!segment.is_expandable, "the range has no room for more");
+    agree(0);
+    unmap(range, 1).expect("it is mapped");
+    release(handle).expect("it was ours");
+    free().expect("the second try");
+    agree(0);
+}
+
+/// A pool that could not be destroyed is still asked what it keeps, and where it lies is known.
+fn pool() {
+    let (properties, mut pool) = (client::properties(0), 0);
+    call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
+        .expect("a pool");
+    let mut block = 0;
+    call!(cuMemAllocFromPoolAsync(&mut block => *mut u64, 5000 => usize, pool => u64, 0 => u64))
+        .expect("memory");
+    assert_eq!(outside(&snapshot()), (1, 0, 0));
+    ends_at_the_second_try(|| call!(cuMemPoolDestroy(pool => u64)));
+    assert_eq!(outside(&snapshot()), (0, 0, 0));
+    client::free_async(block, 0).expect("it outlives its pool");
+    agree(0);
+}

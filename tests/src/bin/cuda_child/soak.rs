@@ -1,0 +1,112 @@
+//! Very many calls from two threads: no event is lost, none is out of order, and memory is bounded.
+
+use crate::client;
+use memtrack_core::event::{Action, Event};
+use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::Snapshot;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Events that the ring keeps: 5 MB.
+const KEPT: u64 = 100_000;
+
+/// What the resident set may grow by between the first tenth of the calls and the last one. One event in seven kept for
+/// good would break it in the test of a million.
+const MOST_GROWTH_BYTES: u64 = 24 << 20;
+
+/// `count` allocations and as many frees from each thread, streamed to a file.
+pub fn from_two_threads(count: u64, file: &str) {
+    client::begin(0);
+    let options = Options::new().without_host_heap().max_entries(KEPT).stream_to(file);
+    memtrack_core::start_monitor_with(&options).expect("the file can be made");
+    let begun = Instant::now();
+    let calls = |count: u64| {
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(move || allocate_and_free(count));
+            }
+        });
+    };
+    calls(count / 10);
+    let before = resident_bytes();
+    let most = most_resident_bytes_while(|| calls(count - count / 10));
+    let recording = memtrack_core::stop();
+    let spent = begun.elapsed();
+    let growth = most.saturating_sub(before);
+    println!(
+        "{} pairs in {spent:.1?}, resident set {} KiB and {} KiB more",
+        2 * count,
+        before >> 10,
+        growth >> 10
+    );
+    assert!(growth < MOST_GROWTH_BYTES, "{before} B, and then {growth} B more");
+
+    let kept = recording.snapshot();
+    let counts = kept.devices[0];
+    assert_eq!((counts.allocations, counts.frees), (2 * count, 2 * count));
+    assert_eq!(counts.allocated_bytes, counts.freed_bytes);
+    assert_eq!(counts.recorded, 8 * count);
+    assert_eq!(counts.dropped, (8 * count).saturating_sub(KEPT));
+    assert_eq!(kept.events.len() as u64, KEPT.min(8 * count));
+    assert!(kept.blocks.is_empty() && kept.segments.is_empty());
+    assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
+
+    let (streamed, report) = Snapshot::load(file).expect("the stream can be read");
+    assert!(report.complete);
+    assert_eq!(streamed.events.len() as u64, 8 * count);
+    assert_in_order(&streamed);
+    // The ring has the newest of them.
+    let first = streamed.events.len() - kept.events.len();
+    assert!(streamed.events.iter().skip(first).map(place_of).eq(kept.events.iter().map(place_of)));
+}
+
+fn place_of(event: Event) -> (u64, u64, Action) {
+    (event.ticks, event.address, event.action)
+}
+
+fn allocate_and_free(count: u64) {
+    client::begin(0);
+    let alloc = client::symbol("cuMemAllocAsync");
+    let free = client::symbol("cuMemFreeAsync");
+    for round in 0..count {
+        let mut address = 0_u64;
+        client::call_at!(alloc, &mut address => *mut u64, 512 + (round % 4) as usize * 512 => usize, 0 => u64)
+            .expect("memory");
+        client::call_at!(free, address => u64, 0 => u64).expect("it was ours");
+    }
+}
+
+/// Each address is a segment, a block, none, and no segment, in turns and at later and later ticks.
+fn assert_in_order(snapshot: &Snapshot) {
+    const TURNS: [Action; 4] = [Action::SegmentAlloc, Action::Alloc, Action::Free, Action::SegmentFree];
+    let mut addresses: HashMap<u64, (usize, u64)> = HashMap::new();
+    let mut newest_of_thread = HashMap::new();
+    for event in snapshot.events.iter() {
+        let (turn, newest) = addresses.entry(event.address).or_default();
+        assert!(event.action == TURNS[*turn % 4] && event.ticks > *newest, "{event:?}");
+        (*turn, *newest) = (*turn + 1, event.ticks);
+        let before = newest_of_thread.insert(event.thread, event.ticks).unwrap_or(0);
+        assert!(event.ticks > before, "{event:?}");
+    }
+    assert!(addresses.values().all(|(turn, _)| turn % 4 == 0), "all came to an end");
+}
+
+/// The largest resident set that is seen while `act` runs.
+fn most_resident_bytes_while(act: impl FnOnce() + Send) -> u64 {
+    std::thread::scope(|threads| {
+        let acting = threads.spawn(act);
+        let mut most = resident_bytes();
+        while !acting.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+            most = most.max(resident_bytes());
+        }
+        most
+    })
+}
+
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    // SAFETY: a question without arguments that could be wrong.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+}
