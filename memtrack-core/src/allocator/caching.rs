@@ -25,7 +25,7 @@ pub struct CachingAllocator<M: DeviceMemory> {
 }
 
 pub(super) struct Shared<M: DeviceMemory> {
-    pub(super) devices: Box<[Mutex<Device<M>>]>,
+    devices: Box<[Mutex<Device<M>>]>,
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
     pub(super) free_memory_callbacks: FreeMemoryCallbacks,
@@ -137,13 +137,11 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             return Ok(Allocation { address: 0, size: 0 });
         }
         let mut locked = self.device(device)?;
-        let allocation;
         if self.shared.free_memory_callbacks.any() {
-            (locked, allocation) = self.malloc_asking(locked, size, stream);
-        } else {
-            let context = Context::of_allocation(&locked.history);
-            allocation = locked.malloc(size, stream, context);
+            locked = self.ask_for_memory(locked, size, stream)?;
         }
+        let context = Context::of_allocation(&locked.history);
+        let allocation = locked.malloc(size, stream, context);
         let reports = locked.reports;
         drop(locked);
         if let Err(AllocatorError::OutOfMemory(error)) = &allocation {

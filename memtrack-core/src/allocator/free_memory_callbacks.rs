@@ -5,7 +5,6 @@ use super::context::Context;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
-use super::malloc::Allocation;
 use crate::event::StreamId;
 use std::cell::Cell;
 use std::fmt;
@@ -40,8 +39,8 @@ impl FreeMemoryCallbacks {
         self.any.load(Ordering::Relaxed) && !ASKING.get()
     }
 
-    /// Asks all of them; whether one gave something back.
-    fn ask(&self) -> bool {
+    /// Asks all of them.
+    fn ask(&self) {
         struct Asking;
         impl Drop for Asking {
             fn drop(&mut self) {
@@ -51,14 +50,16 @@ impl FreeMemoryCallbacks {
         let all = lock(&self.all).clone();
         ASKING.set(true);
         let _asking = Asking;
-        all.iter().filter(|callback| callback()).count() > 0
+        for callback in all {
+            callback();
+        }
     }
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
     /// `callback` is asked to give memory back whenever the cache has no block for a request, before anything is taken
-    /// from the device: a client with a cache of its own empties it there. It says whether it gave something back, and
-    /// the cache is then searched again. No lock is held meanwhile; all callbacks are asked, in the order they were
+    /// from the device: a client with a cache of its own empties it there. The cache is then searched again. It says whether
+    /// it gave something back, as PyTorch's do; nothing hangs on it here. No lock is held meanwhile; all callbacks are asked, in the order they were
     /// added. PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
@@ -66,37 +67,23 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         callbacks.any.store(true, Ordering::Relaxed);
     }
 
-    /// Hands out a block as [`Device::malloc`] does, and asks the callbacks on the way. The device is unlocked while
-    /// they run.
+    /// Asks the callbacks if the cache has no block for a request. The device is unlocked while they run.
     #[cold]
-    pub(super) fn malloc_asking<'a>(
+    pub(super) fn ask_for_memory<'a>(
         &'a self,
         mut device: MutexGuard<'a, Device<M>>,
         requested: u64,
         stream: StreamId,
-    ) -> (MutexGuard<'a, Device<M>>, Result<Allocation, AllocatorError>) {
+    ) -> Result<MutexGuard<'a, Device<M>>, AllocatorError> {
         let context = Context::of_allocation(&device.history);
-        let request = match device.request(requested, stream, context) {
-            Ok(request) => request,
-            Err(error) => return (device, Err(error)),
-        };
-        if let Some(block) = device.take_cached(&request) {
-            let allocation = device.hand_out(block, &request);
-            return (device, Ok(allocation));
+        let request = device.request(requested, stream, context)?;
+        if device.find_cached(&request).is_some() {
+            return Ok(device);
         }
         let id = device.id;
         drop(device);
-        let freed = self.shared.free_memory_callbacks.ask();
-        let mut device = lock(&self.shared.devices[usize::from(id.0)]);
-        // Made anew: pools may have changed while the device was unlocked.
-        let allocation = device.request(requested, stream, context).and_then(|mut request| {
-            let cached = if freed { device.take_cached(&request) } else { None };
-            let block = match cached {
-                Some(block) => block,
-                None => device.take_new(&mut request)?,
-            };
-            Ok(device.hand_out(block, &request))
-        });
-        (device, allocation)
+        // The cache is searched again in any case: another thread may have given something back.
+        self.shared.free_memory_callbacks.ask();
+        self.device(id)
     }
 }

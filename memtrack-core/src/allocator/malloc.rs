@@ -51,7 +51,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// What to look for, now that events which are done have freed their blocks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn request(
         &mut self,
         requested: u64,
@@ -76,6 +76,14 @@ impl<M: DeviceMemory> Device<M> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.pool_mut(request.pool).searches += 1;
         }
+        let best = self.find_cached(request)?;
+        self.uncache(best);
+        Some(best)
+    }
+
+    /// The block that [`Self::take_cached`] would take.
+    #[inline(always)]
+    pub(super) fn find_cached(&self, request: &Request) -> Option<BlockId> {
         let mut best = self.pool(request.pool).free.best(request.stream, request.size)?;
         if self.blocks[best].is_expandable() {
             best = self.best_expandable(request)?;
@@ -90,7 +98,6 @@ impl<M: DeviceMemory> Device<M> {
         if size >= most && found >= size.saturating_add(self.options.max_non_split_rounding) {
             return None;
         }
-        self.uncache(best);
         Some(best)
     }
 
@@ -121,7 +128,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Gets memory that is not in the cache.
     #[cold]
-    pub(super) fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
+    fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.collect_garbage(request.context)?;
         }
@@ -217,7 +224,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Makes a block that is in no pool the client's.
     #[inline]
-    pub(super) fn hand_out(&mut self, found: BlockId, request: &Request) -> Allocation {
+    fn hand_out(&mut self, found: BlockId, request: &Request) -> Allocation {
         let kind = request.pool.kind();
         let was_split = self.blocks[found].is_split();
         let countable = !self.blocks[found].is_expandable();

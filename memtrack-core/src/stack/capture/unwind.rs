@@ -94,14 +94,10 @@ const WAYS: usize = 4;
 /// framehop's number of rules in a cache. Were it another, the caches would still be right, only not as useful.
 const RULES: usize = 509;
 
-/// Which cache of a group was given to which address.
+/// Which cache of a group was given to which address: a part of the address's hash, by way; 0: given to none.
 #[derive(Clone, Copy, Default)]
-struct Ways {
-    /// A part of the address's hash, by way; 0: given to none.
-    tags: [u32; WAYS],
-    /// The way that is given away next.
-    next: u32,
-}
+#[repr(align(16))]
+struct Ways([u32; WAYS]);
 
 /// What one thread remembers between captures.
 pub(crate) struct ThreadUnwinder {
@@ -209,17 +205,16 @@ impl ThreadUnwinder {
     }
 }
 
-/// The cache for an address: the one it was given before, or else the one that was given away longest ago.
+/// The cache for an address: the one it was given before, or else one that was given to none, or else any.
 #[inline(always)]
 fn cache_of(ways: &mut [Ways], address: u64) -> usize {
     let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let group = (hash >> 62) as usize % GROUPS;
     let ways = &mut ways[group * RULES + address as usize % RULES];
     let tag = (hash >> 24) as u32 | 1;
-    let way = ways.tags.iter().position(|&given| given == tag).unwrap_or_else(|| {
-        let way = ways.next as usize % WAYS;
-        ways.next = ways.next.wrapping_add(1);
-        ways.tags[way] = tag;
+    let way = ways.0.iter().position(|&given| given == tag).unwrap_or_else(|| {
+        let way = ways.0.iter().position(|&given| given == 0).unwrap_or((hash >> 60) as usize % WAYS);
+        ways.0[way] = tag;
         way
     });
     group * WAYS + way
