@@ -175,7 +175,7 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
         (&["./orphan"], 126, "./orphan: its interpreter /no/such/interpreter is not there"),
         (&["./from_windows"], 126, "its interpreter /bin/sh\\r is not there"),
         (&["./text"], 126, "./text: is no executable that this system knows, and has no `#!` line"),
-        (&["-o", "no/such/folder", "ls"], 3, "cannot write"),
+        (&["-o", "no/such/folder", "ls"], 126, "cannot write"),
         (&["-o", "plain.txt", "ls"], 2, "--force"),
     ];
     for (arguments, code, word) in cases {

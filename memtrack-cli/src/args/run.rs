@@ -17,8 +17,8 @@ Examples:
 The file is written while the program runs, so a killed program loses at most half a second; exec and _exit lose
 nothing. Children write FILE.PID. A program that takes no CUDA memory leaves no file. Linux with glibc, dynamically
 linked programs.
-Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, 127 it was not found, 2 wrong usage,
-3 unwritable output.")]
+Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, or the output cannot be
+written, 127 it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]

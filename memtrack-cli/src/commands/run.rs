@@ -81,15 +81,17 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
         own.into()
     });
     check_targets([output.as_path()], args.force)?;
-    let refuse = |error: io::Error| CliError::output(&output, error);
-    let output = std::path::absolute(&output).map_err(refuse)?;
-    if output.symlink_metadata().is_ok() {
-        fs::remove_file(&output).map_err(|error| CliError::output(&output, error))?;
+    // The program is not run then, which a shell has a code for.
+    let refuse = |error: io::Error| {
+        CliError::Program(program::CANNOT_RUN, format!("cannot write {}: {error}", output.display()))
+    };
+    let absolute = std::path::absolute(&output).map_err(refuse)?;
+    if absolute.symlink_metadata().is_ok() {
+        fs::remove_file(&absolute).map_err(refuse)?;
     }
     // It comes back when there is something to record.
-    let tried = File::create_new(&output).and_then(|_| fs::remove_file(&output));
-    tried.map_err(|error| CliError::output(&output, error))?;
-    Ok(output)
+    File::create_new(&absolute).and_then(|_| fs::remove_file(&absolute)).map_err(refuse)?;
+    Ok(absolute)
 }
 
 /// Says what was written.

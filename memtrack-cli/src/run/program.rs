@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The shell's exit codes.
 const NOT_FOUND: u8 = 127;
-const CANNOT_RUN: u8 = 126;
+pub(crate) const CANNOT_RUN: u8 = 126;
 
 /// Where the shell would find `name`.
 ///
