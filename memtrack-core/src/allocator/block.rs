@@ -60,6 +60,35 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// A block alone in its segment, which nobody uses.
+    pub(super) fn new(
+        address: u64,
+        size: u64,
+        base: u64,
+        age: u32,
+        (stream, pool): (StreamId, PoolId),
+    ) -> Self {
+        Self {
+            address,
+            size,
+            requested: 0,
+            base,
+            stream,
+            cached_at_search: 0,
+            uses: None,
+            prev: BlockId::NONE,
+            next: BlockId::NONE,
+            age,
+            range: RangeId::NONE,
+            events: 0,
+            stack: Default::default(),
+            segment_stack: Default::default(),
+            pool,
+            allocated: false,
+            mapped: true,
+        }
+    }
+
     /// Whether it is not all of its segment.
     #[inline]
     pub(super) fn is_split(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Handing out a block: the cache first, then new memory, then everything that can be released for it.
 
-use super::block::{Block, BlockId, RangeId};
+use super::block::{Block, BlockId};
 use super::context::Context;
 use super::device::Device;
 use super::device_memory::{DeviceError, DeviceMemory};
@@ -282,36 +282,5 @@ impl<M: DeviceMemory> Device<M> {
         }
         self.cache(rest);
         id
-    }
-}
-
-impl Block {
-    /// A block alone in its segment, which nobody uses.
-    pub(super) fn new(
-        address: u64,
-        size: u64,
-        base: u64,
-        age: u32,
-        (stream, pool): (StreamId, PoolId),
-    ) -> Self {
-        Self {
-            address,
-            size,
-            requested: 0,
-            base,
-            stream,
-            cached_at_search: 0,
-            uses: None,
-            prev: BlockId::NONE,
-            next: BlockId::NONE,
-            age,
-            range: RangeId::NONE,
-            events: 0,
-            stack: Default::default(),
-            segment_stack: Default::default(),
-            pool,
-            allocated: false,
-            mapped: true,
-        }
     }
 }
