@@ -59,8 +59,8 @@ impl FreeMemoryCallbacks {
 impl<M: DeviceMemory> CachingAllocator<M> {
     /// `callback` is asked to give memory back whenever the cache has no block for a request, before anything is taken
     /// from the device: a client with a cache of its own empties it there. The cache is then searched again. It says whether
-    /// it gave something back, as PyTorch's do; nothing hangs on it here. No lock is held meanwhile; all callbacks are asked, in the order they were
-    /// added. PyTorch's `FreeMemoryCallback`.
+    /// it gave something back, as PyTorch's do; nothing hangs on it here. No lock is held meanwhile; all callbacks are
+    /// asked, in the order they were added. PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
         lock(&callbacks.all).push(Arc::new(callback));
