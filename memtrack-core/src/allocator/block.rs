@@ -116,7 +116,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Takes a block in.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.unused.pop() {
             self.slots[id.0 as usize] = block;

@@ -32,7 +32,7 @@ pub(super) fn clock() -> Clock {
 }
 
 /// Tells memtrack's recorder, if it is on.
-#[inline]
+#[inline(always)]
 pub(super) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     // Looked at here, so that an allocator that nobody watches makes no call.
     #[cfg(feature = "record")]
@@ -44,6 +44,7 @@ pub(super) fn report(action: Action, device: DeviceId, stream: StreamId, address
 }
 
 #[cfg(feature = "record")]
+#[inline(never)]
 fn tell(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     use crate::recorder;
     match action {
@@ -104,7 +105,7 @@ impl Context {
         Self::here(history, history.stacks == KeptStacks::All)
     }
 
-    #[inline]
+    #[inline(always)]
     fn here(history: &History, stack: bool) -> Self {
         if !history.enabled && !stack {
             return Self::default();

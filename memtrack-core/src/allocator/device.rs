@@ -8,13 +8,12 @@ use super::error::AllocatorError;
 use super::events::EventQueues;
 use super::expandable::Ranges;
 use super::history::{History, KeptStacks, TraceEntry};
+use super::live_blocks::LiveBlocks;
 use super::pools::{Pool, PoolId};
 use super::private_pools::PrivatePools;
 use super::settings::{Options, Settings};
 use super::stats::DeviceStats;
 use crate::event::{Action, DeviceId, StackId, StreamId};
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 
 /// One device. Its methods are called with its lock held.
 #[derive(Debug)]
@@ -33,8 +32,7 @@ pub(super) struct Device<M: DeviceMemory> {
     pub(super) ranges: Ranges,
     pub(super) events: EventQueues<M::Event>,
     pub(super) deferred: DeferredFrees,
-    /// The blocks that are handed out, by address.
-    pub(super) live: HashMap<u64, BlockId, FixedState>,
+    pub(super) live: LiveBlocks,
     pub(super) stats: DeviceStats,
     pub(super) history: History,
     /// Whether memtrack's recorder hears of events too.
@@ -69,7 +67,7 @@ impl<M: DeviceMemory> Device<M> {
             ranges: Ranges::default(),
             events: EventQueues::default(),
             deferred: DeferredFrees::default(),
-            live: HashMap::default(),
+            live: LiveBlocks::default(),
             stats: DeviceStats { max_split_size, ..DeviceStats::default() },
             history: History::default(),
             reports: true,
@@ -90,14 +88,14 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Puts a block that nobody uses into its pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cache(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         self.pools[block.pool.0 as usize].insert(id, block);
     }
 
     /// Takes a block out of its pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn uncache(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool.0 as usize].remove(block);
@@ -126,7 +124,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Records what happened to a block or a segment.
-    #[inline]
+    #[inline(always)]
     pub(super) fn record(
         &mut self,
         action: Action,
@@ -143,6 +141,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
+    #[inline(never)]
     fn keep(
         &mut self,
         action: Action,

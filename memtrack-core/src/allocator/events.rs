@@ -22,7 +22,7 @@ impl<M: DeviceMemory> Device<M> {
     /// A block is used on another stream too; `false` when none is handed out at `address`. For the block's own stream
     /// nothing is noted.
     pub(super) fn record_stream(&mut self, address: u64, stream: StreamId) -> bool {
-        let Some(&id) = self.live.get(&address) else { return false };
+        let Some(id) = self.live.get(address) else { return false };
         let hash = self.hash(stream);
         let block = &mut self.blocks[id];
         if block.stream != stream {

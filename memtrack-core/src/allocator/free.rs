@@ -12,7 +12,7 @@ impl<M: DeviceMemory> Device<M> {
     /// Takes back the block at `address`; `false` when none is handed out there.
     #[inline]
     pub(super) fn free(&mut self, address: u64, context: Context) -> Result<bool, AllocatorError> {
-        let Some(id) = self.live.remove(&address) else { return Ok(false) };
+        let Some(id) = self.live.remove(address) else { return Ok(false) };
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, place, kind) =
@@ -46,7 +46,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Makes a block free that nobody uses any more, together with its free neighbours.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(&mut self, id: BlockId, context: Context) {
         let block = &mut self.blocks[id];
         let (size, requested) = (block.size, block.requested);

@@ -18,7 +18,7 @@ const AGE_BITS: u32 = 32;
 const MOST_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
 
 impl FitKey {
-    #[inline]
+    #[inline(always)]
     fn of(block: &Block) -> Self {
         let offset = (block.address - block.base) / MIN_BLOCK;
         let key = Self::at_least(block.size).0;
@@ -27,7 +27,7 @@ impl FitKey {
 
     /// Before all keys of that size. What is asked for may be larger than any block, of which the largest possible one
     /// then stands.
-    #[inline]
+    #[inline(always)]
     fn at_least(size: u64) -> Self {
         Self(u128::from((size / MIN_BLOCK).min(MOST_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
@@ -42,14 +42,14 @@ struct OfStream {
 }
 
 impl OfStream {
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, key: FitKey, id: BlockId) {
         if let Some((key, id)) = self.newest.replace((key, id)) {
             self.tree.insert(key, id);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, key: FitKey) {
         if self.newest.is_some_and(|(newest, _)| newest == key) {
             self.newest = None;
@@ -58,7 +58,7 @@ impl OfStream {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn best(&self, from: FitKey) -> Option<BlockId> {
         let newest = self.newest.filter(|(key, _)| *key >= from);
         // Whatever is smaller than the newest is better.
@@ -90,31 +90,46 @@ impl OfStream {
     }
 }
 
-/// Free blocks by stream, in the order of the streams' handles.
+/// Free blocks by stream, in the order of the streams' handles. A list: there are hardly ever more than a few, and most
+/// often there is one.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    streams: BTreeMap<StreamId, OfStream>,
+    streams: Vec<(StreamId, OfStream)>,
 }
 
 impl FreeBlocks {
-    #[inline]
-    fn of(&self, stream: StreamId) -> Option<&OfStream> {
-        self.streams.get(&stream)
-    }
-
-    #[inline]
-    pub(super) fn insert(&mut self, id: BlockId, block: &Block) {
-        let key = FitKey::of(block);
-        match self.streams.get_mut(&block.stream) {
-            Some(blocks) => blocks.insert(key, id),
-            None => self.streams.entry(block.stream).or_default().insert(key, id),
+    /// The place of a stream, or where it would be.
+    #[inline(always)]
+    fn place(&self, stream: StreamId) -> Result<usize, usize> {
+        match self.streams.first() {
+            Some(&(first, _)) if first == stream => Ok(0),
+            _ => self.streams.binary_search_by_key(&stream, |&(stream, _)| stream),
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn of(&self, stream: StreamId) -> Option<&OfStream> {
+        let place = self.place(stream).ok()?;
+        self.streams.get(place).map(|(_, blocks)| blocks)
+    }
+
+    #[inline(always)]
+    pub(super) fn insert(&mut self, id: BlockId, block: &Block) {
+        let place = self.place(block.stream).unwrap_or_else(|place| self.begin(place, block.stream));
+        self.streams[place].1.insert(FitKey::of(block), id);
+    }
+
+    /// Makes room for the blocks of a stream at its place.
+    #[cold]
+    fn begin(&mut self, place: usize, stream: StreamId) -> usize {
+        self.streams.insert(place, (stream, OfStream::default()));
+        place
+    }
+
+    #[inline(always)]
     pub(super) fn remove(&mut self, block: &Block) {
-        if let Some(blocks) = self.streams.get_mut(&block.stream) {
-            blocks.remove(FitKey::of(block));
+        if let Ok(place) = self.place(block.stream) {
+            self.streams[place].1.remove(FitKey::of(block));
         }
     }
 
@@ -124,7 +139,7 @@ impl FreeBlocks {
     }
 
     /// The best block of a stream with at least `size` bytes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn best(&self, stream: StreamId, size: u64) -> Option<BlockId> {
         self.of(stream)?.best(FitKey::at_least(size))
     }
@@ -136,6 +151,6 @@ impl FreeBlocks {
 
     /// All of them in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.streams.values().flat_map(|blocks| blocks.from(FitKey::at_least(0)))
+        self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::at_least(0)))
     }
 }

@@ -71,7 +71,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Takes the best fitting free block out of the cache.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_cached(&mut self, request: &Request) -> Option<BlockId> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.pool_mut(request.pool).searches += 1;

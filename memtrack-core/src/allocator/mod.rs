@@ -54,6 +54,7 @@ mod free_memory_callbacks;
 mod graph_capture;
 mod hash_order;
 mod history;
+mod live_blocks;
 mod malloc;
 mod mem_pool;
 mod memory_api;

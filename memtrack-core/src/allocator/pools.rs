@@ -82,14 +82,14 @@ impl Pool {
     }
 
     /// Takes a free block in; its age begins.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, id: BlockId, block: &mut Block) {
         block.cached_at_search = self.searches;
         self.free.insert(id, block);
     }
 
     /// Takes a block out of the set it is in.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, block: &Block) {
         if block.mapped {
             self.free.remove(block);

@@ -97,7 +97,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// The beginning and the size of the segment of a live block; none when no live block begins there.
     pub(super) fn base_allocation(&self, address: u64) -> Option<Result<(u64, u64), AllocatorError>> {
-        let block = &self.blocks[*self.live.get(&address)?];
+        let block = &self.blocks[self.live.get(address)?];
         if block.is_expandable() {
             let text = "Tensors allocated with expandable_segments:True cannot be shared between processes. Consider \
                         using expandable_segments:False in data loading workers via \
