@@ -1,7 +1,8 @@
 //! `torch.cuda.memory`'s functions on our allocator: what they answer, what they refuse, and what they leave alone.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, Settings, SimulatedMemory,
+    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, OomRejection, Settings,
+    SimulatedMemory,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
@@ -99,6 +100,34 @@ fn observers_hear_of_failures_without_a_lock() {
     ));
     assert_eq!(*seen.lock().unwrap(), [(22 * MIB, 10 * MIB, 1)]);
     assert_eq!(allocator.statistics(DEVICE).unwrap().num_ooms, 1);
+}
+
+#[test]
+fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
+    let allocator = allocator(40 * MIB, "throw_on_cudamalloc_oom:True");
+    let seen: Arc<Mutex<Vec<OomRejection>>> = Arc::default();
+    let (log, inner) = (Arc::clone(&seen), allocator.clone());
+    allocator.attach_oom_rejection_observer(move |rejection| {
+        assert_eq!(inner.memory_snapshot().len(), 1);
+        log.lock().unwrap().push(*rejection);
+    });
+    allocator.attach_out_of_memory_observer(|error| panic!("{}", error.message));
+    let cached = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
+    allocator.caching_allocator_delete(cached).unwrap();
+    // Without the setting the cached segment would be given back for it.
+    let error = allocator.caching_allocator_alloc(31 * MIB, DEVICE, STREAM).unwrap_err();
+    assert!(error.is_out_of_memory());
+    assert_eq!(error.kind(), "OutOfMemoryError");
+    let rejection = OomRejection {
+        device: DEVICE,
+        stream: STREAM,
+        requested: 31 * MIB,
+        reserved: 30 * MIB,
+        device_total: 40 * MIB,
+    };
+    assert_eq!(*seen.lock().unwrap(), [rejection]);
+    let stats = allocator.statistics(DEVICE).unwrap();
+    assert_eq!((stats.num_oom_rejections, stats.num_ooms, stats.num_device_free), (1, 0, 0));
 }
 
 /// A client's own cache: it keeps a block until it is asked for it.

@@ -14,8 +14,8 @@ fn every_key_is_read_and_reported() {
     let table: [(&str, &[(&str, Value)]); 13] = [
         ("pinned_max_round_threshold_mb:4", &[("max_round_threshold", json!(4 << 20))]),
         ("pinned_max_cached_size_mb:8", &[("max_cached_size", json!(8 << 20))]),
-        // A size beyond all bounds is the largest there is.
-        ("pinned_max_cached_size_mb:18446744073709551615", &[("max_cached_size", json!(i64::MAX))]),
+        // As in PyTorch, a size beyond all bounds wraps round.
+        ("pinned_max_cached_size_mb:18446744073709551615", &[("max_cached_size", json!(-(1 << 20)))]),
         ("pinned_reserve_segment_size_mb:16", &[]),
         ("pinned_free_catch_all:True", &[]),
         ("pinned_use_background_threads:True", &[]),
@@ -59,15 +59,25 @@ fn what_no_key_can_have_is_refused_by_name() {
         ("pinned_free_catch_all", "yes", truth("yes")),
         ("pinned_use_background_threads", "1", truth("1")),
         ("release_lock_on_hipmalloc", "true", truth("true")),
-        (
-            "expandable_segments_reserve_by_class",
-            "0.5",
-            "Expected '[' at index 2 in ConfigTokenizer but got '0.5'".to_owned(),
-        ),
     ] {
         let error = Settings::parse(&format!("{key}:{value}")).unwrap_err();
         assert_eq!((error.key(), error.kind(), error.text()), (key, "ValueError", &*why));
     }
+}
+
+/// Options that only CUDA has are read last: what is wrong with one leaves the others in force, wherever they stand.
+#[test]
+fn an_error_in_an_option_of_cuda_leaves_the_others_in_force() {
+    let mut settings = Settings::default();
+    let text = "expandable_segments_reserve_by_class:0.5,max_split_size_mb:64,pinned_num_register_threads:8";
+    let error = settings.apply(text).unwrap_err();
+    assert_eq!((error.key(), error.kind()), ("expandable_segments_reserve_by_class", "RuntimeError"));
+    assert_eq!(settings.options().max_split_size, 64 << 20);
+    assert_eq!(settings.report().pinned_num_register_threads, 1);
+    // The size of large segments is read first.
+    let error = settings.apply("max_split_size_mb:30,large_segment_size_mb:40").unwrap_err();
+    assert_eq!(error.text(), "CachingAllocator option max_split_size_mb too small, must be >= 40");
+    assert_eq!(settings.options().max_non_split_rounding, 40 << 20);
 }
 
 #[test]

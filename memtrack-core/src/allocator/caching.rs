@@ -7,6 +7,7 @@ use super::error::AllocatorError;
 use super::free_memory_callbacks::FreeMemoryCallbacks;
 use super::malloc::Allocation;
 use super::oom::OutOfMemory;
+use super::oom_rejection::RejectionObserver;
 use super::settings::{AllocatorBackend, Settings};
 use super::simulated::SimulatedMemory;
 use crate::event::{DeviceId, StreamId};
@@ -28,6 +29,7 @@ pub(super) struct Shared<M: DeviceMemory> {
     devices: Box<[Mutex<Device<M>>]>,
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
+    pub(super) rejection_observers: Mutex<Vec<RejectionObserver>>,
     pub(super) free_memory_callbacks: FreeMemoryCallbacks,
     pub(super) pools_made: AtomicU64,
     pub(super) captures_made: AtomicU64,
@@ -87,6 +89,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
                 devices: devices?,
                 settings: Mutex::new(settings.clone()),
                 observers: Mutex::default(),
+                rejection_observers: Mutex::default(),
                 free_memory_callbacks: FreeMemoryCallbacks::default(),
                 pools_made: AtomicU64::new(0),
                 captures_made: AtomicU64::new(0),
@@ -144,8 +147,10 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let allocation = locked.malloc(size, stream, context);
         let reports = locked.reports;
         drop(locked);
-        if let Err(AllocatorError::OutOfMemory(error)) = &allocation {
-            self.tell(error, reports);
+        match &allocation {
+            Err(AllocatorError::OutOfMemory(error)) => self.tell(error, reports),
+            Err(AllocatorError::OomRejection(rejection)) => self.tell_of_rejection(rejection),
+            _ => {}
         }
         allocation
     }

@@ -2,8 +2,10 @@
 
 use super::device_memory::DeviceError;
 use super::oom::OutOfMemory;
+use super::oom_rejection::OomRejection;
 use super::private_pools::MempoolId;
 use super::settings::SettingsError;
+use super::sizes::format_size;
 use std::fmt;
 
 /// Why the allocator did not do what it was asked. Its state is as before, but for what a failed allocation released.
@@ -11,6 +13,8 @@ use std::fmt;
 pub enum AllocatorError {
     /// There is not enough memory, also after everything cached was released.
     OutOfMemory(Box<OutOfMemory>),
+    /// The request was refused before the device was asked: `throw_on_cudamalloc_oom`.
+    OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
     /// The address is no block that is handed out: it was freed already or never ours.
@@ -39,10 +43,15 @@ pub enum AllocatorError {
 }
 
 impl AllocatorError {
+    /// Whether there is no memory for a request, for whichever reason.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
+    }
+
     /// The name of the Python exception that PyTorch raises in this case.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::OutOfMemory(_) | Self::TooLarge => "OutOfMemoryError",
+            _ if self.is_out_of_memory() => "OutOfMemoryError",
             Self::InvalidFraction(_) => "ValueError",
             Self::Settings(error) => error.kind(),
             Self::InvalidDevice { .. } => "AcceleratorError",
@@ -55,6 +64,12 @@ impl fmt::Display for AllocatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory(error) => f.write_str(&error.message),
+            Self::OomRejection(rejection) => write!(
+                f,
+                "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
+                 per_process_memory_fraction limit. Requested size: {}",
+                format_size(rejection.requested)
+            ),
             Self::TooLarge => f.write_str("CUDA out of memory. Tried to allocate more than 1EB memory."),
             Self::InvalidPointer(address) => {
                 write!(

@@ -78,11 +78,7 @@ impl<M: DeviceMemory> Device<M> {
                 return Ok(Some(start));
             }
         }
-        let limit = self.options.reserve.limit(self.total_memory);
-        if limit.is_some_and(|limit| size > limit) {
-            return Ok(None);
-        }
-        self.reserve_range(stream, pool)
+        self.reserve_range(size, stream, pool)
     }
 
     fn has_room(&self, start: BlockId, size: u64) -> bool {
@@ -98,11 +94,16 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    fn reserve_range(&mut self, stream: StreamId, pool: PoolId) -> Result<Option<BlockId>, AllocatorError> {
+    /// A new range, if a block of `needed` bytes fits into one.
+    fn reserve_range(
+        &mut self,
+        needed: u64,
+        stream: StreamId,
+        pool: PoolId,
+    ) -> Result<Option<BlockId>, AllocatorError> {
         let page = page_size(pool.kind(), self.options.large_segment_size);
         let size = round_up(self.options.reserve.bytes(self.total_memory), page);
-        if size == 0 {
-            // A device without memory, whose pages would be none.
+        if size < needed {
             return Ok(None);
         }
         let base = match self.memory.reserve(size) {

@@ -30,6 +30,8 @@ pub(super) struct Request {
     pub(super) segment: u64,
     pub(super) stream: StreamId,
     pub(super) pool: PoolId,
+    /// Whether blocks of growing ranges serve it.
+    pub(super) expands: bool,
     pub(super) context: Context,
 }
 
@@ -67,7 +69,8 @@ impl<M: DeviceMemory> Device<M> {
         let size = block_size(requested, &self.options);
         let pool = PoolId::of(self.private.routed_pair(stream), kind_of(size));
         let segment = segment_size(size, &self.options);
-        Ok(Request { requested, size, segment, stream, pool, context })
+        let expands = self.expands(pool);
+        Ok(Request { requested, size, segment, stream, pool, expands, context })
     }
 
     /// Takes the best fitting free block out of the cache.
@@ -106,7 +109,7 @@ impl<M: DeviceMemory> Device<M> {
     #[cold]
     fn best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
-        if !self.expands(request.pool) {
+        if !request.expands {
             return candidates.find(|&id| !self.blocks[id].is_expandable());
         }
         let mut best = candidates.next()?;
@@ -129,6 +132,7 @@ impl<M: DeviceMemory> Device<M> {
     /// Gets memory that is not in the cache.
     #[cold]
     fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
+        self.refuse_preemptively(request)?;
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.collect_garbage(request.context)?;
         }
@@ -156,11 +160,11 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Takes a segment from the device, or maps pages; none when there is not enough memory.
     fn new_segment(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
-        let Request { segment: size, stream, pool, context, .. } = *request;
+        let Request { segment: size, stream, pool, expands, context, .. } = *request;
         if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
             return Ok(None);
         }
-        if self.expands(pool) {
+        if expands {
             return self.expand(request);
         }
         let address = match self.take_segment(request) {
@@ -196,16 +200,17 @@ impl<M: DeviceMemory> Device<M> {
         self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
-    /// Looks into pools that lend to the default one when memory runs out.
+    /// Looks into pools that lend to the default one when memory runs out. As in PyTorch, they lend no part of a growing
+    /// range.
     fn borrow_from_private_pools(&mut self, request: &mut Request) -> Option<BlockId> {
-        if !request.pool.is_default() || self.options.expandable_segments {
+        if !request.pool.is_default() {
             return None;
         }
         let kind = request.pool.kind();
         self.private.on_oom_pairs().into_iter().find_map(|pair| {
-            let pool = PoolId::of(pair, kind);
-            let block = self.take_cached(&Request { pool, ..*request })?;
-            request.pool = pool;
+            let borrowed = Request { pool: PoolId::of(pair, kind), expands: false, ..*request };
+            let block = self.take_cached(&borrowed)?;
+            *request = borrowed;
             Some(block)
         })
     }
@@ -215,7 +220,7 @@ impl<M: DeviceMemory> Device<M> {
         let pool = self.pool(request.pool);
         if pool.no_split {
             false
-        } else if request.pool.kind() == PoolKind::Small || self.expands(request.pool) {
+        } else if request.pool.kind() == PoolKind::Small || request.expands {
             rest >= MIN_BLOCK
         } else {
             request.size < self.options.max_split_size && rest > SMALL_LIMIT

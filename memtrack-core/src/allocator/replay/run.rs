@@ -127,7 +127,7 @@ impl Run {
         }
         match allocated {
             Ok(allocation) => Ok(allocation.address),
-            Err(AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge) => {
+            Err(error) if error.is_out_of_memory() => {
                 self.outcome.failed_requests += 1;
                 self.outcome.first_oom.get_or_insert(number);
                 Ok(0)

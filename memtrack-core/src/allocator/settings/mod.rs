@@ -1,9 +1,11 @@
 //! The allocator's options, as PyTorch has them: what they are ([`Options`]), the string they come in (`grammar`), and
 //! what is wrong with it ([`SettingsError`]).
 
+mod all_accelerators;
 mod error;
 mod grammar;
 mod numbers;
+mod only_cuda;
 mod report;
 mod reserve;
 mod roundup;
@@ -33,6 +35,11 @@ pub struct Options {
     pub large_segment_size: u64,
     /// How much address space an expandable range reserves.
     pub reserve: Reserve,
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an allocator
+    /// that is made with it.
+    pub per_process_memory_fraction: f64,
+    /// Whether a request is refused, before anything is released for it, that would exceed that share.
+    pub throw_on_cudamalloc_oom: bool,
 }
 
 impl Default for Options {
@@ -45,6 +52,8 @@ impl Default for Options {
             expandable_segments: false,
             large_segment_size: LARGE_BUFFER,
             reserve: Reserve::default(),
+            per_process_memory_fraction: 1.0,
+            throw_on_cudamalloc_oom: false,
         }
     }
 }
@@ -85,13 +94,12 @@ impl AllocatorBackend {
 /// **Without effect.** Every key of PyTorch's is read, checked and reported; these change nothing here:
 /// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
 /// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
-/// `throw_on_cudamalloc_oom`, `expandable_segments_reserve_by_class` (only PyTorch's own C++ puts streams into classes), and
-/// `pinned_*`, since no host memory is allocated here.
+/// `expandable_segments_reserve_by_class` (only PyTorch's own C++ puts streams into classes), and `pinned_*`, since no host
+/// memory is allocated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
     options: Options,
-    initial_fraction: f64,
     /// None while the first string is read, which is the one that may choose.
     backend: Option<AllocatorBackend>,
     others: Others,
@@ -114,7 +122,6 @@ impl Default for Settings {
         Self {
             text: String::new(),
             options: Options::default(),
-            initial_fraction: 1.0,
             backend: Some(AllocatorBackend::Native),
             others: Others::default(),
             warnings: Vec::new(),
@@ -155,7 +162,7 @@ impl Settings {
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
         let fresh = Options::default();
         self.options.max_split_size = fresh.max_split_size;
-        self.options.max_non_split_rounding = fresh.max_non_split_rounding;
+        self.options.max_non_split_rounding = self.options.large_segment_size;
         self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
         self.options.roundup = fresh.roundup;
         text.clone_into(&mut self.text);
@@ -185,6 +192,6 @@ impl Settings {
 
     /// The share of a device's memory that may be used from the start: `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
-        self.initial_fraction
+        self.options.per_process_memory_fraction
     }
 }

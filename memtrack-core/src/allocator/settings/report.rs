@@ -40,8 +40,9 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
     map.end()
 }
 
+/// As PyTorch's cast makes it: what is too large wraps round.
 fn signed(size: Option<u64>) -> i64 {
-    size.map_or(-1, |size| size.min(i64::MAX as u64) as i64)
+    size.map_or(-1, |size| size as i64)
 }
 
 impl Settings {

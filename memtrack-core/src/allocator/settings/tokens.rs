@@ -51,6 +51,19 @@ impl Tokens {
         )))
     }
 
+    /// The place of the last token of a value that nobody reads: a word, or a list up to its bracket.
+    pub(super) fn end_of_value(&self, place: usize) -> Result<usize, SettingsError> {
+        if self.get(place)? != "[" {
+            return Ok(place);
+        }
+        let end = self.0[place..].iter().position(|token| token == "]");
+        end.map(|end| place + end).ok_or_else(|| {
+            SettingsError::internal(
+                "INTERNAL ASSERT FAILED: the settings end within a list (no closing bracket ']')",
+            )
+        })
+    }
+
     /// The unsigned integer at a place, read as C++'s `stoull` reads it.
     pub(super) fn integer(&self, place: usize) -> Result<u64, SettingsError> {
         leading_integer(self.get(place)?)

@@ -25,7 +25,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
         let mut line = Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
         if let Err(error) = run.operation(operation, &mut line) {
             match &error {
-                AllocatorError::OutOfMemory(_) | AllocatorError::TooLarge => {
+                _ if error.is_out_of_memory() => {
                     line.oom = true;
                     line.message = Some(error.to_string());
                 }

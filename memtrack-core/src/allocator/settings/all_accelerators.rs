@@ -1,0 +1,97 @@
+//! Options that PyTorch reads for all accelerators.
+
+use super::grammar::MIB;
+use super::roundup::Roundup;
+use super::tokens::Tokens;
+use super::{Settings, SettingsError};
+
+/// Reads the value of `key`, if it is one of these. Returns the place of its last token.
+pub(super) fn option(
+    key: &str,
+    tokens: &Tokens,
+    value: usize,
+    settings: &mut Settings,
+) -> Result<Option<usize>, SettingsError> {
+    let (options, others) = (&mut settings.options, &mut settings.others);
+    let smallest = options.large_segment_size / MIB;
+    match key {
+        "max_split_size_mb" => {
+            options.max_split_size = at_least(tokens.integer(value)?, smallest, key)?;
+        }
+        "max_non_split_rounding_mb" => {
+            options.max_non_split_rounding = at_least(tokens.integer(value)?, smallest, key)?;
+        }
+        "garbage_collection_threshold" => {
+            let threshold = tokens.float(value)?;
+            if !(threshold > 0.0 && threshold < 1.0) {
+                let text = "garbage_collect_threshold is invalid, set it in (0.0, 1.0)";
+                return Err(SettingsError::value(text));
+            }
+            options.garbage_collection_threshold = threshold;
+        }
+        "roundup_power2_divisions" => return roundup(tokens, value, &mut options.roundup).map(Some),
+        "expandable_segments" => options.expandable_segments = tokens.truth(value)?,
+        "pinned_use_background_threads" => {
+            tokens.truth(value)?;
+        }
+        "pinned_max_round_threshold_mb" => {
+            others.pinned_max_round_threshold = Some(tokens.integer(value)?.wrapping_mul(MIB));
+        }
+        "pinned_max_cached_size_mb" => {
+            others.pinned_max_cached_size = Some(tokens.integer(value)?.wrapping_mul(MIB));
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(value))
+}
+
+/// A size in MiB that must not be too small, in bytes; one that is too large is cut.
+fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
+    if mib < smallest {
+        return Err(SettingsError::value(format!(
+            "CachingAllocator option {key} too small, must be >= {smallest}"
+        )));
+    }
+    Ok(mib.min(u64::MAX / MIB) * MIB)
+}
+
+/// One number for all intervals, or `[256:1,512:2,>:8]`: MiB and divisions, `>` for all that is above the last.
+fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
+    let mut place = value;
+    if tokens.get(place)? != "[" {
+        let divisions = tokens.integer(place)?;
+        if !divisions.is_power_of_two() {
+            return Err(SettingsError::value("For roundups, the divisions has to be power of 2 "));
+        }
+        roundup.fill(0..Roundup::INTERVALS, divisions);
+        return Ok(place);
+    }
+    let mut last: Option<usize> = None;
+    place += 1;
+    while tokens.get(place)? != "]" {
+        let key = place;
+        let divisions = tokens.integer(key + 2)?;
+        if divisions != 0 && !divisions.is_power_of_two() {
+            let text = "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
+            return Err(SettingsError::value(text));
+        }
+        if tokens.get(key)? == ">" {
+            roundup.fill(last.unwrap_or(0) + 1..Roundup::INTERVALS, divisions);
+        } else {
+            let boundary = tokens.integer(key)?;
+            if !boundary.is_power_of_two() {
+                return Err(SettingsError::value("For roundups, the intervals have to be power of 2 "));
+            }
+            let interval = (boundary.ilog2() as usize).min(Roundup::INTERVALS - 1);
+            // What is below the first key is as the first.
+            roundup.fill(if last.is_none() { 0 } else { interval }..interval + 1, divisions);
+            last = Some(interval);
+        }
+        place = key + 3;
+        if tokens.get(place)? != "]" {
+            tokens.expect(place, ",")?;
+            place += 1;
+        }
+    }
+    Ok(place)
+}

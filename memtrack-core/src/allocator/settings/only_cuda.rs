@@ -1,0 +1,117 @@
+//! Options that PyTorch reads for CUDA only.
+
+use super::tokens::Tokens;
+use super::{AllocatorBackend, Reserve, Settings, SettingsError};
+
+/// Reads the value of `key`, if it is one of these. Returns the place of its last token.
+pub(super) fn option(
+    key: &str,
+    tokens: &Tokens,
+    value: usize,
+    settings: &mut Settings,
+) -> Result<Option<usize>, SettingsError> {
+    let others = &mut settings.others;
+    match key {
+        "backend" => backend(tokens.get(value)?, &mut settings.backend)?,
+        "expandable_segments_reserve" => {
+            if let Some(reserve) = reserve(tokens.get(value)?, &mut settings.warnings) {
+                settings.options.reserve = reserve;
+            }
+        }
+        "expandable_segments_reserve_by_class" => {
+            return reserve_by_class(tokens, value, &mut settings.warnings).map(Some);
+        }
+        "per_process_memory_fraction" => {
+            let fraction = tokens.float(value)?;
+            if !(0.0..=1.0).contains(&fraction) {
+                let text = "per_process_memory_fraction is invalid, set it in [0.0, 1.0]";
+                return Err(SettingsError::value(text));
+            }
+            settings.options.per_process_memory_fraction = fraction;
+        }
+        "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
+            others.release_lock_on_cudamalloc = tokens.truth(value)?;
+        }
+        "graph_capture_record_stream_reuse" => {
+            others.graph_capture_record_stream_reuse = tokens.truth(value)?;
+        }
+        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.truth(value)?,
+        "pinned_free_catch_all" => {
+            tokens.truth(value)?;
+        }
+        "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
+            others.pinned_use_cuda_host_register = tokens.truth(value)?;
+        }
+        "pinned_num_register_threads" => others.pinned_num_register_threads = Some(threads(tokens, value)?),
+        "pinned_reserve_segment_size_mb" => {
+            if tokens.integer(value)? == 0 {
+                return Err(SettingsError::value("Pinned reserve segment size has to be greater than 0"));
+            }
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(value))
+}
+
+fn threads(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
+    let threads = tokens.integer(value)?;
+    if !threads.is_power_of_two() {
+        return Err(SettingsError::value(format!(
+            "Number of register threads has to be power of 2, got {threads}"
+        )));
+    }
+    if threads > 128 {
+        return Err(SettingsError::value(format!(
+            "Number of register threads should be less than or equal to 128, got {threads}"
+        )));
+    }
+    Ok(threads)
+}
+
+/// The first string chooses the backend; later ones can only name the same.
+fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
+    let backends = [AllocatorBackend::Native, AllocatorBackend::CudaMallocAsync];
+    let Some(named) = backends.into_iter().find(|backend| backend.name() == name) else {
+        let text = "Unknown allocator backend, options are native and cudaMallocAsync";
+        return Err(SettingsError::value(text));
+    };
+    match *chosen.get_or_insert(named) {
+        loaded if loaded == named => Ok(()),
+        loaded => Err(SettingsError::internal(format!(
+            "INTERNAL ASSERT FAILED: Allocator backend parsed at runtime != allocator backend parsed at load time, {} \
+             != {}",
+            named.name(),
+            loaded.name()
+        ))),
+    }
+}
+
+/// A reserve; one that cannot be read is passed over, as in PyTorch.
+fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
+    let read = Reserve::parse(text);
+    if read.is_none() {
+        warnings.push(format!(
+            "Ignoring invalid expandable-segment reserve value '{text}' in PYTORCH_CUDA_ALLOC_CONF (expected a positive, \
+             finite fraction like 0.5 or an absolute size like 40G); using default."
+        ));
+    }
+    read
+}
+
+/// `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code puts streams into classes, so
+/// that all are of none here and the values are only read. Whatever stands for the bracket and the colons counts as them.
+fn reserve_by_class(
+    tokens: &Tokens,
+    value: usize,
+    warnings: &mut Vec<String>,
+) -> Result<usize, SettingsError> {
+    let mut place = value + 1;
+    while tokens.get(place)? != "]" {
+        reserve(tokens.get(place + 2)?, warnings);
+        place += 3;
+        if tokens.get(place)? == "," {
+            place += 1;
+        }
+    }
+    Ok(place)
+}
