@@ -132,7 +132,6 @@ impl<M: DeviceMemory> Device<M> {
     /// Gets memory that is not in the cache.
     #[cold]
     fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
-        self.refuse_preemptively(request)?;
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.collect_garbage(request.context)?;
         }
@@ -164,6 +163,7 @@ impl<M: DeviceMemory> Device<M> {
         if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
             return Ok(None);
         }
+        self.refuse_preemptively(request)?;
         if expands {
             return self.expand(request);
         }

@@ -110,8 +110,10 @@ impl<M: DeviceMemory> Device<M> {
         if !self.options.expandable_segments {
             return ADVICE.to_owned();
         }
+        // What no device of this size could hold is not for the reserve to allow.
+        let fits = request.segment <= self.total_memory;
         match self.options.reserve.limit(self.total_memory) {
-            Some(limit) if request.size > limit => format!(
+            Some(limit) if fits && request.segment > limit => format!(
                 " This allocation exceeds the expandable-segment reserve of {} for this stream, and a single allocation \
                  cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or \
                  expandable_segments_reserve_by_class (or unset it) so that a segment is at least {}.",

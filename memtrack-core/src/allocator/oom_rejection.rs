@@ -9,7 +9,7 @@ use crate::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
 /// A request that was refused because a new segment for it would have exceeded the share of the device that the setting
-/// `per_process_memory_fraction` names, as it was set last. Nothing was released for it. Sizes in bytes.
+/// `per_process_memory_fraction` names, as it was set last. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomRejection {
     /// The device.
@@ -28,10 +28,9 @@ pub struct OomRejection {
 pub(super) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Refuses a request that no cached block serves, if it must not have a new segment. As in PyTorch, that is looked at only
-    /// where no limit is in force: such a one has its own error.
+    /// Refuses a request for which the limit allows a segment, but the setting does not.
     pub(super) fn refuse_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
-        if !self.options.throw_on_cudamalloc_oom || self.limit.is_some() {
+        if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;

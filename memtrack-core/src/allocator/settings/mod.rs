@@ -38,7 +38,7 @@ pub struct Options {
     /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an allocator
     /// that is made with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request is refused, before anything is released for it, that would exceed that share.
+    /// Whether a request is refused, and nothing released for it, that would exceed that share.
     pub throw_on_cudamalloc_oom: bool,
 }
 
