@@ -167,6 +167,26 @@ fn events_are_left_alone_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::Inactive);
 }
 
+/// As PyTorch 2.15 was seen to do where the thread's current stream is not the captured one.
+#[test]
+fn requests_for_other_streams_go_on_as_ever_during_a_capture() {
+    let world = World::new(100 * MIB);
+    let (block, cached) = (world.alloc(MIB, MAIN), world.alloc(60 * MIB, MAIN));
+    world.allocator.record_stream(block, SIDE);
+    world.free(cached);
+    world.begin((1, 0));
+    world.free(block);
+    world.alloc(MIB, CAPTURED);
+    assert_eq!(world.state_of(block), BlockState::ActivePendingFree);
+    world.alloc(MIB, SIDE);
+    assert_eq!(world.state_of(block), BlockState::Inactive);
+    // What is cached is given back for it, too.
+    world.alloc(70 * MIB, MAIN);
+    assert_eq!(world.allocator.statistics(DEVICE).unwrap().num_alloc_retries, 1);
+    world.end((1, 0));
+    check_books(&world.allocator);
+}
+
 #[test]
 fn nothing_is_released_for_a_request_in_a_capture() {
     let world = World::new(100 * MIB);

@@ -1,6 +1,6 @@
 //! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays as it is
-//! for as long as the graph may be replayed. As in PyTorch, no event is asked for meanwhile and nothing cached is
-//! released.
+//! for as long as the graph may be replayed. As in PyTorch, such a request asks for no event and has nothing cached
+//! released; requests for other streams go on as ever.
 
 use super::caching::CachingAllocator;
 use super::context::Context;

@@ -63,7 +63,7 @@ impl<M: DeviceMemory> Device<M> {
         if requested >= TOO_LARGE {
             return Err(AllocatorError::TooLarge);
         }
-        if self.has_pending() && !self.private.capturing() {
+        if self.has_pending() && !self.private.captures(stream) {
             self.process_events(context)?;
         }
         let size = block_size(requested, &self.options);
@@ -146,10 +146,10 @@ impl<M: DeviceMemory> Device<M> {
         {
             return Ok(block);
         }
-        if self.private.capturing() {
+        if self.private.captures(request.stream) {
             return Err(self.out_of_memory(request));
         }
-        self.release_cached(None, request.context)?;
+        self.release_all(request.context)?;
         self.stats.num_alloc_retries += 1;
         match self.new_segment(request)? {
             Some(block) => Ok(block),

@@ -95,6 +95,15 @@ impl PrivatePools {
         self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
     }
 
+    /// Whether a stream is part of a capture. What is done for another one goes on as ever meanwhile, as in PyTorch 2.15, which
+    /// asks this of the thread's current stream.
+    #[inline]
+    pub(super) fn captures(&self, stream: StreamId) -> bool {
+        let is_captured =
+            |route: &Route| matches!(&route.which, Routed::Capture(is_captured) if is_captured(stream));
+        self.routes.iter().any(is_captured)
+    }
+
     /// The pairs of pools that may be borrowed from.
     pub(super) fn on_oom_pairs(&self) -> Vec<u32> {
         self.on_oom.keys().filter_map(|id| self.pools.get(&id)).map(|pool| pool.pair).collect()

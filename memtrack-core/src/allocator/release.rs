@@ -98,10 +98,26 @@ impl<M: DeviceMemory> Device<M> {
         // While a graph is captured nothing may be waited for.
         let capturing = self.private.capturing();
         if only.is_none() && !capturing {
-            self.wait_for_events(None, context)?;
-            self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
-            self.release_pool_blocks(PoolId::of(0, PoolKind::Small), context)?;
+            return self.release_all(context);
         }
+        self.release_freeable_pools(only, capturing, context)
+    }
+
+    /// Waits for all events and releases every cached block that can be.
+    pub(super) fn release_all(&mut self, context: Context) -> Result<(), AllocatorError> {
+        self.wait_for_events(None, context)?;
+        self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
+        self.release_pool_blocks(PoolId::of(0, PoolKind::Small), context)?;
+        self.release_freeable_pools(None, false, context)
+    }
+
+    /// Releases the blocks of private pools without users, or of one of them.
+    fn release_freeable_pools(
+        &mut self,
+        only: Option<MempoolId>,
+        capturing: bool,
+        context: Context,
+    ) -> Result<(), AllocatorError> {
         for id in self.private.freeable() {
             if only.is_some_and(|only| only != id) {
                 continue;
