@@ -162,3 +162,28 @@ fn all_keeps_those_of_frees_too() {
     assert_eq!(told.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
     assert_eq!(told.segments, [(12 * MIB, Some("allocates"))]);
 }
+
+/// Of a segment that is given back: who did it, or else who caused it.
+#[test]
+fn segments_are_released_by_somebody() {
+    for (stacks, emptied, in_the_way) in [
+        (KeptStacks::State, None, None),
+        (KeptStacks::Alloc, Some("allocates"), Some("asks_again")),
+        (KeptStacks::All, Some("empties"), Some("asks_again")),
+    ] {
+        let allocator = Allocator::simulated(1, 100 * MIB, &Settings::default()).unwrap();
+        allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+        for _ in 0..2 {
+            let block = allocates(&allocator, 12 * MIB);
+            frees(&allocator, block);
+            empties(&allocator);
+        }
+        let block = allocates(&allocator, 12 * MIB);
+        frees(&allocator, block);
+        asks_again(&allocator, 90 * MIB);
+        let snapshot = allocator.snapshot();
+        let released = snapshot.events.iter().filter(|event| event.action == Action::SegmentFree);
+        let released: Vec<Who> = released.map(|event| who(&snapshot, event.stack)).collect();
+        assert_eq!(released, [emptied, emptied, in_the_way], "{stacks:?}");
+    }
+}
