@@ -49,7 +49,7 @@ def workload(seed):
             p_reset=r.choice([0, 0.002, 0.02]),
             big=r.choice([0.2, 1, 3]),
             devices=devices,
-            pools=r.choice([0, 3, 6]) if devices == 1 else 0,
+            pools=r.choice([0, 3, 6]),
             fractions=r.choice([(), (0.5, 0.9, 1.0), (0.0, 0.2, 1.0, 0.7, 1.5, -1)]),
             settings=[settings(r, False) for _ in range(r.choice([0, 3, 6]))],
         )
