@@ -1,6 +1,6 @@
-// A CUDA runtime without a device, for PyTorch's caching allocator: to be preloaded. Device memory is a counter, kernels do
-// nothing, every stream is done at once but for what `sim_set_events_ready` says. What is not here comes from the real
-// runtime library and fails as it does without a GPU.
+// A CUDA runtime without a device, for PyTorch's caching allocator: to be preloaded. Device memory is a counter,
+// kernels do nothing, every stream is done at once but for what `sim_set_events_ready` says. What is not here comes
+// from the real runtime library and fails as it does without a GPU.
 //
 // Beside CUDA's functions there are those that run_workload.py of the reference data asks for (`sim_*`).
 

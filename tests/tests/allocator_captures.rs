@@ -1,5 +1,5 @@
-//! While a CUDA graph is captured, requests for its streams come from a pool of its own, nothing is asked of events, and
-//! nothing cached is released; what was put off is made up for afterwards.
+//! While a CUDA graph is captured, requests for its streams come from a pool of its own, nothing is asked of events,
+//! and nothing cached is released; what was put off is made up for afterwards.
 
 use memtrack_core::allocator::{
     AllocatorError, BlockState, CachingAllocator, MempoolId, SegmentInfo, Settings, SimulatedMemory,

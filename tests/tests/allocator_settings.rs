@@ -1,4 +1,5 @@
-//! Settings that change nothing here are still read, checked and reported as PyTorch does; and where settings come from.
+//! Settings that change nothing here are still read, checked and reported as PyTorch does; and where settings come
+//! from.
 
 use memtrack_core::allocator::{Reserve, Settings};
 use serde_json::{Value, json};

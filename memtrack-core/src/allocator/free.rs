@@ -35,8 +35,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are not
-    /// kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
+    /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are
+    /// not kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
     #[inline]
     pub(super) fn context_of_free(&self, id: BlockId, context: Context) -> Context {
         match self.history.stacks {

@@ -1,5 +1,5 @@
-//! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment, then the place
-//! in it. Finding, taking and putting back cost O(log n).
+//! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment, then the
+//! place in it. Finding, taking and putting back cost O(log n).
 
 use super::block::{Block, BlockId};
 use super::sizes::MIN_BLOCK;

@@ -1,5 +1,5 @@
-//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays as it is
-//! for as long as the graph may be replayed. As in PyTorch, such a request asks for no event and has nothing cached
+//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays as it
+//! is for as long as the graph may be replayed. As in PyTorch, such a request asks for no event and has nothing cached
 //! released; requests for other streams go on as ever.
 
 use super::caching::CachingAllocator;
@@ -44,8 +44,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.device(device)?.end_allocate_to_pool(pool)
     }
 
-    /// A graph is gone: one user of its pool less for each [`Self::begin_allocate_to_pool`]. What the pool holds free is
-    /// given back with the next [`Self::empty_cache`] or when memory runs out, once it has no user.
+    /// A graph is gone: one user of its pool less for each [`Self::begin_allocate_to_pool`]. What the pool holds free
+    /// is given back with the next [`Self::empty_cache`] or when memory runs out, once it has no user.
     ///
     /// # Errors
     /// When there is no such device, or the pool has no user there.

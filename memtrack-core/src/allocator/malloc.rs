@@ -200,8 +200,8 @@ impl<M: DeviceMemory> Device<M> {
         self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
-    /// Looks into pools that lend to the default one when memory runs out. As in PyTorch, they lend no part of a growing
-    /// range.
+    /// Looks into pools that lend to the default one when memory runs out. As in PyTorch, they lend no part of a
+    /// growing range.
     fn borrow_from_private_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if !request.pool.is_default() {
             return None;

@@ -25,8 +25,8 @@
 //! request fails (`oom`). With expandable segments, memory is mapped page by page into reserved address space
 //! (`expandable`). Private pools keep memory apart (`private_pools`).
 //!
-//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature `cuda-stats`)
-//! is a CUDA device. Other allocators stand behind the same functions as a [`Backend`].
+//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature
+//! `cuda-stats`) is a CUDA device. Other allocators stand behind the same functions as a [`Backend`].
 //!
 //! **What of `torch.cuda.memory` is not here**: the statistics of pinned host memory (`host_memory_stats`), which this does
 //! not allocate; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated

@@ -95,8 +95,8 @@ impl PrivatePools {
         self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
     }
 
-    /// Whether a stream is part of a capture. What is done for another one goes on as ever meanwhile, as in PyTorch 2.15, which
-    /// asks this of the thread's current stream.
+    /// Whether a stream is part of a capture. What is done for another one goes on as ever meanwhile, as in PyTorch
+    /// 2.15, which asks this of the thread's current stream.
     #[inline]
     pub(super) fn captures(&self, stream: StreamId) -> bool {
         let is_captured =

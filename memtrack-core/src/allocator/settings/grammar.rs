@@ -1,8 +1,8 @@
 //! The grammar of settings strings: `key:value,key:value`, where a value is a word or a list in brackets.
 //!
-//! A string is read three times, as in PyTorch: for the size of large segments, on which other values depend; for what all
-//! accelerators have; for what only CUDA has. So an error in an option of the last kind leaves all others in force, wherever
-//! they stand.
+//! A string is read three times, as in PyTorch: for the size of large segments, on which other values depend; for what
+//! all accelerators have; for what only CUDA has. So an error in an option of the last kind leaves all others in force,
+//! wherever they stand.
 
 use super::tokens::Tokens;
 use super::{Settings, SettingsError, all_accelerators, only_cuda};
@@ -46,8 +46,8 @@ pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsE
     pass("CUDA", &tokens, settings, only_cuda::option)
 }
 
-/// Reads the value of a key that is one of a pass, at its place. Returns the place of the value's last token, or nothing for
-/// any other key.
+/// Reads the value of a key that is one of a pass, at its place. Returns the place of the value's last token, or
+/// nothing for any other key.
 type ReadOption = fn(&str, &Tokens, usize, &mut Settings) -> Result<Option<usize>, SettingsError>;
 
 /// Reads from left to right.

@@ -35,8 +35,8 @@ pub struct Options {
     pub large_segment_size: u64,
     /// How much address space an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an allocator
-    /// that is made with it.
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an
+    /// allocator that is made with it.
     pub per_process_memory_fraction: f64,
     /// Whether a request is refused, and nothing released for it, that would exceed that share.
     pub throw_on_cudamalloc_oom: bool,
