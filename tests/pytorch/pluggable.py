@@ -1,5 +1,6 @@
 """A random program of tensors on memtrack's pluggable library, loaded by PyTorch, and on PyTorch's own allocator: the
-statistics and segments must be equal. The order of events is not compared: it hangs on PyTorch's numbers of streams."""
+statistics and segments must be equal. Not compared is what hangs on PyTorch's numbers of streams, which a pluggable allocator
+does not hear of: the order in which blocks of several streams become free, and so the sums of `inactive_split`."""
 import ctypes
 import json
 import os
@@ -99,7 +100,8 @@ def main():
             with open(os.path.join(OUT, which + ".pickle"), "rb") as file:
                 snapshots.append(pickle.load(file))
         for key in stats[1].keys() | stats[0].keys():
-            if stats[0].get(key) != stats[1].get(key):
+            by_order = key.startswith("inactive_split") and not key.endswith("current")
+            if stats[0].get(key) != stats[1].get(key) and not by_order:
                 sys.exit(f"seed {seed}: {key}: {stats[0].get(key)} instead of {stats[1].get(key)}")
         if segments(snapshots[0]) != segments(snapshots[1]):
             sys.exit(f"seed {seed}: segments differ: {OUT}/memtrack.pickle, native.pickle")
