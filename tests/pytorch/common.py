@@ -51,6 +51,6 @@ def run(venv, name, operations):
     ours = subprocess.run([MEMTRACK, "simulate", path + ".workload.jsonl"], capture_output=True, text=True)
     if ours.returncode != 0:
         print(f"{name}: memtrack fails ({ours.returncode}): {ours.stderr.strip()}")
-        return [], []
+        ours.stdout = ""
     with open(path + ".expected.jsonl") as file:
         return [[comparable(line) for line in lines] for lines in (file, ours.stdout.splitlines())]

@@ -47,7 +47,7 @@ def main():
     results = run(options.venv, f"settings-{options.seed}", operations)
     if results is None:
         sys.exit(1)
-    different = 0
+    different = abs(len(results[0]) - len(results[1]))
     for operation, theirs, ours in zip(operations, *results):
         keys = ("error", "allocator_settings")
         if any(theirs.get(key) != ours.get(key) for key in keys):

@@ -173,9 +173,10 @@ fn requests_for_other_streams_go_on_as_ever_during_a_capture() {
     let world = World::new(100 * MIB);
     let (block, cached) = (world.alloc(MIB, MAIN), world.alloc(60 * MIB, MAIN));
     world.allocator.record_stream(block, SIDE);
-    world.free(cached);
+    world.memory.set_events_ready(false);
+    [cached, block].into_iter().for_each(|address| world.free(address));
     world.begin((1, 0));
-    world.free(block);
+    world.memory.set_events_ready(true);
     world.alloc(MIB, CAPTURED);
     assert_eq!(world.state_of(block), BlockState::ActivePendingFree);
     world.alloc(MIB, SIDE);
@@ -184,6 +185,29 @@ fn requests_for_other_streams_go_on_as_ever_during_a_capture() {
     world.alloc(70 * MIB, MAIN);
     assert_eq!(world.allocator.statistics(DEVICE).unwrap().num_alloc_retries, 1);
     world.end((1, 0));
+    check_books(&world.allocator);
+}
+
+/// What another stream uses is waited for, capture or not, and what the captured ones use until it ends.
+#[test]
+fn uses_that_are_noted_during_a_capture_are_not_forgotten_in_it() {
+    let world = World::new(100 * MIB);
+    let [outside, inside] = [MIB; 2].map(|size| world.alloc(size, MAIN));
+    world.begin((1, 0));
+    world.allocator.record_stream(outside, SIDE);
+    world.allocator.record_stream(inside, CAPTURED);
+    world.memory.set_events_ready(false);
+    [outside, inside].into_iter().for_each(|address| world.free(address));
+    let states = || [outside, inside].map(|address| world.state_of(address));
+    let pending = BlockState::ActivePendingFree;
+    world.alloc(MIB, MAIN);
+    assert_eq!(states(), [pending; 2]);
+    world.end((1, 0));
+    world.alloc(100, SIDE);
+    assert_eq!(states(), [pending, BlockState::Inactive]);
+    world.memory.set_events_ready(true);
+    world.alloc(100, SIDE);
+    assert_eq!(states(), [BlockState::Inactive; 2]);
     check_books(&world.allocator);
 }
 

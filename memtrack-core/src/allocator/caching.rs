@@ -127,8 +127,9 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// is then 0, and it may be given back as any other.
     ///
     /// # Errors
-    /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released. Observers have then
-    /// been told.
+    /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released;
+    /// [`AllocatorError::OomRejection`] when the settings refuse it; of both, observers have then been told.
+    /// [`AllocatorError::TooLarge`] from 1 EiB on.
     #[inline]
     pub fn allocate(
         &self,

@@ -42,6 +42,20 @@ pub(super) fn within<R>(
     result
 }
 
+/// Does something that the driver does not allow a thread which captures a graph, unless the thread says that it is no
+/// part of the capture. PyTorch's allocator says so, too.
+pub(super) fn relaxed<R>(action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+    let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the parameter is ours; it is the thread's former mode afterwards.
+    check("cuThreadExchangeStreamCaptureMode", unsafe {
+        sys::cuThreadExchangeStreamCaptureMode(&raw mut mode)
+    })?;
+    let result = action();
+    // SAFETY: as above, the other way round.
+    let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    check("cuThreadExchangeStreamCaptureMode", restored).and(result)
+}
+
 impl Context {
     pub(super) fn of(ordinal: u16, needed: &[&'static str]) -> Result<Self, GpuError> {
         start_driver(needed)?;
@@ -73,8 +87,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which it
-        // says.
+        // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which
+        // it says.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }

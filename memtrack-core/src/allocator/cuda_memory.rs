@@ -1,9 +1,9 @@
-//! A CUDA device through the driver: plain allocations for segments, mapped pages for expandable ones, events for memory
-//! that other streams use. Everything happens in the device's primary context, as in PyTorch and cudarc, whatever
-//! context the calling thread has.
+//! A CUDA device through the driver: plain allocations for segments, mapped pages for expandable ones, events for
+//! memory that other streams use. Everything happens in the device's primary context, as in PyTorch and cudarc,
+//! whatever context the calling thread has.
 #![allow(unsafe_code)]
 
-use super::cuda_context::{Context, check, device_count, failed, within};
+use super::cuda_context::{Context, check, device_count, failed, relaxed, within};
 use super::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 use crate::cuda::{GpuError, gpu_processes};
 use crate::event::{DeviceId, StreamId};
@@ -22,6 +22,7 @@ const NEEDED: &[&str] = &[
     "cuEventSynchronize",
     "cuEventDestroy_v2",
     "cuStreamSynchronize",
+    "cuThreadExchangeStreamCaptureMode",
     "cuMemAddressReserve",
     "cuMemAddressFree",
     "cuMemCreate",
@@ -78,7 +79,7 @@ impl CudaMemory {
     }
 
     fn within<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
-        within(self.context.handle, action)
+        within(self.context.handle, || relaxed(action))
     }
 
     /// Puts one page behind an address.
@@ -175,15 +176,18 @@ impl DeviceMemory for CudaMemory {
 
     fn is_done(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
         // SAFETY: the event is alive.
-        match unsafe { sys::cuEventQuery(event.handle as sys::CUevent) } {
+        relaxed(|| match unsafe { sys::cuEventQuery(event.handle as sys::CUevent) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             code => check("cuEventQuery", code).map(|()| true),
-        }
+        })
     }
 
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
-        // SAFETY: the event is alive.
-        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(event.handle as sys::CUevent) })
+        relaxed(|| {
+            // SAFETY: the event is alive.
+            let code = unsafe { sys::cuEventSynchronize(event.handle as sys::CUevent) };
+            check("cuEventSynchronize", code)
+        })
     }
 
     fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError> {

@@ -1,4 +1,5 @@
-//! Frees that wait for the end of a graph capture: while one is under way, no event may be asked whether it is done.
+//! Frees that wait for the end of a graph capture: while one is under way, what runs on its streams is only noted, and
+//! no event could be recorded there.
 
 use super::block::BlockId;
 use super::context::Context;
@@ -45,6 +46,9 @@ impl<M: DeviceMemory> Device<M> {
     /// Does, after the capture, what was put off: records events for the streams that are not joined, and frees the
     /// blocks that have none.
     pub(super) fn end_deferred(&mut self, context: Context) -> Result<(), AllocatorError> {
+        if self.private.capturing() {
+            return Ok(());
+        }
         while let Some(&id) = self.deferred.blocks.front() {
             let joined = self.deferred.uses.remove(&id).unwrap_or_default();
             let block = &mut self.blocks[id];

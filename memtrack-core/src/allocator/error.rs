@@ -13,7 +13,7 @@ use std::fmt;
 pub enum AllocatorError {
     /// There is not enough memory, also after everything cached was released.
     OutOfMemory(Box<OutOfMemory>),
-    /// The request was refused before the device was asked: `throw_on_cudamalloc_oom`.
+    /// The request was refused before the device was asked for a segment: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,

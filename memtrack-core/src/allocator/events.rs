@@ -3,7 +3,7 @@
 use super::block::BlockId;
 use super::context::Context;
 use super::device::Device;
-use super::device_memory::DeviceMemory;
+use super::device_memory::{DeviceError, DeviceMemory};
 use super::error::AllocatorError;
 use super::hash_order::HashOrder;
 use super::pools::PoolId;
@@ -27,19 +27,23 @@ impl<M: DeviceMemory> Device<M> {
         let block = &mut self.blocks[id];
         if block.stream != stream {
             block.uses.get_or_insert_default().insert(hash, stream);
-            if self.private.capturing() {
+            // PyTorch asks the thread's current stream instead.
+            if self.private.captures(stream) {
                 self.deferred.used_in_capture(id, hash, stream);
             }
         }
         true
     }
 
-    /// Records an event on each stream that uses a block.
+    /// Records an event on each stream that uses a block. When one cannot be, nothing has changed.
     #[cold]
     pub(super) fn record_events(&mut self, id: BlockId) -> Result<(), AllocatorError> {
-        let Some(uses) = self.blocks[id].uses.take() else { return Ok(()) };
-        for stream in uses.streams() {
-            let event = self.memory.record_event(stream)?;
+        let Some(uses) = &self.blocks[id].uses else { return Ok(()) };
+        let record = |stream| Ok((stream, self.memory.record_event(stream)?));
+        let recorded: Vec<(StreamId, M::Event)> =
+            uses.streams().map(record).collect::<Result<_, DeviceError>>()?;
+        self.blocks[id].uses = None;
+        for (stream, event) in recorded {
             self.blocks[id].events += 1;
             let hash = self.hash(stream);
             match self.events.get_mut(hash, stream) {

@@ -28,7 +28,8 @@ impl<M: DeviceMemory> Device<M> {
         if used_elsewhere && self.private.capturing() {
             self.deferred.defer(id);
         } else if used_elsewhere {
-            self.record_events(id)?;
+            // Where that fails, it is tried again at the next request.
+            self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
         } else {
             self.complete(id, context);
         }

@@ -22,8 +22,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     /// A capture begins: requests for streams of which `is_captured` is true go to the pool, which is made if it is not
-    /// there. The newest such route counts. Memory that is freed meanwhile and that other streams use is free after the
-    /// capture, at the next allocation.
+    /// there. The newest such route counts. `is_captured` is asked with the device locked. Memory that is freed
+    /// meanwhile and that other streams use is free after the capture, at the next allocation.
     ///
     /// # Errors
     /// When there is no such device, a route to this pool exists there, or the pool was released on it.

@@ -136,8 +136,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.memory.memory_info()?)
     }
 
-    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Where there is no NVML the text
-    /// says so.
+    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Where there is no NVML the
+    /// text says so.
     ///
     /// # Errors
     /// When there is no such device, or NVML fails.
@@ -182,7 +182,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Changes settings at run time, by PyTorch's rules: see [`Settings::apply`](super::Settings::apply).
     ///
     /// # Errors
-    /// When the string is wrong. What stands before the error is then in force, as in PyTorch.
+    /// When the string is wrong. What was read before the error is then in force: see [`Settings::apply`](super::Settings::apply).
     pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
         let mut settings = self.settings();
         let applied = settings.apply(text);

@@ -1,4 +1,4 @@
-//! Requests that are refused before the device is asked: `throw_on_cudamalloc_oom`.
+//! Requests that are refused before the device is asked for a segment: `throw_on_cudamalloc_oom`.
 
 use super::caching::{CachingAllocator, lock};
 use super::device::Device;
@@ -9,7 +9,8 @@ use crate::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
 /// A request that was refused because a new segment for it would have exceeded the share of the device that the setting
-/// `per_process_memory_fraction` names, as it was set last. Sizes in bytes.
+/// `per_process_memory_fraction` names, as it was set last. As in PyTorch, no history has an event of it; memtrack's recorder has
+/// none either. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomRejection {
     /// The device.
@@ -33,6 +34,7 @@ impl<M: DeviceMemory> Device<M> {
         if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
+        // Cut off, not rounded as a limit is: PyTorch does so.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
         if self.taken.saturating_add(request.segment) <= allowed {
             return Ok(());

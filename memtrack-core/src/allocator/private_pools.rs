@@ -35,8 +35,7 @@ struct PrivatePool {
 pub(super) enum Routed {
     /// Those of a thread, by `use_mem_pool`.
     Thread(ThreadId),
-    /// Those for streams that belong to a capture. While there is such a route, no event may be asked for and nothing
-    /// released.
+    /// Those for streams that belong to a capture. For such a stream no event may be asked for and nothing released.
     Capture(Box<dyn Fn(StreamId) -> bool + Send>),
 }
 

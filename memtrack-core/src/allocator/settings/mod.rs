@@ -38,7 +38,8 @@ pub struct Options {
     /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an
     /// allocator that is made with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request is refused, and nothing released for it, that would exceed that share.
+    /// Whether a request is refused that would exceed that share, instead of releasing memory for it. Where a limit
+    /// that was set at run time is the first to be exceeded, memory is released for that one.
     pub throw_on_cudamalloc_oom: bool,
 }
 
@@ -154,11 +155,13 @@ impl Settings {
         }
     }
 
-    /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold`,
-    /// `max_non_split_rounding_mb` and `roundup_power2_divisions` first fall back to their defaults, the others stay.
+    /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold` and
+    /// `roundup_power2_divisions` first fall back to their defaults, `max_non_split_rounding_mb` to the size of large segments;
+    /// the others stay.
     ///
     /// # Errors
-    /// As [`Self::parse`]. What stands before the error is then in force, as in PyTorch, and [`Self::text`] is `text`.
+    /// As [`Self::parse`]. What was read before the error is then in force, as in PyTorch: the size of large segments is read
+    /// first, options that only CUDA has last. [`Self::text`] is `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
         let fresh = Options::default();
         self.options.max_split_size = fresh.max_split_size;
@@ -190,7 +193,8 @@ impl Settings {
         self.backend.unwrap_or_default()
     }
 
-    /// The share of a device's memory that may be used from the start: `per_process_memory_fraction`.
+    /// The share of a device's memory that an allocator which is made with these settings may use:
+    /// `per_process_memory_fraction` as it was set last.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
     }
