@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 /// What a device has to make up for after a capture.
 #[derive(Debug, Default)]
 pub(super) struct DeferredFrees {
-    /// Blocks that were given back meanwhile and that other streams use.
+    /// Blocks that were given back meanwhile and that other streams use; also those, capture or not, for which a stream
+    /// could record no event.
     blocks: VecDeque<BlockId>,
     /// Streams that a block was used on in a capture. They have been joined when it ends, so that nobody need wait.
     uses: HashMap<BlockId, Vec<(u64, StreamId)>, FixedState>,

@@ -107,8 +107,8 @@ impl<M: DeviceMemory> Device<M> {
         self.segments_made
     }
 
-    /// Of the device's memory, `fraction` may be used; it is from 0 to 1. As in PyTorch, that is the nearest number of bytes:
-    /// 0.58 of 100 MiB are 58 MiB, though the product is a little less.
+    /// Of the device's memory, `fraction` may be used; it is from 0 to 1. As in PyTorch, that is the nearest number
+    /// of bytes: 0.58 of 100 MiB are 58 MiB, though the product is a little less.
     pub(super) fn set_fraction(&mut self, fraction: f64) {
         self.limit = (fraction < 1.0).then_some((fraction * self.total_memory as f64).round() as u64);
     }

@@ -9,8 +9,8 @@ use crate::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
 /// A request that was refused because a new segment for it would have exceeded the share of the device that the setting
-/// `per_process_memory_fraction` names, as it was set last. As in PyTorch, no history has an event of it; memtrack's recorder has
-/// none either. Sizes in bytes.
+/// `per_process_memory_fraction` names, as it was set last. As in PyTorch, no history has an event of it; memtrack's
+/// recorder has none either. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomRejection {
     /// The device.
