@@ -173,6 +173,24 @@ impl EventFlags {
     /// the event and the allocation it refers to out.
     pub const TAKEN_BACK: Self = Self(8);
 
+    /// How far the upper four bits are shifted: they hold the sampling interval's class.
+    const CLASS_SHIFT: u32 = 4;
+
+    /// These flags, of a block that was picked while samples were [`interval_of_class`] bytes apart on average.
+    ///
+    /// # Panics
+    /// In debug builds when `class` is above 15.
+    pub const fn with_interval_class(self, class: u8) -> Self {
+        debug_assert!(class < 16);
+        Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
+    }
+
+    /// The class of the sampling interval at which the block was picked, from 1 to 15; 0 means the one interval that the
+    /// recording's head names.
+    pub const fn interval_class(self) -> u8 {
+        self.0 >> Self::CLASS_SHIFT
+    }
+
     /// Whether all of `other`'s flags are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -227,6 +245,12 @@ impl Event {
     };
 }
 
+/// The mean gap in bytes between two samples that a class of [`EventFlags::interval_class`] stands for: 512 B for class 1,
+/// and twice as much for each further one, up to 8 MiB.
+pub const fn interval_of_class(class: u8) -> u64 {
+    256 << class
+}
+
 /// How many blocks of `size_bytes` one sampled block stands for when sampling is by bytes with mean gap
 /// `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
 pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {
@@ -252,6 +276,14 @@ mod tests {
             assert_eq!(Action::from_number(action as u8), Some(action));
         }
         assert_eq!(Action::from_number(12), None);
+    }
+
+    #[test]
+    fn the_class_of_an_interval_stands_beside_the_flags() {
+        let flags = EventFlags::SAMPLED.with_interval_class(15);
+        assert!(flags.contains(EventFlags::SAMPLED));
+        assert_eq!((flags.interval_class(), interval_of_class(15)), (15, 8 << 20));
+        assert_eq!(EventFlags::SAMPLED.interval_class(), 0);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! From events to lifetimes: which block was live from which event to which. `peak`, `top` and `phases` look at these
 //! instead of pairing frees with allocations each for itself.
 
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, sampling_weight};
-use crate::snapshot::{LiveBlock, Snapshot};
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
+use crate::snapshot::{LiveBlock, Meta, Snapshot};
 use std::collections::HashMap;
 
 /// A block while it was live, as far as the recording knows. Rows are those of the snapshot's event table.
@@ -31,9 +31,9 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    fn new(size_bytes: u64, flags: EventFlags, mean_bytes: u64) -> Self {
+    fn new(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
         let estimated = flags.contains(EventFlags::SAMPLED);
-        let blocks = if estimated { sampling_weight(size_bytes, mean_bytes) } else { 1.0 };
+        let blocks = meta.weight(flags, size_bytes);
         let bytes = if estimated { (size_bytes as f64 * blocks).round() as u64 } else { size_bytes };
         Self {
             scope: ScopeId::NONE,
@@ -49,13 +49,13 @@ impl Lifetime {
         }
     }
 
-    fn of_event(row: usize, event: &Event, mean_bytes: u64) -> Self {
-        let new = Self::new(event.size_bytes, event.flags, mean_bytes);
+    fn of_event(row: usize, event: &Event, meta: &Meta) -> Self {
+        let new = Self::new(event.size_bytes, event.flags, meta);
         Self { scope: event.scope, stack: event.stack, from: Some(row), ..new }
     }
 
-    fn of_block(row: usize, block: &LiveBlock, mean_bytes: u64) -> Self {
-        let new = Self::new(block.size_bytes, block.flags, mean_bytes);
+    fn of_block(row: usize, block: &LiveBlock, meta: &Meta) -> Self {
+        let new = Self::new(block.size_bytes, block.flags, meta);
         Self { scope: block.scope, stack: block.stack, block: Some(row as u32), ..new }
     }
 
@@ -70,7 +70,7 @@ impl Lifetime {
 /// the table of live blocks tells of was live from the start, so that the sums are right when the ring dropped events
 /// or memory existed before.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
-    let mean_bytes = snapshot.meta.sample_mean_bytes;
+    let meta = &snapshot.meta;
     let mut lifetimes: Vec<Lifetime> = Vec::new();
     // Live blocks by address: where their lifetime lies.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
@@ -82,12 +82,12 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                 if let Some(before) = open.insert(event.address, lifetimes.len()) {
                     lifetimes[before].to = Some(row);
                 }
-                lifetimes.push(Lifetime::of_event(row, &event, mean_bytes));
+                lifetimes.push(Lifetime::of_event(row, &event, meta));
             }
             Action::Free | Action::FreeRequested => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None => {
-                    let before = Lifetime::new(event.size_bytes, event.flags, mean_bytes);
+                    let before = Lifetime::new(event.size_bytes, event.flags, meta);
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
@@ -103,6 +103,6 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     let older = snapshot.blocks.iter().enumerate().filter(|(_, block)| {
         block.device == device && !block.pending_free && !open.contains_key(&block.address)
     });
-    lifetimes.extend(older.map(|(row, block)| Lifetime::of_block(row, block, mean_bytes)));
+    lifetimes.extend(older.map(|(row, block)| Lifetime::of_block(row, block, meta)));
     lifetimes
 }

@@ -2,7 +2,10 @@
 
 use super::pytorch::PyTorch;
 use super::{DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use crate::event::{
+    Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
+    sampling_weight,
+};
 use serde::{Deserialize, Serialize};
 
 /// Everything known about one recording.
@@ -60,6 +63,21 @@ pub struct Meta {
     pub context: String,
     /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
     pub complete: bool,
+}
+
+impl Meta {
+    /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample, whose
+    /// interval is that of its class and else [`Self::sample_mean_bytes`].
+    pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
+        if !flags.contains(EventFlags::SAMPLED) {
+            return 1.0;
+        }
+        let mean_bytes = match flags.interval_class() {
+            0 => self.sample_mean_bytes,
+            class => interval_of_class(class),
+        };
+        sampling_weight(size_bytes, mean_bytes)
+    }
 }
 
 /// Two readings of the recorder's clock against the time of day; between and around them time is linear.
