@@ -29,6 +29,19 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.get() != 0
 }
 
+/// Makes a value of memtrack's own and hands the program a copy, which is the program's: it is recorded when it is made
+/// and when it is dropped, wherever that is, while what it was made from is in no book.
+pub(crate) fn hand_over<T: Clone>(make: impl FnOnce() -> T) -> T {
+    let ours = {
+        let _inside = enter();
+        make()
+    };
+    let theirs = ours.clone();
+    let _inside = enter();
+    drop(ours);
+    theirs
+}
+
 impl Drop for ReentryGuard {
     #[inline]
     fn drop(&mut self) {

@@ -29,6 +29,15 @@ impl<T: Copy> Chunk<T> {
         }
     }
 
+    /// A chunk that is full of these events.
+    pub(crate) fn filled(events: Vec<T>) -> Self {
+        let len = AtomicU32::new(events.len() as u32);
+        Self {
+            len,
+            slots: events.into_iter().map(|event| UnsafeCell::new(MaybeUninit::new(event))).collect(),
+        }
+    }
+
     /// How many it holds when full.
     pub(crate) fn capacity(&self) -> u32 {
         self.slots.len() as u32

@@ -167,8 +167,7 @@ impl Hook {
         let totals = &self.thread.state.slots[slot].totals;
         if let Some(old) = unseen {
             // The memory is gone, or its address could not have been handed out again.
-            totals.count_free(old.size_bytes);
-            self.event(slot, free_event(device, address, segment_ticks - 1, &old, StackId::NONE));
+            self.ended(slot, free_event(device, address, segment_ticks - 1, &old, StackId::NONE), &old);
         }
         if let Some(older) = older {
             totals.count_segment_free(older.segment.size_bytes);
@@ -222,8 +221,7 @@ impl Hook {
         end.action =
             if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
         if let Some(block) = block {
-            totals.count_free(block.size_bytes);
-            self.event(slot, free_event(device, address, stamps[0], &block, stack));
+            self.ended(slot, free_event(device, address, stamps[0], &block, stack), &block);
         } else {
             self.end_blocks_within(&held.segment);
             end.ticks =
@@ -260,6 +258,11 @@ impl Hook {
 }
 
 impl DriverFreed {
+    /// Whether blocks that a pool has reported inside it end with it.
+    pub(crate) fn ends_others(&self) -> bool {
+        self.held.is_some() && self.block.is_none()
+    }
+
     /// The device, and the stamp.
     pub(crate) fn moment(&self) -> (DeviceId, u64) {
         (self.allocation.device, self.stamps[1])

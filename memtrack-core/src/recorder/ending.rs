@@ -19,11 +19,8 @@ pub(super) fn write_when_the_program_ends() {
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
-                {
-                    // A backtrace takes a lot of memory that is not the program's.
-                    let _inside = reentry::enter();
-                    before(info);
-                }
+                // It is the program's, and what it allocates and frees is too.
+                before(info);
                 write_so_far(false);
             }));
         }

@@ -86,8 +86,7 @@ impl Hook {
         let totals = &self.thread.state.slots[slot].totals;
         if let Some(old) = unseen {
             // The old block is gone, or its address could not have been handed out again.
-            totals.count_free(old.size_bytes);
-            self.event(slot, free_event(device, address, ticks - 1, &old, StackId::NONE));
+            self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
         }
         totals.count_alloc(size_bytes);
         let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
@@ -109,9 +108,8 @@ impl Hook {
     }
 
     /// The block was given back. `size_bytes` and `stream` are what the caller knows of it.
-    #[inline(always)]
-    ///
     /// `completes` says that it completes a free requested earlier, for a block that is not known here.
+    #[inline(always)]
     pub(crate) fn freed(&self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
         let Some(slot) = slot_of(freed.device) else { return };
         let known = freed.block.unwrap_or(Live {
@@ -123,15 +121,18 @@ impl Hook {
             flags: EventFlags::UNKNOWN_BLOCK,
             pending_free: completes,
         });
+        self.ended(slot, free_event(freed.device, freed.address, freed.ticks, &known, freed.stack), &known);
+    }
+
+    /// Counts the end of a block, and keeps its event: a free, or what completes the free that was requested earlier.
+    #[inline(always)]
+    pub(super) fn ended(&self, slot: usize, mut event: Event, block: &Live) {
         let totals = &self.thread.state.slots[slot].totals;
-        if known.pending_free {
-            totals.count_completed(known.size_bytes);
-        } else {
-            totals.count_free(known.size_bytes);
-        }
-        let mut event = free_event(freed.device, freed.address, freed.ticks, &known, freed.stack);
-        if known.pending_free {
+        if block.pending_free {
+            totals.count_completed(block.size_bytes);
             event.action = Action::FreeCompleted;
+        } else {
+            totals.count_free(block.size_bytes);
         }
         self.event(slot, event);
     }

@@ -71,7 +71,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         }
     }
     clock::first_reading();
-    settings::apply(options, clock::ticks());
+    settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
     publish(Some(options));
     let baseline = Baseline::now();
     #[cfg(feature = "cuda")]

@@ -60,7 +60,11 @@ impl Stream {
     pub(crate) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
         let written = self.partly.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
         let since = settings::start_ticks();
-        let events: Vec<Event> = chunk.iter().skip(written).filter(|event| event.ticks >= since).collect();
+        let events: Vec<Event> = chunk
+            .iter()
+            .skip(written)
+            .filter(|event| event.ticks >= since && settings::is_wanted(event.action))
+            .collect();
         self.write(recorder, &events);
     }
 
@@ -73,7 +77,11 @@ impl Stream {
     ) {
         let since = settings::start_ticks();
         let written = self.partly.insert(chunk, events.len()).unwrap_or(0);
-        let new: Vec<Event> = events.into_iter().skip(written).filter(|event| event.ticks >= since).collect();
+        let new: Vec<Event> = events
+            .into_iter()
+            .skip(written)
+            .filter(|event| event.ticks >= since && settings::is_wanted(event.action))
+            .collect();
         self.write(recorder, &new);
     }
 
