@@ -80,6 +80,7 @@ pub(crate) fn watch() {
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     super::threads::reset_after_fork();
+    super::kits::reset_after_fork();
     super::RECORDER.forget();
     super::session::reset_after_fork();
     super::inherit::reset_after_fork();

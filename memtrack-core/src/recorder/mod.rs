@@ -30,6 +30,7 @@ mod here;
 mod hooks;
 mod inherit;
 mod keeper;
+mod kits;
 mod live;
 mod merge;
 mod oom;
