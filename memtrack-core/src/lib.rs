@@ -149,6 +149,8 @@ pub mod event;
 pub mod host;
 #[cfg(feature = "record")]
 mod monitor;
+#[cfg(feature = "record")]
+mod own;
 pub mod pickle;
 #[cfg(feature = "record")]
 pub mod recorder;

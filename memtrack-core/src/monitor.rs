@@ -56,9 +56,9 @@ pub fn stop() -> Recording {
 /// Everything recorded so far, while recording goes on; `None` when nothing is monitored. Exact at one moment, and
 /// threads go on recording while it is taken.
 ///
-/// The tables handed out are the program's memory, as if it had made them itself: what is recorded later counts them.
+/// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
 pub fn snapshot() -> Option<Snapshot> {
-    reentry::hand_over(session::snapshot)
+    session::snapshot().map(Snapshot::is_ours)
 }
 
 /// What one monitor recorded: events, what is live, and the tracker's series.

@@ -14,15 +14,13 @@ use crate::event::{Action, DeviceId, EventFlags, StreamId};
 use crate::recorder::{Hook, sample_mean_bytes, sample_threshold_bytes, without_hook};
 use crate::{reentry, switch};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
 /// The host's place among a thread's sums.
 const HOST_SLOT: usize = 0;
 
-/// Bytes memtrack itself holds on the heap.
-static OWN_BYTES: AtomicI64 = AtomicI64::new(0);
 static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// A global allocator that reports to the recorder and leaves the work to another.
@@ -115,10 +113,13 @@ pub(crate) fn is_installed() -> bool {
     SEEN.load(Ordering::Relaxed)
 }
 
-/// Bytes memtrack itself has taken from the tracked heap, less what it gave back, while monitoring was on. They are in
-/// no report: this is what memtrack costs.
+/// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
+/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. What
+/// [`snapshot`](crate::snapshot()) and reports take while they are made and held is not in it.
+///
+/// Asks tables for their size, each shard by itself: for once a second, not for once an event.
 pub fn own_bytes() -> i64 {
-    OWN_BYTES.load(Ordering::Relaxed)
+    crate::own::held() + crate::recorder::table_bytes() as i64
 }
 
 /// A new session: no block is a sample any more.
@@ -132,19 +133,11 @@ pub(crate) fn reset_after_fork() {
     samples::clear();
 }
 
-#[cold]
-fn count_own(bytes: i64) {
-    SEEN.store(true, Ordering::Relaxed);
-    OWN_BYTES.fetch_add(bytes, Ordering::Relaxed);
-}
-
 /// A block was handed out; null: it could not be.
 #[inline(never)]
 pub(crate) fn after_alloc(block: *mut u8, size: usize) {
     if reentry::is_inside() {
-        if !block.is_null() {
-            count_own(size as i64);
-        }
+        SEEN.store(true, Ordering::Relaxed);
         return;
     }
     let size_bytes = size as u64;
@@ -190,7 +183,7 @@ fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
 #[inline(never)]
 pub(crate) fn before_free(block: *mut u8, size: usize) {
     if reentry::is_inside() {
-        return count_own(-(size as i64));
+        return;
     }
     let (address, size_bytes) = (block as u64, size as u64);
     if !is_tracked(address, size_bytes)
@@ -215,11 +208,7 @@ pub(crate) fn around_realloc(
     realloc: impl FnOnce() -> (*mut u8, usize),
 ) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
-        let (new, new_size) = realloc();
-        if !new.is_null() && reentry::is_inside() {
-            count_own(new_size as i64 - old_size as i64);
-        }
-        return new;
+        return realloc().0;
     };
     // The free is stamped before the block can be handed to anybody else, and written once it is certain.
     let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));

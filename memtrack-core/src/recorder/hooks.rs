@@ -13,10 +13,29 @@ use crate::stack::capture::{Registers, StackBounds, learn_modules_of};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
-const FIRST_CHUNK_EVENTS: u32 = 64;
+const FIRST_CHUNK_EVENTS: u32 = 32;
+
+/// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
+/// threads have been busy once, what they left half empty stays bounded.
+const MOST_BEING_FILLED: u64 = 1 << 18;
+static BEING_FILLED: AtomicU64 = AtomicU64::new(0);
+
+/// How many events the chunk after one of `before` events takes.
+fn next_capacity(before: u32) -> u32 {
+    let all = BEING_FILLED.load(Ordering::Relaxed).saturating_sub(u64::from(before));
+    let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
+    let next = if all + u64::from(wanted) > MOST_BEING_FILLED { FIRST_CHUNK_EVENTS } else { wanted };
+    BEING_FILLED.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
+    next
+}
+
+/// In the child of a fork: the parent's chunks stay behind.
+pub(super) fn reset_after_fork() {
+    BEING_FILLED.store(0, Ordering::Relaxed);
+}
 
 /// The calling thread on its way through a hook. While it lives, the thread's own allocations are not recorded.
 pub(crate) struct Hook {
@@ -289,8 +308,8 @@ impl Hook {
         let old = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
-        let capacity =
-            full.as_ref().map_or(FIRST_CHUNK_EVENTS, |full| (full.capacity() * 2).min(CHUNK_EVENTS));
+        let before = full.as_ref().map_or(0, |full| full.capacity());
+        let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
         self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
     }

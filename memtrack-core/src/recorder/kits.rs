@@ -19,8 +19,12 @@ pub(crate) struct Kit {
     pub(crate) stacks: StackCache,
 }
 
+/// What a kit takes of the heap, rounded up.
+const KIT_BYTES: usize = 512 << 10;
+
 impl Kit {
     fn new() -> Self {
+        crate::own::hold(KIT_BYTES);
         Self { capture: Capture::new(), stacks: StackCache::new() }
     }
 }

@@ -178,6 +178,11 @@ impl LiveTable {
         self.blocks.entry(Key { address, device }).or_insert(block);
     }
 
+    /// Bytes that the table takes.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)
+    }
+
     /// The newest stamp that was given out so far; 0 before the first.
     pub(crate) fn newest_ticks(&self) -> u64 {
         self.newest.iter().map(|newest| newest.0.load(Ordering::Relaxed)).max().unwrap_or(0)

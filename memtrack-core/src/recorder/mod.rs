@@ -213,6 +213,16 @@ pub fn record_oom(
     oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
 }
 
+/// Bytes of tables that know their own size.
+pub(crate) fn table_bytes() -> usize {
+    if !RECORDER.is_made() {
+        return 0;
+    }
+    let recorder = RECORDER.get();
+    let _inside = crate::reentry::enter();
+    recorder.live.table_bytes() + recorder.stacks.table_bytes() + threads::names_bytes()
+}
+
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
         hook.other(action, device, stream, address, size_bytes);

@@ -310,6 +310,7 @@ fn own(state: &'static ThreadState, thread: ThreadId) {
 }
 
 fn make() -> &'static ThreadState {
+    crate::own::hold(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
         next: AtomicPtr::new(std::ptr::null_mut()),
         id: AtomicU32::new(0),
@@ -345,6 +346,13 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 /// All threads that have recorded, by id.
 pub(crate) fn threads() -> Vec<Thread> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Bytes that the names take.
+pub(super) fn names_bytes() -> usize {
+    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // A name has at most 15 bytes, and the least that an allocator gives.
+    names.capacity() * size_of::<Thread>() + names.len() * 32
 }
 
 /// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be asked in a

@@ -37,13 +37,14 @@ mod switch {
     /// # Panics
     /// As `work` does.
     #[cold]
+    #[inline(never)]
     pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
         let Some(stack) = take() else { return work() };
         let mut call = Call { work: ManuallyDrop::new(work), result: None };
         // SAFETY: the stack is this call's alone, its top is aligned, and `call` outlives the switch.
         unsafe {
             let top = stack.cast::<u8>().add(STACK_BYTES);
-            call_on(top, entry_of(&call), (&raw mut call).cast());
+            call_on((&raw mut call).cast(), entry_of(&call), top);
         }
         give_back(stack);
         match call.result {
@@ -74,40 +75,56 @@ mod switch {
         call.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
 
+    /// Calls `function` with `argument` on the stack that ends at `top`. The frame pointer stays on the old stack and the
+    /// unwinder is told to go by it, so that debuggers and the backtraces of panics see through the switch.
+    ///
     /// # Safety
     /// `top` must be the end of a stack that nothing uses, aligned to 16 bytes; `function` must not unwind.
-    #[inline(never)]
-    unsafe fn call_on(top: *mut u8, function: extern "C" fn(*mut c_void), argument: *mut c_void) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the stack pointer waits in a register that calls keep, and comes back from there.
-        unsafe {
-            std::arch::asm!(
-                "mov r12, rsp",
-                "mov rsp, {top}",
-                "call {function}",
-                "mov rsp, r12",
-                top = in(reg) top,
-                function = in(reg) function,
-                in("rdi") argument,
-                out("r12") _,
-                clobber_abi("C"),
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as on x86-64.
-        unsafe {
-            std::arch::asm!(
-                "mov x20, sp",
-                "mov sp, {top}",
-                "blr {function}",
-                "mov sp, x20",
-                top = in(reg) top,
-                function = in(reg) function,
-                in("x0") argument,
-                out("x20") _,
-                clobber_abi("C"),
-            );
-        }
+    #[cfg(target_arch = "x86_64")]
+    #[unsafe(naked)]
+    unsafe extern "C" fn call_on(argument: *mut c_void, function: extern "C" fn(*mut c_void), top: *mut u8) {
+        std::arch::naked_asm!(
+            ".cfi_startproc",
+            "endbr64",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "mov rbp, rsp",
+            ".cfi_def_cfa_register rbp",
+            "mov rsp, rdx",
+            "call rsi",
+            "mov rsp, rbp",
+            "pop rbp",
+            ".cfi_def_cfa rsp, 8",
+            "ret",
+            ".cfi_endproc",
+        )
+    }
+
+    /// As on x86-64. Never run so far.
+    ///
+    /// # Safety
+    /// As on x86-64.
+    #[cfg(target_arch = "aarch64")]
+    #[unsafe(naked)]
+    unsafe extern "C" fn call_on(argument: *mut c_void, function: extern "C" fn(*mut c_void), top: *mut u8) {
+        std::arch::naked_asm!(
+            ".cfi_startproc",
+            "hint #34",
+            "stp x29, x30, [sp, #-16]!",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset w29, -16",
+            ".cfi_offset w30, -8",
+            "mov x29, sp",
+            ".cfi_def_cfa_register w29",
+            "mov sp, x2",
+            "blr x1",
+            "mov sp, x29",
+            ".cfi_def_cfa_register sp",
+            "ldp x29, x30, [sp], #16",
+            "ret",
+            ".cfi_endproc",
+        )
     }
 
     fn take() -> Option<*mut c_void> {
@@ -125,6 +142,7 @@ mod switch {
                 return None;
             }
             libc::mprotect(stack, GUARD_BYTES, libc::PROT_NONE);
+            crate::own::hold(STACK_BYTES);
             Some(stack)
         }
     }
@@ -135,6 +153,7 @@ mod switch {
                 return;
             }
         }
+        crate::own::release(STACK_BYTES);
         // SAFETY: mapped by `map` with this length, and used by nobody any more.
         unsafe { libc::munmap(stack, STACK_BYTES) };
     }
