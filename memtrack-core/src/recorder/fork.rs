@@ -85,6 +85,7 @@ extern "C" fn in_child() {
     super::kits::reset_after_fork();
     super::RECORDER.forget();
     super::session::reset_after_fork();
+    super::binaries::reset_after_fork();
     super::inherit::reset_after_fork();
     super::oom::reset_after_fork();
     crate::host::reset_after_fork();

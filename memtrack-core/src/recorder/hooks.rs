@@ -9,7 +9,7 @@ use super::ring::CHUNK_EVENTS;
 use super::threads::{InHook, Slot, slot_of};
 use super::{RECORDER, Recorder, settings, too_many_devices};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
-use crate::stack::capture::{Registers, StackBounds, learn_modules_of};
+use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
 use std::sync::Arc;
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
 const FIRST_CHUNK_EVENTS: u32 = 32;
+
+/// So many binaries that nobody knew are learned for one stack at most.
+const MOST_NEW_MODULES: u32 = 8;
 
 /// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
 /// threads have been busy once, what they left half empty stays bounded.
@@ -97,6 +100,7 @@ impl Hook {
 
     #[inline(always)]
     fn stack_by(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+        kit.keep_up();
         let addresses = settings::without_own_code(kit.capture.take(&self.registers, bounds));
         let hash = intern::hash(addresses);
         if let Some(stack) = kit.stacks.get(hash) {
@@ -108,20 +112,21 @@ impl Hook {
     /// A stack that the thread has not met lately.
     #[cold]
     fn new_stack(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
-        let addresses = settings::without_own_code(kit.capture.take(&self.registers, bounds)).to_vec();
-        let hash = intern::hash(&addresses);
-        let stack = match self.recorder.stacks.find(hash) {
-            Some(stack) => stack,
-            None => {
-                if learn_modules_of(&addresses) {
-                    // Cut short by code that was unknown: take it once more.
-                    let again = settings::without_own_code(kit.capture.take(&self.registers, bounds));
-                    let hash = intern::hash(again);
-                    return self.recorder.stacks.insert(hash, again);
+        let mut take = || settings::without_own_code(kit.capture.take(&self.registers, bounds)).to_vec();
+        let mut addresses = take();
+        let mut hash = intern::hash(&addresses);
+        let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
+            // Cut short by code that was unknown: once it is known, the stack goes on to the next that is.
+            for _ in 0..MOST_NEW_MODULES {
+                if !learn_modules_of(&addresses) {
+                    break;
                 }
-                self.recorder.stacks.insert(hash, &addresses)
+                addresses = take();
             }
-        };
+            hash = intern::hash(&addresses);
+            set_apart(&mut addresses);
+            self.recorder.stacks.insert(hash, &addresses)
+        });
         kit.stacks.put(hash, stack);
         stack
     }

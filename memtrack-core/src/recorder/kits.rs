@@ -6,6 +6,7 @@ use super::fork::ForkCell;
 use super::threads::one_of;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Threads that have a kit of their own. All kits together take 30 MB at most.
@@ -17,6 +18,16 @@ const SHARED: usize = 8;
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
     pub(crate) stacks: StackCache,
+    /// Of which generation of code `stacks` is.
+    generation: u32,
+}
+
+/// Changes when code is unloaded: what kits remember of stacks through it means nothing any more.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Has all kits forget the stacks that they remember.
+pub(super) fn forget_stacks() {
+    GENERATION.fetch_add(1, Ordering::Release);
 }
 
 /// What a kit takes of the heap, rounded up.
@@ -25,7 +36,24 @@ const KIT_BYTES: usize = 512 << 10;
 impl Kit {
     fn new() -> Self {
         crate::own::hold(KIT_BYTES);
-        Self { capture: Capture::new(), stacks: StackCache::new() }
+        let generation = GENERATION.load(Ordering::Acquire);
+        Self { capture: Capture::new(), stacks: StackCache::new(), generation }
+    }
+
+    /// Forgets what code that was unloaded since has made of it.
+    #[inline(always)]
+    pub(super) fn keep_up(&mut self) {
+        let now = GENERATION.load(Ordering::Relaxed);
+        if now != self.generation {
+            self.begin_anew(now);
+        }
+    }
+
+    #[cold]
+    fn begin_anew(&mut self, generation: u32) {
+        self.generation = generation;
+        self.stacks.clear();
+        self.capture.forget();
     }
 }
 
@@ -108,7 +136,7 @@ mod tests {
                 let sum = &sum;
                 scope.spawn(move || {
                     for _ in 0..100 {
-                        with_shared(number, |_| sum.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+                        with_shared(number, |_| sum.fetch_add(1, Ordering::Relaxed));
                     }
                 });
             }

@@ -46,10 +46,13 @@ mod stream;
 mod sync;
 mod threads;
 mod totals;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+mod unload;
 
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
+pub(crate) use barrier::wait_for_hooks as hooks_have_ended;
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};

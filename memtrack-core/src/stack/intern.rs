@@ -7,6 +7,7 @@ use crate::snapshot::StackTable;
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -110,6 +111,20 @@ impl StackInterner {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has stacks through `code`, which is no longer loaded, be kept anew when their addresses are met again: then it is
+    /// other code. Returns whether there are any.
+    pub(crate) fn forget(&self, code: &Range<u64>) -> bool {
+        let kept = self.kept();
+        let goes_through = |id: &StackId| kept.get(*id).iter().any(|address| code.contains(address));
+        let mut any = false;
+        self.by_hash.retain(|_, id| {
+            let gone = goes_through(id);
+            any |= gone;
+            !gone
+        });
+        any
+    }
+
     /// How often a stack was left out because there was no room.
     pub(crate) fn without_room(&self) -> u64 {
         self.without_room.load(Ordering::Relaxed)
@@ -165,6 +180,11 @@ impl StackCache {
     /// Allocates 64 KB.
     pub(crate) fn new() -> Self {
         Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill((0, StackId::NONE));
     }
 
     /// The id kept for `hash`.

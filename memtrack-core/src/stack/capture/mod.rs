@@ -136,7 +136,7 @@ impl Capture {
 pub(crate) fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
-        modules::load();
+        modules::refresh();
         frame_pointers::self_check();
         if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
@@ -154,6 +154,54 @@ pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
         let _ = addresses;
         false
     }
+}
+
+/// A binary that is no longer loaded.
+pub(crate) struct Unloaded {
+    /// Its code, at the addresses that stacks were kept with.
+    pub(crate) code: std::ops::Range<u64>,
+    /// What recordings say of it.
+    pub(crate) module: Option<crate::snapshot::Module>,
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    gone: modules::Gone,
+}
+
+impl Unloaded {
+    /// Stacks of recordings hold addresses of its code: what comes to lie there is told from it.
+    pub(crate) fn keep_apart(&self) {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        modules::keep_for_recordings(&self.gone);
+    }
+}
+
+/// Looks at what is loaded now, and returns what is gone since this was last asked. Never inside a hook: it takes the
+/// dynamic linker's lock.
+pub(crate) fn unloaded() -> Vec<Unloaded> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    {
+        modules::refresh();
+        let tell =
+            |gone: modules::Gone| Unloaded { code: gone.code.clone(), module: gone.module.clone(), gone };
+        modules::take_gone().into_iter().map(tell).collect()
+    }
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    Vec::new()
+}
+
+/// A loaded binary as recordings have it; none whose addresses are in no stack while another one's are.
+pub(crate) fn as_recorded(module: crate::snapshot::Module) -> Option<crate::snapshot::Module> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::as_recorded(module);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    Some(module)
+}
+
+/// A new stack's addresses as they are kept: an address of a recording means one thing, whatever was unloaded.
+pub(crate) fn set_apart(addresses: &mut [u64]) {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    modules::set_apart(addresses);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    let _ = addresses;
 }
 
 /// In the child of a fork.
