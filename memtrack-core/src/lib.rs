@@ -148,7 +148,11 @@ pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
 #[cfg(feature = "record")]
+mod message;
+#[cfg(feature = "record")]
 mod monitor;
+#[cfg(feature = "record")]
+mod own_file;
 pub mod pickle;
 #[cfg(feature = "record")]
 pub mod recorder;
@@ -156,6 +160,8 @@ pub mod recorder;
 mod reentry;
 mod replacing_file;
 pub mod scope;
+#[cfg(feature = "record")]
+mod signals;
 pub mod snapshot;
 pub mod stack;
 #[cfg(feature = "record")]

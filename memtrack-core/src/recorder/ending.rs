@@ -4,7 +4,7 @@
 use super::keeper;
 use super::session::{SESSION, Session, end_recording, write};
 use super::{RECORDER, fork};
-use crate::reentry;
+use crate::{message, reentry};
 use std::sync::{MutexGuard, Once, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ pub(crate) fn flush() {
     }
     if fork::generation() > 0 {
         let _inside = reentry::enter();
-        recorder.stream_parts();
+        recorder.stream_parts_within(FLUSH_PATIENCE);
     } else {
         keeper::ask_keeper(FLUSH_PATIENCE);
     }
@@ -78,6 +78,10 @@ pub(crate) fn flush() {
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
 /// not hang.
 fn write_so_far(last: bool) {
+    if !last && reentry::is_inside() {
+        // A panic of memtrack's own, perhaps with locks in hand.
+        return;
+    }
     let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
     if fork::generation() > 0 && !RECORDER.is_made() {
@@ -92,8 +96,10 @@ fn write_so_far(last: bool) {
     }
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
-    if let Err(error) = write(recorder, &running.options, &snapshot, last) {
-        eprintln!("memtrack: the recording could not be written: {error}");
+    let written = write(recorder, &running.options, &snapshot, last);
+    drop(session);
+    if let Err(error) = written {
+        message::say(format_args!("the recording could not be written: {error}"));
     }
 }
 

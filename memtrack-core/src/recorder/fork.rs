@@ -83,6 +83,7 @@ extern "C" fn in_child() {
     super::RECORDER.forget();
     super::session::reset_after_fork();
     super::inherit::reset_after_fork();
+    super::keeper::reset_after_fork();
     super::oom::reset_after_fork();
     crate::host::reset_after_fork();
     crate::tracker::reset_after_fork();

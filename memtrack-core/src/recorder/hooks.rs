@@ -236,7 +236,8 @@ impl Hook {
         let capacity =
             full.as_ref().map_or(FIRST_CHUNK_EVENTS, |full| (full.capacity() * 2).min(CHUNK_EVENTS));
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
+        let from = std::ptr::from_ref(slot).addr();
+        self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));
     }
 }
 

@@ -174,6 +174,14 @@ impl Options {
         self
     }
 
+    /// The same with paths that hold wherever the program goes.
+    pub(crate) fn with_absolute_paths(mut self) -> std::io::Result<Self> {
+        for path in [&mut self.output, &mut self.dump_on_oom].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(self)
+    }
+
     /// Whether the host heap is to be recorded.
     pub(crate) fn wants_host_heap(&self) -> bool {
         self.host_heap

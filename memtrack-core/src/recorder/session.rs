@@ -12,7 +12,7 @@ use super::{
 };
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{format_of, tagged};
-use crate::{reentry, stack, switch};
+use crate::{message, reentry, signals, stack, switch};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -42,12 +42,16 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "cuda")]
     crate::cuda::run::begin_if_asked();
     let _inside = reentry::enter();
+    // Whatever folder the program goes to later, as daemons do.
+    let options = &options.clone().with_absolute_paths()?;
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        if let Some(lost) = options.lost_beside(&running.options) {
+        let lost = options.lost_beside(&running.options);
+        drop(session);
+        if let Some(lost) = lost {
             static SAID: Once = Once::new();
-            SAID.call_once(|| eprintln!("memtrack: {lost}"));
+            SAID.call_once(|| message::say(lost));
         }
         return Ok(true);
     }
@@ -66,7 +70,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     if let Some(path) = &options.output {
         ending::write_when_the_program_ends();
         if options.stream {
-            recorder.store().stream = Some(naming(path, || Stream::create(path, options))?);
+            recorder.open_stream(naming(path, || Stream::create(path, options))?);
             keeper::keep_up(recorder);
         }
     }
@@ -156,7 +160,8 @@ pub(super) fn write(
 
 /// Does something with a file; an error has the file's name before it.
 pub(crate) fn naming<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    act().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    signals::without_write_signals(act)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn write_to(
@@ -171,11 +176,11 @@ fn write_to(
         let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
         return if nothing && fork::generation() > 0 { Ok(()) } else { snapshot.save(path) };
     }
-    recorder.stream_parts();
     if !last {
+        recorder.stream_parts();
         return Ok(());
     }
-    match recorder.store().stream.take() {
+    match recorder.close_stream()? {
         Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
@@ -191,9 +196,12 @@ impl Recorder {
         self.segments.clear();
         #[cfg(feature = "cuda")]
         self.driver.clear();
-        let mut store = self.store();
-        store.rings.iter_mut().for_each(ring::Ring::clear);
-        store.stream = None;
+        self.drop_stream();
+        let rings = {
+            let mut store = self.store();
+            std::mem::replace(&mut store.rings, std::array::from_fn(|_| ring::Ring::default()))
+        };
+        drop(rings);
         crate::host::forget_samples();
     }
 }
@@ -209,10 +217,16 @@ fn inherited() -> Option<Session> {
     })
 }
 
-/// The stream a forked child's fresh recorder writes to.
-pub(super) fn stream_after_fork() -> Option<Stream> {
+/// Whether this is the child of a fork that goes on with its parent's session into a stream of its own.
+pub(super) fn is_streaming_child() -> bool {
+    inherited_options().is_some_and(|options| options.stream && options.output.is_some())
+}
+
+/// The stream that a forked child's fresh recorder writes to, or why there is none.
+pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
     let options = inherited_options().filter(|options| options.stream)?;
-    Stream::create(options.output.as_ref()?, &options).ok()
+    let path = options.output.as_ref()?;
+    Some(naming(path, || Stream::create(path, &options)))
 }
 
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.

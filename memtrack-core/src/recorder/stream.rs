@@ -1,14 +1,15 @@
-//! A recording on its way to a file while the program runs: whenever a thread's chunk is full, its events are appended,
-//! after the stacks, scopes and threads they name. The thread that filled the chunk does the writing (some 100 µs per
-//! 4,096 events): handed to another thread, it could be lost when the program is killed.
+//! A recording on its way to a file while the program runs: events are appended after the stacks, scopes and threads that
+//! they name. `streaming` says who does it and when.
 
 use super::chunk::Chunk;
 use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
+use crate::own_file::OwnFile;
 use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
-use crate::snapshot::{DeviceStatistics, Scope, Snapshot};
+use crate::snapshot::{DeviceStatistics, Scope, Snapshot, StackTable};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,16 +19,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// An open recording.
 pub(crate) struct Stream {
     path: PathBuf,
-    pub(super) writer: RecordingWriter<File>,
+    pub(super) writer: RecordingWriter<OwnFile>,
+    written: Tables,
+    /// Of chunks that were not full yet: how many of their events were written.
+    partly: HashMap<*const Chunk<Event>, usize>,
+    /// The events that are being written; kept to save its memory.
+    events: Vec<Event>,
+    broken: bool,
+    /// What went wrong and was not told yet.
+    trouble: Option<String>,
+    /// Tells this stream from an earlier one.
+    pub(super) number: u32,
+}
+
+/// What of the tables a file has.
+struct Tables {
     next_stack: StackId,
     /// By id, whether the scope was written.
     scopes: Vec<bool>,
     threads: usize,
-    /// Of chunks that were not full yet: how many of their events were written.
-    partly: HashMap<*const Chunk<Event>, usize>,
-    broken: bool,
-    /// Tells this stream from an earlier one.
-    pub(super) number: u32,
 }
 
 // SAFETY: the pointers are compared, never followed.
@@ -42,45 +52,51 @@ impl Stream {
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let head = collect::meta(options, false);
-        let mut writer = RecordingWriter::new(File::create(path)?, &head, clock::first_reading())?;
+        let file = OwnFile::new(File::create(path)?)?;
+        let mut writer = RecordingWriter::new(file, &head, clock::first_reading())?;
         writer.modules(&binaries::loaded())?;
         Ok(Self {
             path: path.to_owned(),
             writer,
-            next_stack: StackId(1),
-            scopes: Vec::new(),
-            threads: 1,
+            written: Tables { next_stack: StackId(1), scopes: Vec::new(), threads: 1 },
             partly: HashMap::new(),
+            events: Vec::new(),
             broken: false,
+            trouble: None,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
     /// Appends a full chunk.
-    pub(crate) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+    pub(super) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
         let written = self.partly.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
-        let since = settings::start_ticks();
-        let events: Vec<Event> = chunk.iter().skip(written).filter(|event| event.ticks >= since).collect();
-        self.write(recorder, &events);
+        self.rows(recorder, chunk, written, chunk.len());
     }
 
     /// Appends what a chunk that is still being filled holds.
-    pub(crate) fn part_of_chunk(
-        &mut self,
-        recorder: &Recorder,
-        chunk: *const Chunk<Event>,
-        events: Vec<Event>,
-    ) {
+    pub(super) fn part_of_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let len = chunk.len();
+        let written = self.partly.insert(Arc::as_ptr(chunk), len).unwrap_or(0);
+        self.rows(recorder, chunk, written, len);
+    }
+
+    fn rows(&mut self, recorder: &Recorder, chunk: &Chunk<Event>, from: usize, to: usize) {
         let since = settings::start_ticks();
-        let written = self.partly.insert(chunk, events.len()).unwrap_or(0);
-        let new: Vec<Event> = events.into_iter().skip(written).filter(|event| event.ticks >= since).collect();
-        self.write(recorder, &new);
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        events.extend(chunk.iter_rows(from..to).filter(|event| event.ticks >= since));
+        if !events.is_empty() {
+            self.attempt(|stream| stream.try_write(recorder, &events));
+        }
+        self.events = events;
     }
 
     /// Ends the recording.
     pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
         if self.broken {
-            return Ok(());
+            return self
+                .trouble
+                .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
         let Self { mut writer, .. } = self;
         writer.modules(&snapshot.modules)?;
@@ -98,40 +114,77 @@ impl Stream {
         std::fs::remove_file(&self.path)
     }
 
-    fn write(&mut self, recorder: &Recorder, events: &[Event]) {
-        if !events.is_empty() {
-            self.attempt(|stream| stream.try_write(recorder, events));
-        }
-    }
-
-    /// Writes unless writing has failed before. A failure is said once and ends the stream: a file with a hole would
-    /// mislead.
+    /// Writes unless writing has failed before. A failure ends the stream, because a file with a hole would mislead; it is
+    /// told later, under no lock.
     pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if self.broken {
             return;
         }
         if let Err(error) = write(self) {
-            self.broken = true;
-            eprintln!("memtrack: streaming to {} failed and ends here: {error}", self.path.display());
+            self.fail(error);
         }
     }
 
+    /// Ends the stream for this reason.
+    pub(super) fn fail(&mut self, why: impl Display) {
+        self.broken = true;
+        self.trouble = Some(why.to_string());
+    }
+
+    /// What went wrong, for the user, once.
+    pub(super) fn take_trouble(&mut self) -> Option<String> {
+        let why = self.trouble.take()?;
+        Some(format!("streaming to {} failed and ends here: {why}", self.path.display()))
+    }
+
     fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
-        let writer = &mut self.writer;
-        self.next_stack = recorder.stacks.since(self.next_stack, |first, table| {
-            writer.stacks(first, (first.index()..table.len()).map(|id| table.get(StackId(id as u32))))
-        })?;
-        let scopes = self.new_scopes();
-        self.writer.scopes(&scopes)?;
-        let threads = threads::threads();
-        if threads.len() > self.threads {
-            let new = threads.into_iter().enumerate().skip(self.threads);
-            let new: Vec<_> = new.map(|(id, thread)| (ThreadId(id as u32), thread)).collect();
-            self.writer.threads(&new)?;
-            self.threads += new.len();
+        self.written.bring_up_to(recorder, events, &mut self.writer)?;
+        self.writer.together(|writer| {
+            writer.events(events)?;
+            writer.clock(clock::reading())
+        })
+    }
+}
+
+/// Stacks that are copied at once: nobody waits long for the table meanwhile.
+const STACKS_AT_ONCE: usize = 4096;
+
+impl Tables {
+    /// Writes what the events name and the file does not have. Where they name nothing new this takes no lock and looks at
+    /// no table.
+    fn bring_up_to(
+        &mut self,
+        recorder: &Recorder,
+        events: &[Event],
+        writer: &mut RecordingWriter<OwnFile>,
+    ) -> io::Result<()> {
+        if events.iter().any(|event| event.stack >= self.next_stack) {
+            let mut stacks = StackTable::default();
+            loop {
+                recorder.stacks.copy(self.next_stack, STACKS_AT_ONCE, &mut stacks);
+                let count = stacks.len() - 1;
+                if count == 0 {
+                    break;
+                }
+                writer.stacks(self.next_stack, (1..=count).map(|row| stacks.get(StackId(row as u32))))?;
+                self.next_stack = StackId(self.next_stack.0 + count as u32);
+            }
         }
-        self.writer.events(events)?;
-        self.writer.clock(clock::reading())
+        let is_new =
+            |id: ScopeId| id != ScopeId::NONE && !self.scopes.get(id.index()).is_some_and(|known| *known);
+        if events.iter().any(|event| is_new(event.scope)) {
+            let scopes = self.new_scopes();
+            writer.scopes(&scopes)?;
+        }
+        if events.iter().any(|event| event.thread.index() >= self.threads) {
+            let new: Vec<_> = threads::threads_since(self.threads);
+            let first = self.threads;
+            self.threads += new.len();
+            let new: Vec<_> =
+                new.into_iter().enumerate().map(|(row, one)| (ThreadId((first + row) as u32), one)).collect();
+            writer.threads(&new)?;
+        }
+        Ok(())
     }
 
     fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
@@ -147,25 +200,5 @@ impl Stream {
         }
         new.sort_by_key(|(id, _)| *id);
         new
-    }
-}
-
-impl Recorder {
-    /// Appends to the stream what lies in chunks that are not full.
-    #[allow(unsafe_code)]
-    pub(super) fn stream_parts(&self) {
-        let mut store = self.store();
-        let Some(mut stream) = store.stream.take() else { return };
-        for state in threads::states() {
-            for slot in &state.slots {
-                let chunk = slot.chunk.load(Ordering::Acquire);
-                // SAFETY: a thread takes a chunk out of its slot only under the store's lock, which is held here.
-                if let Some(events) = unsafe { chunk.as_ref() }.map(|chunk| chunk.iter().collect::<Vec<_>>())
-                {
-                    stream.part_of_chunk(self, chunk, events);
-                }
-            }
-        }
-        store.stream = Some(stream);
     }
 }

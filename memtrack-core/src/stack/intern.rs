@@ -54,17 +54,24 @@ impl StackInterner {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Hands the stacks from `first` on to `sink`, and returns the id after the last.
-    pub(crate) fn since<E>(
-        &self,
-        first: StackId,
-        sink: impl FnOnce(StackId, &StackTable) -> Result<(), E>,
-    ) -> Result<StackId, E> {
+    /// Fills `copy` with the stacks from `first` on, its own from 1 on, but not many more than `most` and not much more
+    /// than a megabyte of them.
+    pub(crate) fn copy(&self, first: StackId, most: usize, copy: &mut StackTable) {
+        const MOST_ADDRESSES: usize = 128 << 10;
+        copy.offsets.truncate(2);
+        copy.addresses.clear();
+        // Room is made before the table is locked.
+        copy.offsets.reserve(most);
+        copy.addresses.reserve(MOST_ADDRESSES);
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.index() < table.len() {
-            sink(first, &table)?;
+        let ids = first.index()..table.len().min(first.index() + most);
+        for id in ids {
+            let addresses = table.get(StackId(id as u32));
+            if copy.addresses.len() + addresses.len() > MOST_ADDRESSES && copy.len() > 1 {
+                break;
+            }
+            copy.push(addresses);
         }
-        Ok(StackId(table.len() as u32))
     }
 }
 

@@ -11,8 +11,9 @@ mod unhooked;
 
 use super::hook;
 use crate::recorder::{Options, ending, session, set_own_code};
-use crate::reentry;
+use crate::signals::Unsignalled;
 use crate::stack::modules::loaded_modules;
+use crate::{message, reentry};
 use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +113,7 @@ fn begin() {
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
         Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
-        Err(error) => eprintln!("memtrack: nothing is recorded: {error}"),
+        Err(error) => message::say(format_args!("nothing is recorded: {error}")),
     }
 }
 
@@ -155,32 +156,6 @@ fn text(name: &str) -> Option<String> {
 
 fn number(name: &str) -> Option<u64> {
     text(name)?.parse().ok()
-}
-
-/// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
-/// program's threads.
-struct Unsignalled {
-    before: libc::sigset_t,
-}
-
-impl Unsignalled {
-    fn now() -> Self {
-        // SAFETY: both sets are ours; the first is filled before it is used, the second by the call.
-        unsafe {
-            let mut all = std::mem::zeroed();
-            let mut before = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for Unsignalled {
-    fn drop(&mut self) {
-        // SAFETY: the set that was there before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
-    }
 }
 
 /// In the child of a fork: it goes on with its parent's recording under its own name.

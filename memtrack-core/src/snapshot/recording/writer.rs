@@ -30,6 +30,8 @@ pub struct RecordingWriter<W: Write> {
     raw: Vec<u8>,
     /// Whole chunks that were not yet handed over.
     chunks: Vec<u8>,
+    /// Chunks are kept until there are more of them.
+    gathers: bool,
     broken: bool,
 }
 
@@ -40,8 +42,14 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// When `output` cannot be written.
     pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
-        let mut writer =
-            Self { output, budget: Budget::default(), raw: Vec::new(), chunks: Vec::new(), broken: false };
+        let mut writer = Self {
+            output,
+            budget: Budget::default(),
+            raw: Vec::new(),
+            chunks: Vec::new(),
+            gathers: false,
+            broken: false,
+        };
         writer.chunks.extend_from_slice(&MAGIC);
         writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         let crc = crc32fast::hash(&writer.chunks);
@@ -222,6 +230,15 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
+    /// Hands what `write` writes to the operating system at once.
+    #[cfg(feature = "record")]
+    pub(crate) fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        self.gathers = true;
+        let written = write(self);
+        self.gathers = false;
+        written.and_then(|()| self.hand_over())
+    }
+
     /// Writes one chunk as it is.
     pub(super) fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
         chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
@@ -257,6 +274,9 @@ impl<W: Write> RecordingWriter<W> {
     fn hand_over(&mut self) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write to this recording failed"));
+        }
+        if self.gathers {
+            return Ok(());
         }
         let result = self.output.write_all(&self.chunks).and_then(|()| self.output.flush());
         self.broken = result.is_err();
