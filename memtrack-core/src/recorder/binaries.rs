@@ -15,6 +15,12 @@ fn known() -> Option<&'static Vec<Module>> {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
+/// The binaries as they were last listed; listed now when they never were. Asks the dynamic linker only then, so that it can
+/// be called inside a hook after a session has begun.
+pub(super) fn known_or_loaded() -> Vec<Module> {
+    known().cloned().unwrap_or_else(loaded)
+}
+
 /// The binaries loaded now; in a forked child those its parent listed last (when its session began, at the earliest).
 pub(super) fn loaded() -> Vec<Module> {
     if let Some(known) = known().filter(|_| fork::generation() > 0) {

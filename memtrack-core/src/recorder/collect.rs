@@ -42,6 +42,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
         max_entries: options.ring_entries(),
         context: options.context.name().to_owned(),
         complete,
+        earlier_parts: 0,
     }
 }
 

@@ -97,7 +97,8 @@ fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
     #[cfg(not(feature = "cuda"))]
     let _ = readings_seen;
     recorder.stream_parts();
-    recorder.tell_trouble();
+    recorder.with_stream(|stream| stream.begin_part_if_due(recorder, 1));
+    recorder.tell_news();
 }
 
 /// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and

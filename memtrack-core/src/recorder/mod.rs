@@ -35,6 +35,8 @@ mod merge;
 mod oom;
 mod options;
 mod order;
+mod pace;
+mod parts;
 #[cfg(feature = "cuda")]
 pub(crate) mod readings;
 mod ring;

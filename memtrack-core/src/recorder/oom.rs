@@ -14,9 +14,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
-/// Dumps of one session at most: a program that lives on may run out again and again.
-const MOST_DUMPS: u32 = 8;
+/// Dumps of one session that are kept: a program that lives on may run out again and again.
+const MOST_DUMPS: u64 = 8;
 
 /// Memory ran out: what observers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +148,10 @@ pub(super) fn report(oom: &OutOfMemory) {
 
 fn dump(oom: &OutOfMemory) {
     let _inside = reentry::enter();
+    let begin = Instant::now();
     let Some((snapshot, path)) = session::dump_on_oom(MOST_DUMPS) else { return };
     let written = session::naming(&path, || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot)));
+    session::dumped_on_oom(begin.elapsed());
     match written {
         Ok(()) => say(format_args!("{oom}; wrote {}", path.display())),
         Err(error) => say(format_args!("{oom}; the dump could not be written: {error}")),

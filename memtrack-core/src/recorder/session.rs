@@ -3,7 +3,8 @@
 
 use super::collect::Baseline;
 use super::fork::ForkCell;
-use super::inherit::{inherited_options, publish};
+use super::inherit::{count_children, inherited_options, left_out, may_leave_a_file, publish};
+use super::pace::Pace;
 use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
@@ -16,6 +17,7 @@ use crate::{message, reentry, signals, stack, switch};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 /// A session that runs.
 pub(super) struct Session {
@@ -23,7 +25,18 @@ pub(super) struct Session {
     pub(super) options: Options,
     pub(super) baseline: Baseline,
     /// How often memory ran out and the recorder dumped itself.
-    dumps: u32,
+    dumps: u64,
+    /// When it may do so again, once there are as many as it keeps.
+    pub(super) dump_pace: Pace,
+    /// When a caught panic may have the recording written again.
+    pub(super) panic_pace: Pace,
+}
+
+impl Session {
+    fn new(options: Options, baseline: Baseline) -> Self {
+        let (dump_pace, panic_pace) = (Pace::default(), Pace::default());
+        Self { monitors: 1, options, baseline, dumps: 0, dump_pace, panic_pace }
+    }
 }
 
 pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
@@ -67,22 +80,38 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();
+    let mut unwritten = None;
     if let Some(path) = &options.output {
         ending::write_when_the_program_ends();
         if options.stream {
-            recorder.open_stream(naming(path, || Stream::create(path, options))?);
-            keeper::keep_up(recorder);
+            match naming(path, || Stream::create(path, options)) {
+                Ok(stream) => {
+                    recorder.open_stream(stream);
+                    keeper::keep_up(recorder);
+                }
+                // Earlier runs must not keep the program from its work.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
+                Err(error) => return Err(error),
+            }
         }
     }
     clock::first_reading();
     settings::apply(options, clock::ticks());
     publish(Some(options));
+    if options.output.is_some() || options.dump_on_oom.is_some() {
+        count_children();
+    }
     let baseline = Baseline::now();
     #[cfg(feature = "cuda")]
     recorder.readings.begin(&baseline.sums);
-    *session = Some(Session { monitors: 1, options: options.clone(), baseline, dumps: 0 });
+    *session = Some(Session::new(options.clone(), baseline));
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host, true);
+    drop(session);
+    if let Some(error) = unwritten {
+        message::say(format_args!("this run is recorded in memory only: {error}"));
+    }
+    recorder.tell_news();
     Ok(true)
 }
 
@@ -103,9 +132,18 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&options, &baseline, true);
-    let written = write(recorder, &options, &snapshot, true);
+    let written = write(recorder, &options, &snapshot);
     recorder.clear();
+    drop(session);
+    tell_left_out();
     (snapshot, written)
+}
+
+/// Tells of forked processes that left no file. The caller holds no lock.
+pub(super) fn tell_left_out() {
+    if let Some(left_out) = left_out() {
+        message::say(left_out);
+    }
 }
 
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
@@ -128,18 +166,26 @@ pub(crate) fn snapshot() -> Option<Snapshot> {
     session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
-/// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs,
-/// no such file is wanted, or enough were written.
-pub(super) fn dump_on_oom(most: u32) -> Option<(Snapshot, PathBuf)> {
+/// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs, no
+/// such file is wanted, or there are as `many` and the last is too new. The first dump stays, of the later ones the newest.
+pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
     let mut session = session();
     let running = session.as_mut()?;
-    let path = running.options.dump_on_oom.as_ref().filter(|_| running.dumps < most)?;
+    let may_dump = running.dumps < many || running.dump_pace.is_due();
+    let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_leave_a_file())?;
     let path = match running.dumps {
         0 => path.clone(),
-        count => tagged(path, &count.to_string()),
+        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
     };
     running.dumps += 1;
     Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
+}
+
+/// A dump was made, and took so long.
+pub(super) fn dumped_on_oom(cost: Duration) {
+    if let Some(running) = session().as_mut() {
+        running.dump_pace.done(cost);
+    }
 }
 
 /// The sums of each device slot when the session began; of now when none runs.
@@ -147,15 +193,10 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
-/// Writes the recording to where the options say. An error names the file.
-pub(super) fn write(
-    recorder: &Recorder,
-    options: &Options,
-    snapshot: &Snapshot,
-    last: bool,
-) -> io::Result<()> {
+/// Writes the recording to where the options say, and ends the stream if it is one. An error names the file.
+pub(super) fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
-    naming(path, || write_to(path, recorder, options, snapshot, last))
+    naming(path, || write_to(path, recorder, options, snapshot))
 }
 
 /// Does something with a file; an error has the file's name before it.
@@ -164,21 +205,12 @@ pub(crate) fn naming<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io:
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-fn write_to(
-    path: &Path,
-    recorder: &Recorder,
-    options: &Options,
-    snapshot: &Snapshot,
-    last: bool,
-) -> io::Result<()> {
+fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     if !options.stream {
         // A forked child in which nothing happened leaves no file.
         let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
-        return if nothing && fork::generation() > 0 { Ok(()) } else { snapshot.save(path) };
-    }
-    if !last {
-        recorder.stream_parts();
-        return Ok(());
+        let leaves_none = nothing && fork::generation() > 0 || !may_leave_a_file();
+        return if leaves_none { Ok(()) } else { snapshot.save(path) };
     }
     match recorder.close_stream()? {
         Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
@@ -209,12 +241,7 @@ impl Recorder {
 fn inherited() -> Option<Session> {
     let options = inherited_options()?;
     let sums = [Sums::default(); DEVICE_SLOTS];
-    Some(Session {
-        monitors: 1,
-        options,
-        baseline: Baseline { clock: clock::first_reading(), sums },
-        dumps: 0,
-    })
+    Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
 }
 
 /// Whether this is the child of a fork that goes on with its parent's session into a stream of its own.
@@ -225,7 +252,7 @@ pub(super) fn is_streaming_child() -> bool {
 /// The stream that a forked child's fresh recorder writes to, or why there is none.
 pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
     let options = inherited_options().filter(|options| options.stream)?;
-    let path = options.output.as_ref()?;
+    let path = options.output.as_ref().filter(|_| may_leave_a_file())?;
     Some(naming(path, || Stream::create(path, &options)))
 }
 

@@ -175,7 +175,7 @@ impl Recorder {
         }
         if !keeper::is_alive() {
             // Nobody else would.
-            self.tell_trouble();
+            self.tell_news();
         }
     }
 
@@ -249,16 +249,14 @@ impl Recorder {
         });
     }
 
-    /// Tells what went wrong with the stream, once. The caller holds no lock.
-    pub(super) fn tell_trouble(&self) {
-        let trouble = match &mut *self.target() {
-            Target::Open(stream) => stream.take_trouble(),
-            Target::Failed(trouble) => trouble.take(),
-            Target::None | Target::OfChild => None,
+    /// Tells what there is to say of the stream, once. The caller holds no lock.
+    pub(super) fn tell_news(&self) {
+        let news = match &mut *self.target() {
+            Target::Open(stream) => stream.take_news(),
+            Target::Failed(trouble) => trouble.take().into_iter().collect(),
+            Target::None | Target::OfChild => Vec::new(),
         };
-        if let Some(trouble) = trouble {
-            message::say(trouble);
-        }
+        news.into_iter().for_each(message::say);
         if self.stalled.swap(false, Ordering::Relaxed) {
             message::say(stalled());
         }
