@@ -67,7 +67,7 @@ fn a_missing_folder_is_said_clearly_and_the_program_lives_on() {
 }
 
 #[test]
-fn a_killed_program_loses_at_most_a_chunk_of_each_thread() {
+fn a_killed_program_loses_at_most_two_chunks_of_each_thread() {
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let come = |progress: &Path| -> Vec<u64> {
@@ -94,8 +94,8 @@ fn a_killed_program_loses_at_most_a_chunk_of_each_thread() {
                 snapshot.events.rows_of(device).map(|row| snapshot.events.address[row]).collect();
             let written = addresses.len() as u64;
             assert_eq!(addresses, (1..=written).collect::<Vec<_>>(), "each once and in order");
-            // The chunk being filled, and the one being written.
-            assert!(written + 4096 >= come && written <= come + 1, "{written} of {come}");
+            // The chunk being filled, and the one that waits or is being written.
+            assert!(written + 2 * 4096 >= come && written <= come + 1, "{written} of {come}");
         }
         replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
     }

@@ -102,7 +102,7 @@ impl Recorder {
     }
 
     /// What the CUDA driver said.
-    fn driver_readings(&self) -> Vec<DriverReading> {
+    pub(super) fn driver_readings(&self) -> Vec<DriverReading> {
         #[cfg(feature = "cuda")]
         return self.readings.all();
         #[cfg(not(feature = "cuda"))]

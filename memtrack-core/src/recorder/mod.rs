@@ -68,7 +68,7 @@ use chunk::Chunk;
 use live::LiveTable;
 use ring::Ring;
 use segments::Segments;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -89,8 +89,8 @@ pub(crate) struct Recorder {
     store: Mutex<Store>,
     /// The stream, locked by who writes it; never asked for under the store's lock.
     target: streaming::TargetLock,
-    /// The stream was given up because its disk takes nothing.
-    stalled: AtomicBool,
+    /// Whether the stream was given up because its disk takes nothing.
+    stalled: AtomicU8,
 }
 
 /// Full chunks, and those that wait for the stream. Locked for moments only.
@@ -124,7 +124,7 @@ impl Recorder {
                 true => streaming::Target::OfChild,
                 false => streaming::Target::None,
             }),
-            stalled: AtomicBool::new(false),
+            stalled: AtomicU8::new(streaming::NOT_STALLED),
         }
     }
 

@@ -170,6 +170,7 @@ impl Stream {
         let segments = recorder.segments.between(since, moment);
         written.write_all(recorder, &mut writer)?;
         writer.opening(&blocks, &segments)?;
+        writer.driver(&recorder.driver_readings())?;
         writer.clock(clock::reading())?;
         self.writer.next_part(next.number)?;
         writer.output_mut().take_place(self.writer.output_mut(), number, &self.path)?;

@@ -24,6 +24,11 @@ const DISK_PATIENCE: Duration = Duration::from_secs(10);
 /// Chunks that one thread writes for others before it goes back to its own work.
 const MOST_FOR_OTHERS: usize = 8;
 
+/// Whether the stream was given up because its disk takes nothing.
+pub(super) const NOT_STALLED: u8 = 0;
+const STALLED: u8 = 1;
+const STALLED_AND_TOLD: u8 = 2;
+
 /// A full chunk on its way to the stream.
 pub(super) struct Waiting {
     chunk: Arc<Chunk<Event>>,
@@ -31,10 +36,17 @@ pub(super) struct Waiting {
     from: usize,
 }
 
-/// Full chunks in the order in which they are to be written. Lies behind the store's lock.
-#[derive(Default)]
+/// Full chunks in the order in which they are to be written; each stays until it was. Lies behind the store's lock, and only
+/// who holds the stream's takes some out.
 pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        // Not under the lock.
+        Self { waiting: VecDeque::with_capacity(MOST_WAITING + 1) }
+    }
 }
 
 impl Queue {
@@ -103,7 +115,9 @@ impl Recorder {
     /// Streams to `stream` from now on.
     pub(super) fn open_stream(&self, stream: Stream) {
         *self.target() = Target::Open(Box::new(stream));
-        self.store().queue = Some(Queue::default());
+        self.stalled.store(NOT_STALLED, Ordering::Relaxed);
+        let queue = Some(Queue::default());
+        self.store().queue = queue;
     }
 
     /// Takes the stream out after what was waiting is written to it; `None` when there is none.
@@ -111,14 +125,20 @@ impl Recorder {
     /// # Errors
     /// When the child of a fork could make no stream, or the stream was given up, and it was not told yet.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
-        let mut target = self.target();
+        let Some(mut target) = self.target_within(DISK_PATIENCE) else {
+            return Err(io::Error::other(stalled()));
+        };
         self.write_parts(&mut target);
         let taken = std::mem::take(&mut *target);
         drop(target);
         let queue = self.store().queue.take();
         drop(queue);
         match taken {
-            _ if self.stalled.swap(false, Ordering::Relaxed) => Err(io::Error::other(stalled())),
+            // A file with a hole must not look as if it were whole.
+            _ if self.stalled.load(Ordering::Relaxed) != NOT_STALLED => {
+                let is_told = self.stalled.swap(STALLED_AND_TOLD, Ordering::Relaxed) == STALLED_AND_TOLD;
+                if is_told { Ok(None) } else { Err(io::Error::other(stalled())) }
+            }
             Target::Open(stream) => Ok(Some(*stream)),
             Target::Failed(Some(why)) => Err(io::Error::other(why)),
             Target::None | Target::OfChild | Target::Failed(None) => Ok(None),
@@ -127,8 +147,8 @@ impl Recorder {
 
     /// Gives the stream up as it is.
     pub(super) fn drop_stream(&self) {
-        let taken = std::mem::take(&mut *self.target());
         let queue = self.store().queue.take();
+        let taken = self.target_within(DISK_PATIENCE).map(|mut target| std::mem::take(&mut *target));
         drop((taken, queue));
     }
 
@@ -182,11 +202,17 @@ impl Recorder {
     /// Writes up to so many waiting chunks and returns how many it wrote.
     fn write_waiting(&self, mut target: MutexGuard<'_, Target>, most: usize) -> usize {
         for written in 0..most {
-            let next = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+            let next = {
+                let store = self.store();
+                store.queue.as_ref().and_then(|queue| Some(Arc::clone(&queue.waiting.front()?.chunk)))
+            };
             let Some(next) = next else { return written };
             if let Some(stream) = target.stream() {
-                guarded(stream, |stream| stream.full_chunk(self, &next.chunk));
+                guarded(stream, |stream| stream.full_chunk(self, &next));
             }
+            // Not before: its thread must know that it is not written yet.
+            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+            drop(done);
         }
         most
     }
@@ -195,7 +221,7 @@ impl Recorder {
     fn give_up_the_disk(&self) {
         let waiting = self.store().queue.take();
         if waiting.is_some() {
-            self.stalled.store(true, Ordering::Relaxed);
+            self.stalled.store(STALLED, Ordering::Relaxed);
         }
         drop(waiting);
     }
@@ -219,11 +245,13 @@ impl Recorder {
         if let Target::None = target {
             return;
         }
-        let mut parts = Vec::new();
-        let waiting = {
-            let mut store = self.store();
-            let Some(queue) = &mut store.queue else { return };
-            let waiting = std::mem::take(&mut queue.waiting);
+        // Room is made before the store is locked.
+        let mut parts = Vec::with_capacity(2 * threads::states().count());
+        let mut waiting = Vec::with_capacity(MOST_WAITING + 1);
+        {
+            let store = self.store();
+            let Some(queue) = &store.queue else { return };
+            waiting.extend(queue.waiting.iter().map(|waiting| Arc::clone(&waiting.chunk)));
             for state in threads::states() {
                 for slot in &state.slots {
                     let chunk = slot.chunk.load(Ordering::Acquire);
@@ -237,27 +265,34 @@ impl Recorder {
                     }
                 }
             }
-            waiting
-        };
+        }
         if waiting.is_empty() && parts.iter().all(|chunk| chunk.len() == 0) {
             return;
         }
         let Some(stream) = target.stream() else { return };
         guarded(stream, |stream| {
-            waiting.iter().for_each(|waiting| stream.full_chunk(self, &waiting.chunk));
+            waiting.iter().for_each(|chunk| stream.full_chunk(self, chunk));
             parts.iter().for_each(|chunk| stream.part_of_chunk(self, chunk));
         });
+        for _ in &waiting {
+            // As above; who holds the stream's lock is the only one who takes chunks out.
+            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+            drop(done);
+        }
     }
 
     /// Tells what there is to say of the stream, once. The caller holds no lock.
     pub(super) fn tell_news(&self) {
-        let news = match &mut *self.target() {
-            Target::Open(stream) => stream.take_news(),
-            Target::Failed(trouble) => trouble.take().into_iter().collect(),
-            Target::None | Target::OfChild => Vec::new(),
+        // Who is writing will be done when it is asked for again.
+        let news = match self.target_within(Duration::ZERO).as_deref_mut() {
+            Some(Target::Open(stream)) => stream.take_news(),
+            Some(Target::Failed(trouble)) => trouble.take().into_iter().collect(),
+            Some(Target::None | Target::OfChild) | None => Vec::new(),
         };
         news.into_iter().for_each(message::say);
-        if self.stalled.swap(false, Ordering::Relaxed) {
+        let told =
+            self.stalled.compare_exchange(STALLED, STALLED_AND_TOLD, Ordering::Relaxed, Ordering::Relaxed);
+        if told.is_ok() {
             message::say(stalled());
         }
     }

@@ -24,6 +24,8 @@ pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
 pub const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
 /// The bound of the ring, in events.
 pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+/// The bound of the recording, in bytes.
+pub const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
 /// Which stacks are kept: `none`, `state`, `alloc` or `all`.
 pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
 /// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
@@ -106,6 +108,7 @@ fn begin() {
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
+    let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
     let options = Options { is_of_run: true, host_heap: wants_heap(), ..options };
     if ends_with_library() {
         leave_out_own_frames();

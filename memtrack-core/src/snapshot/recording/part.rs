@@ -227,3 +227,145 @@ fn of_segment(segment: &Segment) -> Event {
         flags: EventFlags::default(),
     }
 }
+
+#[cfg(all(test, feature = "record"))]
+mod tests {
+    use super::*;
+    use crate::event::{StackId, StreamId};
+    use crate::snapshot::Meta;
+    use crate::snapshot::recording::{RecordingWriter, load_from};
+
+    const DEVICE: DeviceId = DeviceId(3);
+
+    fn block(address: u64, ticks: u64) -> LiveBlock {
+        LiveBlock {
+            device: DEVICE,
+            address,
+            size_bytes: 8,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            ticks,
+            flags: EventFlags::default(),
+            pending_free: false,
+        }
+    }
+
+    fn event(ticks: u64, action: Action, address: u64) -> Event {
+        Event { action, ..of_block(&block(address, ticks)) }
+    }
+
+    /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. A part begins after 30 and after 60.
+    fn parts() -> [Vec<u8>; 3] {
+        let mut counts = HashMap::new();
+        let part = |number: u64, counts: &HashMap<DeviceId, DeviceStatistics>| Part {
+            recording: 7,
+            number,
+            first: 1,
+            since_ticks: (number - 1) * 30,
+            devices: counts.values().copied().collect(),
+        };
+        [1, 2, 3].map(|number| {
+            let mut writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
+            writer.part(&part(number, &counts)).unwrap();
+            if number > 1 {
+                let addresses = (1..=3 * (number - 1)).filter(|address| address % 2 == 1);
+                let live = addresses.map(|address| block(address, address * 10));
+                // The table was read a little later: a block of the part's own is in it too.
+                let later = block(99, 95);
+                writer.opening(&live.chain([later]).collect::<Vec<_>>(), &[]).unwrap();
+            }
+            let blocks = 3 * number - 2..=3 * number;
+            let mut events: Vec<Event> = blocks
+                .flat_map(|block| {
+                    let free = (block % 2 == 0).then(|| event(block * 10 + 5, Action::Free, block));
+                    [event(block * 10, Action::Alloc, block)].into_iter().chain(free)
+                })
+                .collect();
+            if number == 2 {
+                // From a thread that was late: its block is gone again.
+                events.insert(0, event(28, Action::Alloc, 77));
+                counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
+            }
+            writer.events(&events).unwrap();
+            events.iter().for_each(|event| replay::count(&mut counts, event));
+            if number == 3 {
+                return writer.output_mut().clone();
+            }
+            writer.next_part(number + 1).unwrap();
+            writer.output_mut().clone()
+        })
+    }
+
+    fn live(snapshot: &Snapshot) -> Vec<u64> {
+        snapshot.blocks.iter().map(|block| block.address).collect()
+    }
+
+    #[test]
+    fn parts_that_are_left_tell_what_is_live_and_what_all_events_came_to() {
+        let [first, second, third] = parts();
+        let all = [&first[..], &second, &third].concat();
+        let (whole, report) = load_from(&all[..]).unwrap();
+        assert_eq!((report.parts, report.damaged, whole.meta.earlier_parts), (2, false, 0));
+        // The late one was never freed in what is there.
+        assert_eq!(live(&whole), [1, 3, 5, 7, 9, 77]);
+        let (rest, _) = load_from(&[&second[..], &third].concat()[..]).unwrap();
+        assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
+        let (newest, report) = load_from(&third[..]).unwrap();
+        assert_eq!((live(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
+        assert!(!report.complete && !report.goes_on_elsewhere);
+        for snapshot in [&whole, &rest, &newest] {
+            let counts = snapshot.devices[0];
+            assert_eq!(counts.allocations, 10);
+            assert_eq!(counts.freed_bytes, 4 * 8);
+            assert_eq!(
+                counts.dropped,
+                if snapshot.meta.earlier_parts == 0 {
+                    0
+                } else {
+                    counts.recorded - snapshot.events.len() as u64
+                }
+            );
+        }
+        let (alone, report) = load_from(&second[..]).unwrap();
+        assert_eq!(live(&alone), [1, 3, 5]);
+        assert!(report.goes_on_elsewhere);
+    }
+
+    #[test]
+    fn parts_of_another_recording_and_damage_end_the_reading() {
+        let [first, second, third] = parts();
+        // One is missing in between.
+        let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
+        assert!(report.damaged && report.lost_bytes > 0);
+        assert_eq!(live(&snapshot), [1, 3]);
+        let all = [&first[..], &second, &third].concat();
+        for end in 16..all.len() {
+            let (_, report) = load_from(&all[..end]).unwrap();
+            assert!(!report.complete);
+        }
+        for place in 16..all.len() {
+            let mut damaged = all.clone();
+            damaged[place] ^= 0x41;
+            let (_, report) = load_from(&damaged[..]).unwrap();
+            assert!(report.damaged || report.lost_bytes > 0, "byte {place}");
+        }
+    }
+
+    #[test]
+    fn a_recording_is_finished_when_it_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.memtrack");
+        let is_unfinished_with = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            is_unfinished(&mut File::open(&path).unwrap()).unwrap()
+        };
+        let writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
+        let whole = writer.finish(&[], &[], &[]).unwrap();
+        assert!(!is_unfinished_with(&whole));
+        assert!(is_unfinished_with(&whole[..whole.len() - 1]) && is_unfinished_with(&whole[..20]));
+        assert!(
+            !is_unfinished_with(b"") && !is_unfinished_with(b"something else that is longer than a header")
+        );
+    }
+}
