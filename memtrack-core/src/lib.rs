@@ -181,6 +181,9 @@ pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
 #[cfg(feature = "record")]
+#[doc(hidden)]
+pub use message::say_as as __say_as;
+#[cfg(feature = "record")]
 pub use monitor::{Recording, snapshot, start_monitor, start_monitor_with, stop};
 #[cfg(feature = "record")]
 pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};

@@ -14,20 +14,34 @@ const AT_ONCE_BYTES: usize = 4096;
 /// How long stderr may take nothing before a message is lost, in milliseconds.
 #[cfg(unix)]
 const PATIENCE_MS: libc::c_int = 200;
+/// Signals of the program's that may come meanwhile.
+#[cfg(unix)]
+const MOST_INTERRUPTIONS: u32 = 5;
 
-/// Says `memtrack: MESSAGE` on stderr. Waits a fifth of a second at most; never panics. The caller holds no lock.
+/// Says `memtrack: MESSAGE` on stderr. Waits a moment at most; never panics. The caller holds no lock.
 pub(crate) fn say(message: impl fmt::Display) {
+    say_as("memtrack", message);
+}
+
+/// As [`say`], for another of memtrack's libraries.
+pub fn say_as(who: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
-    write_to_stderr(format!("memtrack: {message}\n").as_bytes());
+    write_to_stderr(format!("{who}: {message}\n").as_bytes());
 }
 
 #[cfg(unix)]
 fn write_to_stderr(mut bytes: &[u8]) {
     crate::signals::without_write_signals(|| {
-        while !bytes.is_empty() {
+        let mut interruptions = 0;
+        while !bytes.is_empty() && interruptions < MOST_INTERRUPTIONS {
+            let is_interrupted = || std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
             let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
             // SAFETY: one entry of ours.
             let ready = unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) };
+            if ready < 0 && is_interrupted() {
+                interruptions += 1;
+                continue;
+            }
             if ready != 1 || stderr.revents & libc::POLLOUT == 0 {
                 return;
             }
@@ -36,6 +50,7 @@ fn write_to_stderr(mut bytes: &[u8]) {
             let written = unsafe { libc::write(2, bytes.as_ptr().cast(), count) };
             match usize::try_from(written) {
                 Ok(written @ 1..) => bytes = &bytes[written..],
+                Err(_) if is_interrupted() => interruptions += 1,
                 // What stderr cannot take is lost.
                 _ => return,
             }

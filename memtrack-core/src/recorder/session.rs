@@ -173,12 +173,17 @@ pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
     let running = session.as_mut()?;
     let may_dump = running.dumps < many || running.dump_pace.is_due();
     let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_leave_a_file())?;
-    let path = match running.dumps {
-        0 => path.clone(),
-        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
-    };
+    let path = dump_path(path, running.dumps, many);
     running.dumps += 1;
     Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
+}
+
+/// Where a dump goes before which there were `earlier`, when `many` are kept.
+fn dump_path(path: &Path, earlier: u64, many: u64) -> PathBuf {
+    match earlier {
+        0 => path.to_owned(),
+        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
+    }
 }
 
 /// A dump was made, and took so long.
@@ -259,4 +264,19 @@ pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
 pub(super) fn reset_after_fork() {
     SESSION.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_dumps_the_first_and_the_newest_stay() {
+        let names: Vec<String> = (0..12)
+            .map(|earlier| dump_path(Path::new("a.pickle.gz"), earlier, 4).to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names[0], "a.pickle.gz");
+        let numbers = [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2].map(|number| format!("a.{number}.pickle.gz"));
+        assert_eq!(names[1..], numbers);
+    }
 }

@@ -6,7 +6,7 @@ use super::{chunk, replay};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
 use crate::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment, Snapshot};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -173,23 +173,49 @@ impl Opening {
         snapshot.meta.earlier_parts = part.number - part.first;
         let mut counts: HashMap<DeviceId, DeviceStatistics> =
             part.devices.iter().map(|counts| (counts.device, *counts)).collect();
+        snapshot.events.sort_by_ticks();
         let mut events = EventTable::with_capacity(snapshot.events.len() + blocks.len());
+        let mut begin = |event: Event, is_pending: bool| {
+            events.push(&event);
+            if is_pending {
+                events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
+            }
+        };
+        // Of blocks and of segments, whose addresses are often the same: those of which something was said.
+        let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
+        for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
+            known[0].insert((block.device, block.address));
+            begin(of_block(block), block.pending_free);
+        }
+        for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
+            known[1].insert((segment.device, segment.address));
+            begin(of_segment(segment), false);
+        }
+        // What was freed while the tables were read was live too; its free says what it was.
+        let is_after = |event: &Event| event.ticks > part.since_ticks;
+        for event in snapshot.events.iter().filter(is_after) {
+            let (of_segments, began) = match event.action {
+                Action::Alloc => (false, None),
+                Action::Free | Action::FreeRequested | Action::FreeCompleted => (false, Some(Action::Alloc)),
+                Action::SegmentAlloc | Action::SegmentMap => (true, None),
+                Action::SegmentFree => (true, Some(Action::SegmentAlloc)),
+                Action::SegmentUnmap => (true, Some(Action::SegmentMap)),
+                Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => continue,
+            };
+            let is_first = known[usize::from(of_segments)].insert((event.device, event.address));
+            if let Some(action) =
+                began.filter(|_| is_first && !event.flags.contains(EventFlags::UNKNOWN_BLOCK))
+            {
+                let (ticks, scope, thread) = (part.since_ticks, ScopeId::NONE, ThreadId::NONE);
+                begin(Event { action, ticks, scope, thread, ..event }, event.action == Action::FreeCompleted);
+            }
+        }
         for event in snapshot.events.iter() {
             replay::count(&mut counts, &event);
             // What happened before is in what was live, or over.
-            if event.ticks > part.since_ticks {
+            if is_after(&event) {
                 events.push(&event);
             }
-        }
-        for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
-            let alloc = of_block(block);
-            events.push(&alloc);
-            if block.pending_free {
-                events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..alloc });
-            }
-        }
-        for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
-            events.push(&of_segment(segment));
         }
         snapshot.events = events;
         let mut counts: Vec<_> = counts.into_values().collect();
