@@ -8,7 +8,7 @@ use crate::recorder::{ForkCell, Options, session};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use crate::tracker::MemoryTracker;
-use crate::{host, reentry, switch};
+use crate::{host, message, reentry, switch};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub fn stop() -> Recording {
     let mut tracker = newest.unwrap_or_else(MemoryTracker::inherited);
     let (snapshot, written) = tracker.stop_session().unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
-        eprintln!("memtrack: the recording could not be written: {error}");
+        message::say(format_args!("the recording could not be written: {error}"));
     }
     Recording { tracker, snapshot, patterns: Patterns::default() }
 }
@@ -172,12 +172,12 @@ pub(crate) fn warn_without_source() {
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
-            eprintln!(
-                "memtrack: no event source is installed for the host heap: only {seen} is seen. For the \
+            message::say(format_args!(
+                "no event source is installed for the host heap: only {seen} is seen. For the \
                  host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
                  memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \
                  wanted, start with Options::without_host_heap()."
-            );
+            ));
         });
     }
 }

@@ -22,6 +22,12 @@ fn known() -> Option<Vec<Module>> {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.cloned()
 }
 
+/// The binaries as they were last listed; listed now when they never were. Asks the dynamic linker only then, so that it can
+/// be called inside a hook after a session has begun.
+pub(super) fn known_or_loaded() -> Vec<Module> {
+    known().unwrap_or_else(loaded)
+}
+
 /// The binaries loaded now; in a forked child those its parent listed last (when its session began, at the earliest).
 pub(super) fn loaded() -> Vec<Module> {
     if fork::generation() > 0

@@ -72,11 +72,6 @@ impl<T: Copy> Chunk<T> {
         self.len.load(Ordering::Acquire) as usize
     }
 
-    /// The events so far, in the order they were pushed.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = T> {
-        self.iter_rows(0..self.len())
-    }
-
     /// Some of the events so far.
     ///
     /// # Panics

@@ -42,6 +42,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
         max_entries: options.ring_entries(),
         context: options.context.name().to_owned(),
         complete,
+        earlier_parts: 0,
     }
 }
 
@@ -111,7 +112,7 @@ impl Recorder {
     }
 
     /// What the CUDA driver said.
-    fn driver_readings(&self) -> Vec<DriverReading> {
+    pub(super) fn driver_readings(&self) -> Vec<DriverReading> {
         #[cfg(feature = "cuda")]
         return self.readings.all();
         #[cfg(not(feature = "cuda"))]

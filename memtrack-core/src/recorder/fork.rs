@@ -87,6 +87,7 @@ extern "C" fn in_child() {
     super::session::reset_after_fork();
     super::binaries::reset_after_fork();
     super::inherit::reset_after_fork();
+    super::keeper::reset_after_fork();
     super::oom::reset_after_fork();
     crate::host::reset_after_fork();
     crate::tracker::reset_after_fork();

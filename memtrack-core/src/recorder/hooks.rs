@@ -316,7 +316,8 @@ impl Hook {
         let before = full.as_ref().map_or(0, |full| full.capacity());
         let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
+        let from = std::ptr::from_ref(slot).addr();
+        self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));
     }
 }
 

@@ -355,6 +355,12 @@ pub(super) fn names_bytes() -> usize {
     names.capacity() * size_of::<Thread>() + names.len() * 32
 }
 
+/// The threads with ids from `first` on: how many there were before does not matter.
+pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
+    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    names.get(first..).unwrap_or_default().to_vec()
+}
+
 /// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be asked in a
 /// thread that is ending.
 fn name_this_thread() -> ThreadId {

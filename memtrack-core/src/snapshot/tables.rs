@@ -70,6 +70,14 @@ pub struct Meta {
     pub context: String,
     /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
     pub complete: bool,
+    /// Parts of the recording from before its oldest event that are gone: a stream with a bound drops the oldest. What was
+    /// live when the oldest part that is left began is among the events all the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub earlier_parts: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Meta {

@@ -148,17 +148,24 @@ impl StackInterner {
         table
     }
 
-    /// Hands the stacks from `first` on to `sink`, and returns the id after the last.
-    pub(crate) fn since<E>(
-        &self,
-        first: StackId,
-        sink: impl FnOnce(StackId, &KeptStacks) -> Result<(), E>,
-    ) -> Result<StackId, E> {
+    /// Fills `copy` with the stacks from `first` on, its own from 1 on, but not many more than `most` and not much more
+    /// than a megabyte of them.
+    pub(crate) fn copy(&self, first: StackId, most: usize, copy: &mut StackTable) {
+        const MOST_COPIED: usize = 128 << 10;
+        copy.offsets.truncate(2);
+        copy.addresses.clear();
+        // Room is made before the table is locked.
+        copy.offsets.reserve(most);
+        copy.addresses.reserve(MOST_COPIED);
         let kept = self.kept();
-        if first.index() < kept.len() {
-            sink(first, &kept)?;
+        let ids = first.index()..kept.len().min(first.index() + most);
+        for id in ids {
+            let addresses = kept.get(StackId(id as u32));
+            if copy.addresses.len() + addresses.len() > MOST_COPIED && copy.len() > 1 {
+                break;
+            }
+            copy.push(addresses);
         }
-        Ok(StackId(kept.len() as u32))
     }
 }
 
