@@ -14,13 +14,15 @@ use crate::event::{Action, DeviceId, EventFlags, StreamId};
 use crate::recorder::{Hook, sample_mean_bytes, sample_threshold_bytes, without_hook};
 use crate::{reentry, switch};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
 /// The host's place among a thread's sums.
 const HOST_SLOT: usize = 0;
 
+/// Bytes of the tracked heap that were taken inside memtrack, less those that were given back, while monitoring was on.
+static OWN_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// A global allocator that reports to the recorder and leaves the work to another.
@@ -133,11 +135,26 @@ pub(crate) fn reset_after_fork() {
     samples::clear();
 }
 
+/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of the
+/// heap in one of the two.
+#[doc(hidden)]
+pub fn own_heap_bytes() -> i64 {
+    OWN_HEAP_BYTES.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn count_own(bytes: i64) {
+    SEEN.store(true, Ordering::Relaxed);
+    OWN_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
 /// A block was handed out; null: it could not be.
 #[inline(never)]
 pub(crate) fn after_alloc(block: *mut u8, size: usize) {
     if reentry::is_inside() {
-        SEEN.store(true, Ordering::Relaxed);
+        if !block.is_null() {
+            count_own(size as i64);
+        }
         return;
     }
     let size_bytes = size as u64;
@@ -183,7 +200,7 @@ fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
 #[inline(never)]
 pub(crate) fn before_free(block: *mut u8, size: usize) {
     if reentry::is_inside() {
-        return;
+        return count_own(-(size as i64));
     }
     let (address, size_bytes) = (block as u64, size as u64);
     if !is_tracked(address, size_bytes)
@@ -208,7 +225,11 @@ pub(crate) fn around_realloc(
     realloc: impl FnOnce() -> (*mut u8, usize),
 ) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
-        return realloc().0;
+        let (new, new_size) = realloc();
+        if !new.is_null() && reentry::is_inside() {
+            count_own(new_size as i64 - old_size as i64);
+        }
+        return new;
     };
     // The free is stamped before the block can be handed to anybody else, and written once it is certain.
     let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
