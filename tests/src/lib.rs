@@ -15,7 +15,6 @@ pub mod snapshots;
 pub mod watched;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 /// The `memtrack` executable, built once per test process into the target folder the tests themselves run from, with
@@ -34,7 +33,7 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     let profile_folder = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
     let target_folder = profile_folder.parent().expect("a profile folder lies in the target folder");
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = nested::cargo_command();
     cargo
         .args(["build", "--quiet", "--locked", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
         .arg(target_folder);

@@ -16,7 +16,8 @@ pub fn target_folder(program: &str) -> PathBuf {
     folder
 }
 
-/// A command for the cargo that runs the tests.
+/// A command for the cargo that runs the tests, or for the one in `PATH` where a test was started by hand: cargo itself
+/// without rustup's choice of a toolchain would let packages choose, some of which hold a `rust-toolchain` file.
 pub fn cargo_command() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
