@@ -2,7 +2,7 @@
 
 #[cfg(feature = "cuda")]
 use super::keeper;
-use super::session::{SESSION, Session, end_recording, tell_left_out, write};
+use super::session::{SESSION, Session, end_recording, has_memory, tell_left_out, write};
 use super::{RECORDER, fork};
 use crate::{message, reentry};
 use std::panic::PanicHookInfo;
@@ -120,8 +120,10 @@ fn write_so_far(when: When) {
         recorder.stream_parts();
         Ok(())
     } else {
-        let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
-        write(recorder, &running.options, &snapshot)
+        has_memory().and_then(|()| {
+            let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
+            write(recorder, &running.options, &snapshot)
+        })
     };
     running.panic_pace.done(begin.elapsed());
     drop(session);
