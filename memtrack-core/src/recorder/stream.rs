@@ -3,7 +3,7 @@
 //! 4,096 events): handed to another thread, it could be lost when the program is killed.
 
 use super::chunk::Chunk;
-use super::{Options, Recorder, binaries, clock, collect, settings, threads};
+use super::{Options, Recorder, Store, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
@@ -12,8 +12,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
+#[cfg(feature = "cuda")]
+use std::time::{Duration, Instant};
 
 /// An open recording.
 pub(crate) struct Stream {
@@ -152,9 +156,26 @@ impl Stream {
 
 impl Recorder {
     /// Appends to the stream what lies in chunks that are not full.
-    #[allow(unsafe_code)]
     pub(super) fn stream_parts(&self) {
-        let mut store = self.store();
+        self.stream_parts_of(self.store());
+    }
+
+    /// Does so unless another thread has the store for longer than this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn stream_parts_within(&self, patience: Duration) {
+        let start = Instant::now();
+        loop {
+            match self.store.try_lock() {
+                Ok(store) => return self.stream_parts_of(store),
+                Err(TryLockError::Poisoned(poisoned)) => return self.stream_parts_of(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn stream_parts_of(&self, mut store: MutexGuard<'_, Store>) {
         let Some(mut stream) = store.stream.take() else { return };
         for state in threads::states() {
             for slot in &state.slots {
