@@ -1,6 +1,7 @@
 //! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
 //! the program is sent `SIGUSR2`.
 
+use super::say::say;
 use crate::analysis::moment::Moment;
 use crate::analysis::summary::parts;
 use crate::analysis::top::{By, TopOptions, top_with};
@@ -9,14 +10,11 @@ use crate::snapshot::ReadingMoment;
 use crate::stack::symbols::Symbolizer;
 use crate::{reentry, switch};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Rows of what is printed when memory runs out.
 const ROWS: usize = 10;
@@ -27,9 +25,9 @@ static ON_OOM: AtomicBool = AtomicBool::new(false);
 /// Snapshots so far; one at a time is written.
 static COUNT: ForkCell<Mutex<u32>> = ForkCell::new(Mutex::default);
 
-/// Where the signal's handler writes to, and for which process.
-static PIPE: AtomicI32 = AtomicI32::new(-1);
-static PIPE_OF: AtomicU32 = AtomicU32::new(0);
+/// What the signal's handler posts, and in which process.
+static ASKED: AtomicPtr<libc::sem_t> = AtomicPtr::new(std::ptr::null_mut());
+static ASKED_OF: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares for what is asked.
 pub(super) fn begin(output: &Path, wanted: &str) {
@@ -45,7 +43,7 @@ pub(super) fn begin(output: &Path, wanted: &str) {
     if wants("signal")
         && let Err(error) = watch_signal()
     {
-        eprintln!("memtrack: SIGUSR2 will make no snapshot: {error}");
+        say(&format!("SIGUSR2 will make no snapshot: {error}"));
     }
     if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
         // Handlers run in reverse: this one before the session's, which ends the recording.
@@ -90,7 +88,7 @@ fn print_largest(oom: &OutOfMemory) {
         .iter()
         .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
     let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
-    let _ = writeln!(std::io::stderr(), "memtrack: {oom}{whose}\n{report}");
+    say(&format!("{oom}{whose}\n{report}"));
 }
 
 /// Writes the next snapshot.
@@ -106,43 +104,44 @@ fn write(why: &str) {
     path.push(format!(".{count}.pickle"));
     let path = PathBuf::from(path);
     let written = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
-    let _ = match written {
-        Ok(()) => writeln!(std::io::stderr(), "memtrack: {why}: wrote {}", path.display()),
-        Err(error) => {
-            writeln!(std::io::stderr(), "memtrack: {why}: cannot write {}: {error}", path.display())
-        }
-    };
+    match written {
+        Ok(()) => say(&format!("{why}: wrote {}", path.display())),
+        Err(error) => say(&format!("{why}: cannot write {}: {error}", path.display())),
+    }
 }
 
-/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler writes a byte to a pipe, and a thread does
-/// the rest.
+/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread that does the rest; by a
+/// semaphore, since a descriptor could be closed by the program and be a file of its own by then.
 fn watch_signal() -> std::io::Result<()> {
-    let mut ends = [0; 2];
-    // SAFETY: two integers of ours; the actions are whole and the handler does what a handler may.
-    let reader = unsafe {
+    // SAFETY: the semaphore is ours and stays; the actions are whole and the handler does what a handler may.
+    unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
         if before.sa_sigaction != libc::SIG_DFL {
             return Err(std::io::Error::other("the program handles it itself"));
         }
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
+        let asked: *mut libc::sem_t = Box::into_raw(Box::new(std::mem::zeroed()));
+        if libc::sem_init(asked, 0, 0) != 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // The reader waits.
-        libc::fcntl(ends[0], libc::F_SETFL, 0);
-        PIPE.store(ends[1], Ordering::Relaxed);
-        PIPE_OF.store(std::process::id(), Ordering::Relaxed);
+        ASKED_OF.store(std::process::id(), Ordering::Relaxed);
+        ASKED.store(asked, Ordering::Release);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
-        File::from_raw_fd(ends[0])
-    };
-    let mut reader = reader;
-    let wait = move || {
+    }
+    let wait = || {
         let _inside = reentry::enter();
-        // A byte for each signal; what comes while a snapshot is written is one more.
-        while reader.read(&mut [0; 64]).is_ok_and(|count| count > 0) {
+        let asked = ASKED.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the semaphore above, which stays; whatever else was asked while a snapshot was written is one more.
+            unsafe {
+                if libc::sem_wait(asked) != 0 {
+                    continue;
+                }
+                while libc::sem_trywait(asked) == 0 {}
+            }
             write("SIGUSR2");
         }
     };
@@ -150,12 +149,12 @@ fn watch_signal() -> std::io::Result<()> {
 }
 
 extern "C" fn handler(_signal: i32) {
-    // SAFETY: `write` and `getpid` may be called in a handler, and `errno` is put back. A forked child has its parent's
-    // pipe, and no thread that reads.
+    // SAFETY: `sem_post` and `getpid` may be called in a handler, and `errno` is put back. A forked child has no thread
+    // that waits.
     unsafe {
-        if libc::getpid() as u32 == PIPE_OF.load(Ordering::Relaxed) {
+        if libc::getpid() as u32 == ASKED_OF.load(Ordering::Relaxed) {
             let before = *libc::__errno_location();
-            libc::write(PIPE.load(Ordering::Relaxed), [1_u8].as_ptr().cast(), 1);
+            libc::sem_post(ASKED.load(Ordering::Acquire));
             *libc::__errno_location() = before;
         }
     }

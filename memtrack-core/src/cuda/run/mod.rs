@@ -7,9 +7,11 @@
 mod dumps;
 #[doc(hidden)]
 pub mod heap;
+mod say;
 mod unhooked;
 
 use super::hook;
+use crate::environment;
 use crate::recorder::{Options, ending, session, set_own_code};
 use crate::reentry;
 use crate::stack::modules::loaded_modules;
@@ -50,7 +52,7 @@ pub fn library_begins() {
 
 /// Whether the program's heap is to be recorded too.
 pub fn wants_heap() -> bool {
-    std::env::var_os(HOST).is_some()
+    environment::variable(HOST).is_some()
 }
 
 /// The process exits, and the preload library with it: writes the recording.
@@ -100,10 +102,10 @@ fn ask() {
 /// Starts recording if the environment asks for it.
 fn begin() {
     let _inside = reentry::enter();
-    let Some(asked) = std::env::var_os(OUTPUT) else { return };
+    let Some(asked) = environment::variable(OUTPUT) else { return };
     let Some(output) = free_name(Path::new(&asked), is_the_program()) else { return };
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
-    let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
+    let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
     let options = Options { is_of_run: true, host_heap: wants_heap(), ..options };
     if ends_with_library() {
@@ -111,8 +113,8 @@ fn begin() {
     }
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
-        Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
-        Err(error) => eprintln!("memtrack: nothing is recorded: {error}"),
+        Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),
+        Err(error) => say::say(&format!("nothing is recorded: {error}")),
     }
 }
 
@@ -149,12 +151,8 @@ fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
     })
 }
 
-fn text(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 fn number(name: &str) -> Option<u64> {
-    text(name)?.parse().ok()
+    environment::text(name)?.parse().ok()
 }
 
 /// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
