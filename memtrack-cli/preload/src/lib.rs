@@ -13,6 +13,9 @@ mod heap;
 #[cfg(target_os = "linux")]
 mod own_memory;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod tls;
+
 #[cfg(target_os = "linux")]
 use memtrack_core::TrackingAllocator;
 use memtrack_core::cuda::run;
@@ -28,6 +31,8 @@ static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();
 static OPTIMISED: &str = concat!("memtrack-preload opt-level=", env!("MEMTRACK_PRELOAD_OPT_LEVEL"), ";");
 
 extern "C" fn begin() {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    tls::prepare();
     // Else the linker would leave it out.
     std::hint::black_box(OPTIMISED);
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -58,6 +58,10 @@ pub struct PyTorch {
     pub root: Vec<(Value, Part)>,
     /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
+    /// The first segments are in a tuple; files of PyTorch's have a list.
+    pub segments_are_a_tuple: bool,
+    /// The traces are in a tuple; files of PyTorch's have a list.
+    pub traces_are_a_tuple: bool,
     /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.

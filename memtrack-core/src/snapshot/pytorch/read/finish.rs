@@ -42,7 +42,7 @@ struct Finish {
 
 impl Finish {
     fn root(&mut self, root: Cell) -> Result<(), Refusal> {
-        if is_list(root) {
+        if root.tag() == cell::LIST {
             self.pytorch.list_only = true;
             self.segments(root, "the list")?;
             self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
@@ -62,10 +62,12 @@ impl Finish {
         }
         // Rows of devices come before those of the host, whatever the order of the keys.
         if let Some(segments) = segments {
+            self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
         }
         self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
         if let Some(traces) = traces {
+            self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
             self.traces(traces)?;
         }
         for &[key, value] in pairs {
@@ -73,11 +75,11 @@ impl Finish {
                 match (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten() {
                     Some(Key::Segments) => Part::Segments,
                     Some(Key::DeviceTraces) => Part::DeviceTraces,
-                    Some(Key::HostSegments) if is_list(value) => {
+                    Some(Key::HostSegments) if value.tag() == cell::LIST => {
                         self.segments(value, "host_segments")?;
                         Part::HostSegments
                     }
-                    Some(Key::HostTraces) if is_list(value) => {
+                    Some(Key::HostTraces) if value.tag() == cell::LIST => {
                         let start = self.order.len();
                         self.trace(value, "host_traces")?;
                         self.pytorch.host_trace = start..self.order.len();
@@ -110,14 +112,14 @@ impl Finish {
 
     /// The items of a list, or of a tuple, that stands at `path`.
     fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        if list.tag() == cell::TUPLE {
+            return Ok(self.heap.tuple_items(list).to_vec());
+        }
         self.checked(list, path).map(<[Cell]>::to_vec)
     }
 
     /// The same without a copy.
     fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
-        if list.tag() == cell::TUPLE {
-            return Ok(self.heap.tuple_items(list));
-        }
         if list.tag() != cell::LIST {
             return Err(shape(path, self.name(list), "a list"));
         }
@@ -176,7 +178,7 @@ impl Finish {
     fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
         // By index: a copy of the list would be a tenth of all the memory that a load takes.
         for index in 0..self.checked(list, path)?.len() {
-            let Some(&event) = self.checked(list, path)?.get(index) else { break };
+            let Some(&event) = self.heap.body(list).get(index) else { break };
             // A dictionary of one key, or of a text protocol, was not folded when it was filled.
             self.folder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
@@ -261,11 +263,6 @@ fn clock(events: &EventTable) -> Clock {
     // Times that no clock has shown would not fit as nanoseconds.
     let start = if start < u64::MAX / 2000 { start } else { 0 };
     Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
-}
-
-/// Whether it may be a list of segments or events; a writer may have made a tuple of one, which says the same.
-fn is_list(value: Cell) -> bool {
-    matches!(value.tag(), cell::LIST | cell::TUPLE)
 }
 
 fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
