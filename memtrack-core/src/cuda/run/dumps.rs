@@ -1,20 +1,22 @@
 //! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
 //! the program is sent `SIGUSR2`.
 
-use super::say::say;
 use crate::analysis::moment::Moment;
 use crate::analysis::summary::parts;
 use crate::analysis::top::{By, TopOptions, top_with};
 use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, ending, generation, session};
+use crate::signals::without_write_signals;
 use crate::snapshot::ReadingMoment;
 use crate::stack::symbols::Symbolizer;
-use crate::{reentry, switch};
+use crate::{message, reentry, switch};
+use std::cell::UnsafeCell;
 use std::ffi::OsString;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Rows of what is printed when memory runs out.
 const ROWS: usize = 10;
@@ -25,9 +27,8 @@ static ON_OOM: AtomicBool = AtomicBool::new(false);
 /// Snapshots so far; one at a time is written.
 static COUNT: ForkCell<Mutex<u32>> = ForkCell::new(Mutex::default);
 
-/// What the signal's handler posts, and in which process.
-static ASKED: AtomicPtr<libc::sem_t> = AtomicPtr::new(std::ptr::null_mut());
-static ASKED_OF: AtomicU32 = AtomicU32::new(0);
+/// The process whose thread the signal's handler wakes.
+static SIGNALLED_OF: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares for what is asked.
 pub(super) fn begin(output: &Path, wanted: &str) {
@@ -43,7 +44,7 @@ pub(super) fn begin(output: &Path, wanted: &str) {
     if wants("signal")
         && let Err(error) = watch_signal()
     {
-        say(&format!("SIGUSR2 will make no snapshot: {error}"));
+        message::say(format_args!("SIGUSR2 will make no snapshot: {error}"));
     }
     if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
         // Handlers run in reverse: this one before the session's, which ends the recording.
@@ -88,7 +89,7 @@ fn print_largest(oom: &OutOfMemory) {
         .iter()
         .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
     let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
-    say(&format!("{oom}{whose}\n{report}"));
+    message::say(format_args!("{oom}{whose}\n{report}"));
 }
 
 /// Writes the next snapshot.
@@ -103,58 +104,93 @@ fn write(why: &str) {
     }
     path.push(format!(".{count}.pickle"));
     let path = PathBuf::from(path);
-    let written = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+    let save = || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+    let written = without_write_signals(save);
+    drop(count);
     match written {
-        Ok(()) => say(&format!("{why}: wrote {}", path.display())),
-        Err(error) => say(&format!("{why}: cannot write {}: {error}", path.display())),
+        Ok(()) => message::say(format_args!("{why}: wrote {}", path.display())),
+        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}", path.display())),
     }
 }
 
-/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread that does the rest; by a
-/// semaphore, since a descriptor could be closed by the program and be a file of its own by then.
+/// What the signal's handler wakes the thread with. No descriptor, which the program could close and be given for a file
+/// of its own.
+struct Semaphore(UnsafeCell<MaybeUninit<libc::sem_t>>);
+
+// SAFETY: semaphores are made to be used by several threads at once; it is initialised before there are others that know.
+unsafe impl Sync for Semaphore {}
+
+static SIGNALLED: Semaphore = Semaphore(UnsafeCell::new(MaybeUninit::zeroed()));
+
+impl Semaphore {
+    fn get(&self) -> *mut libc::sem_t {
+        self.0.get().cast()
+    }
+
+    /// Makes it usable.
+    fn begin(&self) -> std::io::Result<()> {
+        // SAFETY: called once, before the handler and the thread that waits exist.
+        match unsafe { libc::sem_init(self.get(), 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Wakes who waits. May be called in a signal's handler.
+    fn post(&self) {
+        // SAFETY: `begin` was called.
+        unsafe { libc::sem_post(self.get()) };
+    }
+
+    /// Waits until it was posted; several posts meanwhile count as one.
+    fn wait(&self) {
+        // SAFETY: `begin` was called.
+        unsafe {
+            while libc::sem_wait(self.get()) != 0 {}
+            while libc::sem_trywait(self.get()) == 0 {}
+        }
+    }
+}
+
+/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread, which does the rest.
 fn watch_signal() -> std::io::Result<()> {
-    // SAFETY: the semaphore is ours and stays; the actions are whole and the handler does what a handler may.
-    unsafe {
+    // SAFETY: the action is ours and filled by the call.
+    let is_free = unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
-        if before.sa_sigaction != libc::SIG_DFL {
-            return Err(std::io::Error::other("the program handles it itself"));
+        before.sa_sigaction == libc::SIG_DFL
+    };
+    if !is_free {
+        return Err(std::io::Error::other("the program handles it itself"));
+    }
+    SIGNALLED.begin()?;
+    let write_when_signalled = || {
+        let _inside = reentry::enter();
+        loop {
+            // What comes while a snapshot is written is one more.
+            SIGNALLED.wait();
+            write("SIGUSR2");
         }
-        let asked: *mut libc::sem_t = Box::into_raw(Box::new(std::mem::zeroed()));
-        if libc::sem_init(asked, 0, 0) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        ASKED_OF.store(std::process::id(), Ordering::Relaxed);
-        ASKED.store(asked, Ordering::Release);
+    };
+    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
+    SIGNALLED_OF.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: the action is whole, and the handler does what a handler may.
+    unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
     }
-    let wait = || {
-        let _inside = reentry::enter();
-        let asked = ASKED.load(Ordering::Acquire);
-        loop {
-            // SAFETY: the semaphore above, which stays; whatever else was asked while a snapshot was written is one more.
-            unsafe {
-                if libc::sem_wait(asked) != 0 {
-                    continue;
-                }
-                while libc::sem_trywait(asked) == 0 {}
-            }
-            write("SIGUSR2");
-        }
-    };
-    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(wait).map(drop)
+    Ok(())
 }
 
 extern "C" fn handler(_signal: i32) {
-    // SAFETY: `sem_post` and `getpid` may be called in a handler, and `errno` is put back. A forked child has no thread
-    // that waits.
+    // SAFETY: `getpid` and `sem_post` may be called in a handler, and `errno` is put back. A forked child has its parent's
+    // handler, and no thread that waits.
     unsafe {
-        if libc::getpid() as u32 == ASKED_OF.load(Ordering::Relaxed) {
+        if libc::getpid() as u32 == SIGNALLED_OF.load(Ordering::Relaxed) {
             let before = *libc::__errno_location();
-            libc::sem_post(ASKED.load(Ordering::Acquire));
+            SIGNALLED.post();
             *libc::__errno_location() = before;
         }
     }

@@ -1,13 +1,8 @@
-//! Lines for people, on the standard error of a program that is not ours: no lock that another thread of it may hold, no
+//! What `message` cannot say, because it may be said in a signal's handler: on the standard error of a program that is not ours, with no lock that another thread of it may hold, no
 //! panic, and no SIGPIPE where nobody reads, which would end it.
 
 use std::mem::zeroed;
 use std::ptr::null;
-
-/// Writes `memtrack: `, the text and a line's end. What standard error cannot take is lost.
-pub(super) fn say(text: &str) {
-    write(&[b"memtrack: ", text.as_bytes(), b"\n"]);
-}
 
 /// Writes parts of a line in one go. May be called in a signal's handler.
 pub(super) fn write<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
