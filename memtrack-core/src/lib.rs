@@ -144,6 +144,7 @@ pub mod bench_internals;
 pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
+mod environment;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;

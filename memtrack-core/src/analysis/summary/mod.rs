@@ -113,7 +113,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
             event,
             seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
             requested_bytes: snapshot.events.size_bytes[row],
-            device_free_bytes: snapshot.events.address[row],
+            device_free_bytes: snapshot.oom_free_bytes(row),
             live_bytes,
             live_blocks,
         }

@@ -40,13 +40,15 @@ pub enum By {
     Stream,
     /// Memory pools.
     Pool,
+    /// The program's own texts: PyTorch's `user_metadata`.
+    Metadata,
     /// Blocks of equal size.
     Size,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Operator,
         Self::Module,
         Self::Stack,
@@ -56,6 +58,7 @@ impl By {
         Self::Category,
         Self::Stream,
         Self::Pool,
+        Self::Metadata,
         Self::Size,
     ];
 
@@ -71,6 +74,7 @@ impl By {
             Self::Category => "What a profile says the memory was for",
             Self::Stream => "Streams",
             Self::Pool => "Memory pools",
+            Self::Metadata => "What the program said of itself (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
     }
@@ -98,6 +102,7 @@ impl By {
             Self::Category => "category",
             Self::Stream => "stream",
             Self::Pool => "pool",
+            Self::Metadata => "metadata",
             Self::Size => "size",
         }
     }

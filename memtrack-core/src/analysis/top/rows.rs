@@ -84,7 +84,7 @@ impl Sorter<'_> {
                 Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
             }
             // Their rows are found by their groups.
-            By::Category | By::Stream | By::Pool | By::Size => Key::Name(operator),
+            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),

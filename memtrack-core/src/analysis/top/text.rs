@@ -71,6 +71,7 @@ impl TopReport {
             By::Category => "categories",
             By::Stream => "streams",
             By::Pool => "pools",
+            By::Metadata => "texts of the program's",
             By::Size => "sizes",
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
@@ -100,6 +101,7 @@ impl TopReport {
             By::Category => "Category",
             By::Stream => "Stream",
             By::Pool => "Pool",
+            By::Metadata => "Text",
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
