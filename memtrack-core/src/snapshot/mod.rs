@@ -16,6 +16,7 @@ mod tables;
 mod taken_back;
 mod value;
 
+pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;

@@ -1,13 +1,12 @@
 //! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
 
 use super::segments::{BLOCK, segment_shapes};
-use super::{Convert, Names, event_shapes};
+use super::{Convert, event_shapes};
 use crate::allocator::{AllocatorSettings, BlockState, MempoolId, SegmentInfo, TraceEntry};
 use crate::event::{DeviceId, Event, EventFlags, ScopeId, ThreadId};
-use crate::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape};
+use crate::snapshot::pytorch::{Key, Odd, Part, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment, Snapshot, Value};
 use crate::stack::symbols::Symbolizer;
-use std::collections::HashMap;
 
 /// An allocator at one moment.
 pub(crate) struct AllocatorState {
@@ -24,13 +23,7 @@ pub(crate) struct AllocatorState {
 impl AllocatorState {
     /// The snapshot, with the names of `symbols`.
     pub(crate) fn into_snapshot(self, symbols: &mut Symbolizer) -> Snapshot {
-        let mut convert = Convert {
-            from: &self.names,
-            names: Names::new(&self.names, symbols),
-            to: Snapshot::default(),
-            pytorch: PyTorch::default(),
-            scopes: HashMap::new(),
-        };
+        let mut convert = Convert::new(&self.names, symbols);
         convert.to.meta.max_entries = u64::MAX;
         convert.to.meta.complete = true;
         convert.pytorch.events.shapes = event_shapes();

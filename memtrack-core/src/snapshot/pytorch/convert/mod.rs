@@ -8,11 +8,11 @@ mod segments;
 use super::{Key, Odd, Part, PyTorch, Records, Shape, known, readings, scopes, settings};
 use crate::event::{Action, DeviceId, Event, ScopeId};
 use crate::scope::ScopeStep;
-use crate::snapshot::{Clock, DeviceStatistics, DriverReading, Meta, Snapshot, StringId, Value};
+use crate::snapshot::{Clock, DeviceStatistics, DriverReading, Meta, Ordinals, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 pub(crate) use allocator::AllocatorState;
 use names::Names;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
@@ -44,16 +44,8 @@ impl Snapshot {
         if self.pytorch.is_some() {
             return self.clone();
         }
-        let mut convert = Convert {
-            from: self,
-            names: Names::new(self, symbols),
-            to: Self {
-                meta: Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() },
-                ..Self::default()
-            },
-            pytorch: PyTorch::default(),
-            scopes: HashMap::new(),
-        };
+        let mut convert = Convert::new(self, symbols);
+        convert.to.meta = Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() };
         convert.events();
         convert.segments();
         convert.finish()
@@ -67,20 +59,33 @@ struct Convert<'a> {
     pytorch: PyTorch,
     /// The paths of scopes.
     scopes: HashMap<ScopeId, StringId>,
+    ordinals: Ordinals,
 }
 
-impl Convert<'_> {
+impl<'a> Convert<'a> {
+    fn new(from: &'a Snapshot, symbols: &'a mut Symbolizer) -> Self {
+        Self {
+            from,
+            names: Names::new(from, symbols),
+            to: Snapshot::default(),
+            pytorch: PyTorch::default(),
+            scopes: HashMap::new(),
+            ordinals: from.ordinals(),
+        }
+    }
+
     fn events(&mut self) {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
         let mut devices = from.device_ids();
         devices.retain(|device| !device.is_pinned());
         let heap = devices.iter().find(|device| device.is_host());
-        self.pytorch.heap = heap.map(|&heap| DeviceId(from.ordinal(heap)));
-        let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
-        for ordinal in 0..count {
-            let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);
-            let rows = self.trace(device, DeviceId(ordinal as u16));
+        self.pytorch.heap = heap.map(|&heap| DeviceId(self.ordinals.of(heap)));
+        let by_ordinal: BTreeMap<u16, DeviceId> =
+            devices.iter().map(|&device| (self.ordinals.of(device), device)).collect();
+        let last = by_ordinal.keys().next_back().copied();
+        for ordinal in last.into_iter().flat_map(|last| 0..=last) {
+            let rows = self.trace(by_ordinal.get(&ordinal).copied(), DeviceId(ordinal));
             self.pytorch.traces.push(rows);
         }
         self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
@@ -106,7 +111,7 @@ impl Convert<'_> {
     /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
     /// is one device more.
     fn device(&self, device: DeviceId) -> DeviceId {
-        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.from.ordinal(device)) }
+        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
 
     fn event(&mut self, event: &Event) {

@@ -44,16 +44,16 @@ impl Convert<'_> {
     pub(super) fn segments(&mut self) {
         self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
-        let from = self.from;
+        let (from, ordinals) = (self.from, self.ordinals);
         let mut blocks: Vec<&LiveBlock> = from.blocks.iter().collect();
-        blocks.sort_by_key(|block| (from.ordinal(block.device), block.address));
+        blocks.sort_by_key(|block| (ordinals.of(block.device), block.address));
         let real = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
         let mut segments: Vec<Segment> = from.segments.iter().map(real).collect();
-        segments.sort_by_key(|segment| (from.ordinal(segment.device), segment.address));
+        segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
         let mut segments = segments.into_iter().peekable();
         let mut next = 0;
         while segments.peek().is_some() || next < blocks.len() {
-            let place = |device, address| (from.ordinal(device), address);
+            let place = |device, address| (ordinals.of(device), address);
             let block = blocks.get(next).map(|block| place(block.device, block.address));
             let segment = segments.peek().map(|segment| place(segment.device, segment.address));
             // Whatever begins first comes first; a block outside all segments stands alone.
