@@ -14,7 +14,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     order_by_time(&mut snapshot, streams);
     let of = match args.of {
-        PeakOf::Allocated => HighestOf::Allocated,
+        PeakOf::Requested => HighestOf::Requested,
         PeakOf::Reserved => HighestOf::Reserved,
     };
     let mut symbols = Symbolizer::of(&snapshot);

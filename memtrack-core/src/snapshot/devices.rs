@@ -1,7 +1,7 @@
 //! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
 //! after the last of them, and pinned host memory the next, so that it has the same number in PyTorch's form.
 
-use super::Snapshot;
+use super::{DeviceStatistics, Snapshot};
 use crate::event::DeviceId;
 use std::collections::BTreeSet;
 
@@ -50,6 +50,11 @@ impl Snapshot {
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
+    /// What the recorder counted on `device`: exact whatever sampling and the ring left out. `None` where nobody counted.
+    pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
+        self.devices.iter().find(|row| row.device == device && row.counted)
+    }
+
     /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's form, where
     /// the heap is numbered like an accelerator, that of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
@@ -95,7 +100,6 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::DeviceStatistics;
     use crate::stack::symbols::Symbolizer;
 
     fn with_devices(devices: &[DeviceId]) -> Snapshot {

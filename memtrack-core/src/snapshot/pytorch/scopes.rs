@@ -51,7 +51,8 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
         return;
     }
     for row in 0..pytorch.events.len() {
-        if let Some(&scope) = paths.get(&pytorch.events.text(row, Key::UserMetadata)) {
+        let text = pytorch.events.text(row, Key::UserMetadata);
+        if let Some(&scope) = paths.get(&pytorch.samples.path(text)) {
             snapshot.events.scope[row] = scope;
         }
     }

@@ -1,11 +1,11 @@
 //! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
 
-use super::segments::{BLOCK, segment_shapes};
+use super::segments::{block_shapes, segment_shapes};
 use super::{Convert, event_shapes};
 use crate::allocator::{AllocatorSettings, BlockState, MempoolId, SegmentInfo, TraceEntry};
 use crate::event::{DeviceId, Event, EventFlags, ScopeId, ThreadId};
-use crate::snapshot::pytorch::{Key, Odd, Part, Records, Shape};
-use crate::snapshot::{LiveBlock, Segment, Snapshot, Value};
+use crate::snapshot::pytorch::{Key, Odd, Part, Records};
+use crate::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
 
 /// An allocator at one moment.
@@ -35,7 +35,7 @@ impl AllocatorState {
             convert.pytorch.traces.push(start..convert.to.events.len());
         }
         convert.pytorch.segments.shapes = segment_shapes();
-        convert.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
+        convert.pytorch.blocks.shapes = block_shapes();
         for segment in &self.segments {
             convert.allocator_segment(segment);
         }
@@ -71,7 +71,8 @@ impl Convert<'_> {
     fn allocator_segment(&mut self, segment: &SegmentInfo) {
         let first = self.pytorch.blocks.len() as u64;
         for block in &segment.blocks {
-            self.block(block.address, block.size, block.requested_size, block.state.name(), block.stack);
+            let state = block.state.name();
+            self.block(block.address, block.size, block.requested_size, state, block.stack, StringId::EMPTY);
             if block.state != BlockState::Inactive {
                 let stack = self.names.stack(block.stack);
                 self.to.blocks.push(LiveBlock {
