@@ -35,7 +35,8 @@ const PYTORCH: [&str; 6] = [
 
 /// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
 /// carry the crate's name and the line of that `static`, as if the user had written them.
-const SHIMS: [&str; 3] = ["__rust_", "__rdl_", "__rg_"];
+const SHIMS: [&str; 6] =
+    ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
 /// The trait that such an allocator implements.
 const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
 
@@ -70,7 +71,7 @@ pub fn is_plumbing(function: &str) -> bool {
         Some((first, _)) => CRATES.contains(&first),
         None => {
             let name = path.split('(').next().unwrap_or_default();
-            FUNCTIONS.contains(&name)
+            FUNCTIONS.contains(&name) || name.starts_with("__rust_")
         }
     }
 }
@@ -175,6 +176,7 @@ mod tests {
             "svc::__rust_alloc",
             "alloc::alloc::alloc",
             "svc::handle",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
             "main",
         ]);
         assert_eq!(interesting(&legacy), &legacy[5..]);

@@ -162,12 +162,11 @@ impl DeviceSummary {
     /// What a heap holds: blocks in no segments, whose rounding nobody sees.
     fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
         match self.net {
-            Some(Net { bytes, blocks }) if bytes >= 0 && blocks >= 0 => {
-                let (bytes, blocks) = (human_bytes(bytes as u64), counted(blocks as u64, "block"));
-                line(
-                    "Allocated",
-                    format!("{bytes} in {blocks}: all handed out less all given back, counted"),
-                )?;
+            Some(Net { bytes, blocks }) if bytes >= 0 => {
+                // Older blocks that were given back may have been more than are there.
+                let blocks = u64::try_from(blocks).map(|blocks| format!(" in {}", counted(blocks, "block")));
+                let (bytes, blocks) = (human_bytes(bytes.unsigned_abs()), blocks.unwrap_or_default());
+                line("Allocated", format!("{bytes}{blocks}: all handed out less all given back, counted"))?;
             }
             Some(Net { bytes, .. }) => {
                 let more =
