@@ -71,7 +71,7 @@ impl Highest {
         let options = TopOptions { limit, at: Some(at), ..TopOptions::default() };
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
         let row = if of == HighestOf::Requested { live.peak.row } else { at.row() };
-        let before = |row| snapshot.events.rows_of(device).take_while(|&other| other < row).count();
+        let before = |row| Moment::events_before(snapshot, device, row);
         Self {
             of,
             event: row.map(before),
@@ -81,6 +81,11 @@ impl Highest {
             reserved_bytes: reserved_after(snapshot, device, row),
             live,
         }
+    }
+
+    /// Whether nothing was ever live or reserved.
+    pub fn is_empty(&self) -> bool {
+        self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
     }
 
     /// The report as JSON: bytes as integers, times in seconds.

@@ -44,6 +44,8 @@ pub struct Found {
     pub held: u64,
     /// Older events that the recorder dropped.
     pub dropped: u64,
+    /// Whether there is nothing but the heap, which cannot be fragmented as segments are.
+    pub heap_alone: bool,
 }
 
 impl Found {
@@ -53,6 +55,7 @@ impl Found {
             events: snapshot.events.len() as u64,
             held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
             dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
+            heap_alone: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
             ..Self::default()
         };
         for device in snapshot.device_ids() {
@@ -83,12 +86,13 @@ impl Found {
 
     /// Peak, leak and fragmentation in words.
     pub fn to_text(&self) -> String {
-        format!(
-            "peak {} requested, leak {} requested, fragmentation {}",
-            estimated_bytes(self.peak.0, self.peak_estimated),
-            estimated_bytes(self.leak.0, self.leak_estimated),
-            human_share(self.fragmentation.0)
-        )
+        let fragmentation = match self.heap_alone {
+            true => String::new(),
+            false => format!(", fragmentation {}", human_share(self.fragmentation.0)),
+        };
+        let peak = estimated_bytes(self.peak.0, self.peak_estimated);
+        let leak = estimated_bytes(self.leak.0, self.leak_estimated);
+        format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
     /// Why one of the limits cannot be judged at all: there is nothing in the file that could exceed it. A gate must not
@@ -98,6 +102,9 @@ impl Found {
             (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
             (0, _) if limits.leak.is_some() => {
                 Some("it holds no events, so that a leak cannot be seen; record the history of memory")
+            }
+            _ if limits.fragmentation.is_some() && self.heap_alone => {
+                Some("it holds nothing but the heap, which lies in no segments that could be fragmented")
             }
             _ => None,
         }
@@ -166,7 +173,7 @@ impl Found {
             "peak": bytes(self.peak, self.peak_estimated, limits.peak),
             "leak": bytes(self.leak, self.leak_estimated, limits.leak),
             "fragmentation": {
-                "share": self.fragmentation.0,
+                "share": (!self.heap_alone).then_some(self.fragmentation.0),
                 "device": self.fragmentation.1,
                 "limit": limits.fragmentation,
             },

@@ -154,8 +154,13 @@ impl<'a> Usage<'a> {
             human_bytes(u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX))
         };
         let [requested, rounding, free] = [Part::Requested, Part::Rounding, Part::Free].map(sum);
+        let pytorch = self.snapshot.pytorch.as_deref();
+        let estimated = match pytorch.is_some_and(|pytorch| !pytorch.samples.is_empty()) {
+            true => " (estimated: sampled blocks count as what they stand for)",
+            false => "",
+        };
         format!(
-            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free",
+            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free{estimated}",
             human_bytes(self.bytes())
         )
     }
