@@ -125,17 +125,25 @@ fn read(entry: &Value) -> Option<(StringId, Sample)> {
     (weight.is_finite() && weight >= 1.0).then_some((*text, Sample { path: *path, size_bytes, weight }))
 }
 
-/// The samples among the live blocks, which are the active ones in the file's order.
+/// The samples among the live blocks.
 fn of_blocks(
     pytorch: &PyTorch,
     strings: &StringTable,
     by_text: &HashMap<StringId, Sample>,
 ) -> HashMap<u32, Sample> {
+    let sample = |row| by_text.get(&pytorch.blocks.text(row, Key::UserMetadata));
+    let rows = (0u32..).zip(active_blocks(pytorch, strings));
+    rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
+}
+
+/// The rows of the blocks that are in use or not free yet: those of [`Snapshot::blocks`], in their order.
+pub(super) fn active_blocks<'a>(
+    pytorch: &'a PyTorch,
+    strings: &'a StringTable,
+) -> impl Iterator<Item = usize> + 'a {
     let blocks = &pytorch.blocks;
     let rows = (0..pytorch.segments.len()).flat_map(|row| pytorch.segments.rows(row, Key::Blocks));
-    let active = rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))));
-    let sample = |row| by_text.get(&blocks.text(row, Key::UserMetadata));
-    (0u32..).zip(active).filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
+    rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
 }
 
 /// Whether a block in that state is handed out, or not free yet.

@@ -3,7 +3,7 @@
 //! sampled keep their addresses.
 
 use crate::event::{Action, DeviceId, Event, EventFlags};
-use crate::snapshot::{Snapshot, Weighed};
+use crate::snapshot::{LiveBlock, Snapshot, Weighed};
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, VecDeque};
 
@@ -139,14 +139,22 @@ impl Places {
                 self.free.extend(place);
                 place.unwrap_or(address)
             }
-            Action::FreeRequested | Action::Annotate => self.live(address),
+            Action::FreeRequested | Action::Annotate => {
+                self.open.get(&address).and_then(|open| open.place).unwrap_or(address)
+            }
             _ => address,
         }
     }
 
-    /// The address in the file of the live block at `address`, after all events.
-    pub(super) fn live(&self, address: u64) -> u64 {
-        let place = self.open.get(&address).and_then(|open| open.place);
-        place.or_else(|| self.untold.get(&address).copied()).unwrap_or(address)
+    /// A block that is live after all events, as the trace has it and where it lies in the file.
+    pub(super) fn live(&self, block: &LiveBlock) -> LiveBlock {
+        let own = block.address;
+        let Some(Open { event, place }) = self.open.get(&own) else {
+            let address = self.untold.get(&own).copied().unwrap_or(own);
+            return LiveBlock { address, ..*block };
+        };
+        // Where the trace knows of another block there, it is the one that reports count.
+        let (size_bytes, flags) = (event.size_bytes, event.flags);
+        LiveBlock { address: place.unwrap_or(own), size_bytes, flags, ..*block }
     }
 }

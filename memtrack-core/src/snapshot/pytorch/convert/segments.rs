@@ -2,7 +2,7 @@
 //! is an inactive block; a live block outside all segments is a segment of its own.
 
 use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
-use crate::event::{StackId, StreamId};
+use crate::event::{ScopeId, StackId, StreamId};
 use crate::snapshot::pytorch::{Key, Records, Shape};
 use crate::snapshot::{LiveBlock, Segment, StringId, Weighed};
 
@@ -29,7 +29,7 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
-/// The shapes of blocks: without and with what is said of a sampled one.
+/// The shapes of blocks: without and with their scopes, and what is said of sampled ones.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }
@@ -40,7 +40,7 @@ const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 /// A live block as the file has it.
 struct Told {
     block: LiveBlock,
-    /// What is said of it; nothing unless it was sampled.
+    /// Its scope, and what is said of a sampled one; mostly nothing.
     metadata: StringId,
 }
 
@@ -89,16 +89,14 @@ impl Convert<'_> {
 
     /// A block with the bytes that it stands for, where it lies in the file.
     fn told(&mut self, block: &LiveBlock) -> Told {
+        let block = self.places.get(&block.device).map_or(*block, |places| places.live(block));
         let weighed = Weighed::of(block.size_bytes, block.flags, &self.from.meta);
-        let mut metadata = StringId::EMPTY;
+        let mut metadata = self.scope(block.scope);
         if weighed.estimated {
-            let path = self.scope(block.scope);
-            metadata = self.samples.text(path, weighed, &mut self.names.strings);
+            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
         }
-        let address =
-            self.places.get(&block.device).map_or(block.address, |places| places.live(block.address));
         let flags = without_sampling(block.flags);
-        Told { block: LiveBlock { address, size_bytes: weighed.bytes, flags, ..*block }, metadata }
+        Told { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
     }
 
     fn segment(&mut self, segment: &Segment, blocks: &[Told]) {
@@ -157,7 +155,8 @@ impl Convert<'_> {
         for Told { block, .. } in blocks {
             let stack = self.names.stack(block.stack);
             let size_bytes = block.size_bytes.min(LARGEST);
-            self.to.blocks.push(LiveBlock { device, size_bytes, stack, ..*block });
+            let scope = ScopeId::NONE;
+            self.to.blocks.push(LiveBlock { device, size_bytes, stack, scope, ..*block });
         }
     }
 
