@@ -153,12 +153,17 @@ impl<'a> Usage<'a> {
             let rows = self.rows.iter().filter(|row| row.part == part);
             human_bytes(u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX))
         };
+        let is_heap = devices.len() == 1 && devices.iter().all(|&device| self.snapshot.is_heap(device));
         let [requested, rounding, free] = [Part::Requested, Part::Rounding, Part::Free].map(sum);
         let pytorch = self.snapshot.pytorch.as_deref();
         let estimated = match pytorch.is_some_and(|pytorch| !pytorch.samples.is_empty()) {
             true => " (estimated: sampled blocks count as what they stand for)",
             false => "",
         };
+        if is_heap {
+            // It reserves nothing, and nobody sees what it rounds up.
+            return format!("{what}{of}: {requested} in use{estimated}");
+        }
         format!(
             "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free{estimated}",
             human_bytes(self.bytes())
