@@ -16,7 +16,9 @@ mod strings;
 mod tables;
 mod taken_back;
 mod value;
+mod weighed;
 
+pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
@@ -26,3 +28,4 @@ pub use ours::{OursBegins, OursEnds};
 pub use strings::*;
 pub use tables::*;
 pub use value::*;
+pub use weighed::Weighed;
