@@ -34,7 +34,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     let is_free = |event: &memtrack_core::event::Event| event.action == Action::Free;
     let last_is_free = events.last().is_some_and(is_free);
     // Which is due and stays has no free.
-    let due_stays = newest > LIVES && (newest - LIVES) % STAYS == 0;
+    let due_stays = newest > LIVES && (newest - LIVES).is_multiple_of(STAYS);
     let live: BTreeSet<u64> = snapshot
         .blocks
         .iter()

@@ -56,8 +56,8 @@ pub fn closed_files(path: &str, own: &str) {
     let mut file = File::create(own).unwrap();
     // Each number that memtrack may have had is the program's file now.
     for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
-        // SAFETY: as above.
         if number != file.as_raw_fd() && (number < 2048 || number % 1000 == 0) {
+            // SAFETY: as above.
             assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         }
     }
@@ -144,7 +144,7 @@ fn end(how: &str) {
         "segv" => unsafe {
             libc::raise(libc::SIGSEGV);
         },
-        // What the kernel does when memory runs out.
+        // SAFETY: as above; it is what the kernel does when memory runs out.
         "kill" => unsafe {
             libc::raise(libc::SIGKILL);
         },
