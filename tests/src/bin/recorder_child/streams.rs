@@ -10,6 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const STREAM: StreamId = StreamId(0);
+/// The address of a block: all over the place, so that a file is full soon.
+fn address_of(number: u64) -> u64 {
+    let mix = |number: u64| (number ^ number >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = mix(mix(number));
+    mixed ^ mixed >> 32
+}
+
 /// A block lives while so many more are allocated …
 pub const LIVES: u64 = 50;
 /// … but for every so manyth, which stays.
@@ -18,9 +25,9 @@ pub const STAYS: u64 = 997;
 /// Allocates the blocks 1 to `count` of a device, of a size that their number says, and frees most of them again.
 fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
     for number in 1..=count {
-        record_alloc(device, STREAM, number << 12, number % 1000 + 1);
+        record_alloc(device, STREAM, address_of(number), number % 1000 + 1);
         if let Some(old) = number.checked_sub(LIVES).filter(|old| *old > 0 && old % STAYS != 0) {
-            record_free(device, STREAM, old << 12, old % 1000 + 1);
+            record_free(device, STREAM, address_of(old), old % 1000 + 1);
         }
         done(number);
     }
@@ -31,7 +38,7 @@ pub fn parts(how: &str, path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();
     let threads: Vec<_> =
-        (0..3).map(|device| thread::spawn(move || churn(DeviceId(device), 150_000, |_| ()))).collect();
+        (0..3).map(|device| thread::spawn(move || churn(DeviceId(device), 25_000, |_| ()))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     match how {
         "stop" => drop(memtrack_core::stop()),
