@@ -168,3 +168,34 @@ fn end(how: &str) {
         other => panic!("no such ending: {other}"),
     }
 }
+
+/// Messages to a stderr whose pipe nobody reads any more, and to one that is full, in a program that `SIGPIPE` would end.
+pub fn deaf_stderr() {
+    let said = || {
+        let mut tracker = memtrack_core::tracker::MemoryTracker::new();
+        tracker.start_monitor();
+        // Said on stderr each time.
+        (0..3).for_each(|_| tracker.start_monitor());
+    };
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both ends, which are the program's own; a signal's default is restored.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        assert_eq!(libc::dup2(ends[1], 2), 2);
+        libc::fcntl(ends[1], libc::F_SETFL, libc::O_NONBLOCK);
+        while libc::write(ends[1], [0; 4096].as_ptr().cast(), 4096) > 0 {}
+        libc::fcntl(ends[1], libc::F_SETFL, 0);
+    }
+    said();
+    // SAFETY: the program's own.
+    unsafe { libc::close(ends[0]) };
+    said();
+    // SAFETY: as above.
+    unsafe {
+        libc::close(2);
+        libc::close(ends[1]);
+    }
+    said();
+    println!("still here");
+}
