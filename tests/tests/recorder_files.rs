@@ -35,6 +35,16 @@ fn a_full_disk_ends_the_stream_and_not_the_program() {
 }
 
 #[test]
+fn a_disk_that_takes_nothing_holds_up_only_who_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let output = run_well(CHILD, &["stalled", path.to_str().unwrap()], folder.path());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("its disk took nothing for 10 s").count(), 1, "{said}");
+}
+
+#[test]
 fn only_so_many_forked_processes_leave_files_and_the_others_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     // Relative: the children go to another folder.

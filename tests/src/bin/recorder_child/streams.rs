@@ -199,3 +199,29 @@ pub fn deaf_stderr() {
     said();
     println!("still here");
 }
+
+/// Streams to what takes nothing any more. Who writes waits for it, and nobody else does for long.
+pub fn stalled(path: &str) {
+    // SAFETY: the path ends with a zero, and the pipe's reader is never used.
+    unsafe {
+        let path = std::ffi::CString::new(path).unwrap();
+        assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
+        assert!(libc::open(path.as_ptr(), libc::O_RDWR) >= 0);
+    }
+    let options = Options::new().without_host_heap().stream_to(path);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    static DONE: AtomicU64 = AtomicU64::new(0);
+    for device in 0..3 {
+        thread::spawn(move || {
+            churn(DeviceId(device), 40_000, |_| ());
+            DONE.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    // All but the one that writes; that may be memtrack's own thread.
+    while DONE.load(Ordering::Relaxed) < 2 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(memtrack_core::stop());
+    println!("still here");
+    std::process::exit(0);
+}
