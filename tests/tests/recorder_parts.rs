@@ -150,3 +150,21 @@ fn an_unfinished_recording_stays_and_the_next_one_lies_beside_it() {
     assert!(said.contains("recorded in memory only") && said.contains("move them away"), "{said}");
     assert_eq!(sizes(folder.path()), full);
 }
+
+#[test]
+fn a_bound_too_small_for_what_is_live_ends_the_stream_and_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let output = run_well(CHILD, &["too_small", path.to_str().unwrap()], folder.path());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("has no room for what is live").count(), 1, "{said}");
+    let files = sizes(folder.path());
+    assert!(
+        files.values().sum::<u64>() <= 1 << 20 && !files.contains_key("a.memtrack.part-new"),
+        "{files:?}"
+    );
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(!report.complete && !snapshot.events.is_empty());
+    replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
+}

@@ -225,3 +225,12 @@ pub fn stalled(path: &str) {
     println!("still here");
     std::process::exit(0);
 }
+
+/// A bound within which there is no room for what is live.
+pub fn too_small(path: &str) {
+    let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    (1..=300_000).for_each(|number| record_alloc(DeviceId(0), STREAM, address_of(number), number));
+    drop(memtrack_core::stop());
+    println!("still here");
+}
