@@ -8,6 +8,7 @@ use crate::run::census::Census;
 use crate::run::wait::{self, Ended};
 use crate::run::{library, program};
 use clap::ValueEnum;
+use memtrack_core::snapshot::recording::older_parts;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -102,6 +103,8 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
     if absolute.symlink_metadata().is_ok() {
+        // One that cannot be removed only takes room.
+        older_parts(&absolute).iter().for_each(|part| drop(fs::remove_file(part)));
         fs::remove_file(&absolute).map_err(refuse)?;
     }
     // It comes back when there is something to record.

@@ -88,7 +88,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         if options.stream {
             match naming(path, || Stream::create(path, options)) {
                 Ok(stream) => {
-                    recorder.open_stream(stream);
+                    recorder.open_stream(stream)?;
                     keeper::keep_up(recorder);
                 }
                 // Earlier runs must not keep the program from its work.

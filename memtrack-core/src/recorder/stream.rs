@@ -2,7 +2,7 @@
 //! they name. `streaming` says who does it and when.
 
 use super::chunk::Chunk;
-use super::parts::{PartFile, Place, free_number};
+use super::parts::{PartFile, Place, forget_beginning, free_number};
 use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use crate::scope;
@@ -146,7 +146,10 @@ impl Stream {
     pub(super) fn begin_part_if_due(&mut self, recorder: &Recorder, times: u64) {
         let file = self.writer.output_mut();
         if file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times) {
-            self.attempt(|stream| stream.begin_part(recorder));
+            self.attempt(|stream| {
+                let begun = stream.begin_part(recorder);
+                begun.inspect_err(|_| forget_beginning(&stream.path))
+            });
         }
     }
 
