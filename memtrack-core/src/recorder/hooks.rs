@@ -90,6 +90,7 @@ impl Hook {
             self.event(slot, free_event(device, address, ticks - 1, &old, StackId::NONE));
         }
         totals.count_alloc(size_bytes);
+        totals.count_followed(size_bytes);
         let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
         let action = Action::Alloc;
         let thread = self.thread.thread();
@@ -262,10 +263,10 @@ impl Freed {
         self.address
     }
 
-    /// Whether the block was in the live table as a sample.
+    /// The size at which the block was in the live table.
     #[inline(always)]
-    pub(crate) fn is_sampled(&self) -> bool {
-        self.block.is_some_and(|block| block.flags.contains(EventFlags::SAMPLED))
+    pub(crate) fn known_bytes(&self) -> Option<u64> {
+        self.block.map(|block| block.size_bytes)
     }
 }
 

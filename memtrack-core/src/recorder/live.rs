@@ -177,6 +177,11 @@ impl LiveTable {
         self.blocks.entry(Key { address, device }).or_insert(block);
     }
 
+    /// How many blocks it holds. Takes each shard's lock for a moment.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.blocks.clear();

@@ -16,7 +16,7 @@ use super::moment::Moment;
 use super::patterns::Patterns;
 use super::peak::Peak;
 use crate::event::DeviceId;
-use crate::snapshot::{DeviceStatistics, ScopeKind, Snapshot};
+use crate::snapshot::{DeviceStatistics, Sampling, ScopeKind, Snapshot};
 use crate::stack::symbols::{Frame, Symbolizer};
 
 /// What the rows of a ranking are.
@@ -193,8 +193,10 @@ pub struct TopReport {
     pub statistics: DeviceStatistics,
     /// Below this size in bytes host blocks were sampled; 0: none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap in bytes between two samples.
+    /// The mean gap in bytes between two samples where it was fixed.
     pub sample_mean_bytes: u64,
+    /// How the host's small blocks were sampled, where that is known.
+    pub sampling: Option<Sampling>,
 }
 
 /// Ranks who allocated on `device`, naming stacks from the binaries at their recorded paths. [`top_with`] takes

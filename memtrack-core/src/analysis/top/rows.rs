@@ -191,7 +191,7 @@ pub(super) fn rank(
     totals.count = blocks.round() as u64;
     let mut rows = sorter.finish(totals.allocated_bytes);
     // A row into which no sample went is no exact row: its small blocks may just not have been picked.
-    let sampled = device.is_host() && snapshot.meta.sample_threshold_bytes > 0;
+    let sampled = device.is_host() && snapshot.may_lack_small_blocks();
     totals.estimated |= sampled;
     rows.iter_mut().for_each(|row| row.estimated |= sampled);
     let rows_in_all = rows.len();
@@ -213,6 +213,7 @@ pub(super) fn rank(
         statistics: statistics.copied().unwrap_or(DeviceStatistics::of(device)),
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        sampling: snapshot.sampling.filter(|_| device.is_host()),
     }
 }
 

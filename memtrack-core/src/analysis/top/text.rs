@@ -169,13 +169,27 @@ impl TopReport {
                 counted(self.statistics.allocations, "block"),
             );
         }
-        if self.is_host && self.sample_threshold_bytes > 0 {
+        if self.totals.estimated && self.is_host && self.sample_threshold_bytes > 0 {
             let _ = writeln!(
                 text,
-                "~ estimated: blocks below {} are sampled, one per {} on average",
+                "~ estimated: blocks below {} are sampled, {}",
                 human_bytes(self.sample_threshold_bytes),
-                human_bytes(self.sample_mean_bytes),
+                self.how_sampled(),
             );
+        }
+    }
+}
+
+impl TopReport {
+    /// How far apart samples lie.
+    fn how_sampled(&self) -> String {
+        let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
+        match (self.sample_mean_bytes, widest) {
+            (0, 0) => "where recording each would take too long".into(),
+            (0, widest) => {
+                format!("at worst one per {} on average, where each would take too long", human_bytes(widest))
+            }
+            (mean, _) => format!("one per {} on average", human_bytes(mean)),
         }
     }
 }

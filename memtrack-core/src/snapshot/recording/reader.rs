@@ -134,6 +134,9 @@ impl State {
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
+            chunk::SAMPLING => {
+                snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+            }
             chunk::PYTORCH => self.pytorch.get_or_insert_default().extend_from_slice(raw),
             _ => return Ok(false),
         }
