@@ -77,6 +77,17 @@ impl Sampler {
         Self::seeded(seed)
     }
 
+    /// A sampler for tests: its seed, its rules, and a class where they set a budget. It is for session 0.
+    #[cfg(test)]
+    pub(crate) fn for_test(seed: u64, rules: Rules, class: u8) -> Self {
+        let mut sampler = Self::seeded(seed);
+        sampler.start(rules);
+        if rules.budget > 0.0 {
+            sampler.change(class);
+        }
+        sampler
+    }
+
     /// The same with a seed of the caller's.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
@@ -161,7 +172,7 @@ impl Sampler {
 
     /// From now on samples of `class` are picked. What is left of the gap is as long as before in units of the mean:
     /// an exponential distribution does not remember.
-    fn change(&mut self, class: u8) {
+    pub(crate) fn change(&mut self, class: u8) {
         let mean_bytes = interval(class);
         if let Some(account) = &mut self.account {
             account.count_bytes(self.bytes_left);
@@ -332,9 +343,7 @@ mod tests {
 
     /// A sampler with a budget whose class the test changes.
     fn budgeted(seed: u64) -> Sampler {
-        let mut sampler = Sampler::seeded(seed);
-        sampler.start(Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() });
-        sampler
+        Sampler::for_test(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use super::frames::frame_lines;
 use super::{By, TopReport, TopRow};
+use crate::analysis::attribution::Source;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::moment::Moment;
-use crate::analysis::units::{
-    counted, human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
-};
+use crate::analysis::units::{counted, human_bytes, human_count, human_share, printable, shorten_middle};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
 
@@ -109,13 +108,13 @@ impl TopReport {
         let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
         table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
         for row in &self.rows {
-            let mark = if row.estimated { "~" } else { "" };
+            let errors = &row.errors;
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let live_at_peak = at_peak.map(|_| format!("{mark}{}", human_bytes(row.live_at_peak_bytes)));
-            let allocated = [format!("{mark}{}", human_bytes(row.allocated_bytes)), human_share(row.share)];
-            let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
+            let live_at_peak = at_peak.map(|_| errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes));
+            let allocated = [errors.allocated_bytes.as_bytes(row.allocated_bytes), human_share(row.share)];
+            let blocks = [errors.count.as_count(row.count), human_bytes(row.largest_bytes)];
             let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
         }
@@ -126,10 +125,10 @@ impl TopReport {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
-        let mark = if self.totals.estimated { "~" } else { "" };
-        let part = |bytes: u64| {
+        let errors = &self.attribution_errors;
+        let part = |bytes: u64, source: Source| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
-            format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
+            format!("{} ({})", errors[source as usize].as_bytes(bytes), human_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Allocated" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.allocations > 0 {
@@ -137,11 +136,11 @@ impl TopReport {
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
         } else {
-            let count = match self.totals.estimated {
-                true => format!("{} blocks", human_estimate(self.totals.count, true)),
-                false => counted(self.totals.count, "block"),
+            let count = match self.totals.count_error.is_exact() {
+                true => counted(self.totals.count, "block"),
+                false => format!("{} blocks", self.totals.count_error.as_count(self.totals.count)),
             };
-            let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
+            let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
             let _ = writeln!(
@@ -155,9 +154,9 @@ impl TopReport {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
-                part(self.attribution.annotated),
-                part(self.attribution.named_from_stacks),
-                part(self.attribution.unattributed),
+                part(self.attribution.annotated, Source::Annotated),
+                part(self.attribution.named_from_stacks, Source::NamedFromStack),
+                part(self.attribution.unattributed, Source::Unattributed),
             );
         }
         if self.statistics.dropped > 0 {
@@ -172,9 +171,13 @@ impl TopReport {
         if self.totals.estimated && self.is_host && self.sample_threshold_bytes > 0 {
             let _ = writeln!(
                 text,
-                "~ estimated: blocks below {} are sampled, {}",
+                "± and < hold in 95 of 100 cases: blocks below {} are sampled, {}{}",
                 human_bytes(self.sample_threshold_bytes),
                 self.how_sampled(),
+                match self.detection_limit_bytes {
+                    0 => String::new(),
+                    limit => format!("; who has less than {} in them may be missing", human_bytes(limit)),
+                }
             );
         }
     }
@@ -184,10 +187,12 @@ impl TopReport {
     /// How far apart samples lie.
     fn how_sampled(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
+        let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
         match (self.sample_mean_bytes, widest) {
-            (0, 0) => "where recording each would take too long".into(),
+            (0, 0) => format!("where each would take {budget} of the time"),
             (0, widest) => {
-                format!("at worst one per {} on average, where each would take too long", human_bytes(widest))
+                let widest = human_bytes(widest);
+                format!("at worst one per {widest} on average, where each would take {budget} of the time")
             }
             (mean, _) => format!("one per {} on average", human_bytes(mean)),
         }
