@@ -197,17 +197,20 @@ fn book(class: u8, cpu_ns: f64, spent_ns: f64) {
 }
 
 /// The cost of one kind of call in ticks, as far as single calls were timed: a mean that forgets, and in which no call
-/// counts for more than a few times what was usual. So a call during which the thread lost its processor is not held
-/// against memtrack.
+/// counts for more than a few times what was usual. So a call during which the thread lost its processor, or the first
+/// one, which reads the binaries' tables, is not held against those to come.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     mean_ticks: f64,
+    timed: u32,
     calls_left: u32,
 }
 
 impl Cost {
     /// A mean over some sixteen timed calls.
     const FORGETS: f64 = 1.0 / 16.0;
+    /// What a call is taken to last before one was timed.
+    const GUESS_TICKS: f64 = 500.0;
     /// One call in so many is timed, on average.
     const TIMED_ONE_IN: u32 = 16;
 
@@ -229,17 +232,18 @@ impl Cost {
 
     /// A call took so many ticks.
     pub(super) fn took(&mut self, ticks: u64) {
-        let ticks = ticks as f64;
-        if self.mean_ticks == 0.0 {
-            self.mean_ticks = ticks;
+        if self.timed == 0 {
+            self.mean_ticks = Self::GUESS_TICKS;
         }
-        let counted = ticks.min(4.0 * self.mean_ticks + 100.0);
-        self.mean_ticks += (counted - self.mean_ticks) * Self::FORGETS;
+        self.timed = self.timed.saturating_add(1);
+        let counted = (ticks as f64).min(4.0 * self.mean_ticks);
+        let part = Self::FORGETS.max(1.0 / f64::from(self.timed + 1));
+        self.mean_ticks += (counted - self.mean_ticks) * part;
     }
 
     /// The mean in ticks; `None` before the first timed call.
     pub(super) fn mean_ticks(&self) -> Option<f64> {
-        (self.mean_ticks > 0.0).then_some(self.mean_ticks)
+        (self.timed > 0).then_some(self.mean_ticks)
     }
 }
 
@@ -346,6 +350,9 @@ mod tests {
     #[test]
     fn a_call_in_which_the_thread_lost_its_processor_hardly_counts() {
         let mut cost = Cost::default();
+        assert_eq!(cost.mean_ticks(), None);
+        cost.took(150_000_000);
+        assert!(cost.mean_ticks().is_some_and(|mean| mean < 2000.0), "the first call is not like the others");
         (0..100).for_each(|_| cost.took(500));
         cost.took(10_000_000);
         let mean = cost.mean_ticks().unwrap_or_default();
