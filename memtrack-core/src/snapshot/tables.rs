@@ -53,6 +53,12 @@ impl Snapshot {
     pub fn may_lack_small_blocks(&self) -> bool {
         match &self.sampling {
             Some(sampling) => sampling.unrecorded_blocks > 0,
+            // A stream that was cut. Under a budget samples begin when it is used up, and then there are some.
+            None if self.meta.budget > 0.0 => {
+                let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
+                self.events.flags.iter().copied().any(is_sampled)
+                    || self.blocks.iter().any(|block| is_sampled(block.flags))
+            }
             None => self.meta.sample_threshold_bytes > 0,
         }
     }
