@@ -158,16 +158,16 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
     let report = rank(&snapshot, By::Operator);
     // 1 / (1 − e^(−0.1)) = 10.508 blocks of 100 bytes.
     assert_eq!(numbers(&report.rows[1]), ("(unattributed)", 1051, 1051, 11, 100));
-    // The other row is marked too: whether small blocks belong to it, a sample without one does not tell.
-    assert!(report.rows[1].estimated && report.rows[0].estimated && report.totals.estimated);
+    // Of the other row every block was recorded.
+    assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
-    // One sample says no more than a bound; the row of a large block may have unrecorded small ones too.
-    assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains("< 7.9 KiB"), "{text}");
-    assert!(text.contains("who has less than 3.1 KiB in them may be missing"), "{text}");
+    // One sample says no more than a bound.
+    assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB "), "{text}");
+    assert!(text.contains("they may lack up to 3.1 KiB in such blocks"), "{text}");
     let json = &report.to_json()["rows"][1];
     assert_eq!(
-        (json["allocated_bytes"].as_u64(), json["count_se"].as_f64().map(f64::round)),
+        (json["requested_bytes"].as_u64(), json["count_se"].as_f64().map(f64::round)),
         (Some(1051), Some(10.0))
     );
     assert!(text.contains("in 95 of 100 cases: blocks below 4.0 KiB are sampled, one per 1000 B"), "{text}");
@@ -188,7 +188,7 @@ fn blocks_too_small_to_be_sampled_are_not_denied() {
         "{text}"
     );
     assert!(
-        text.contains("Allocated: 121.1 KiB in 1,001 blocks") && text.contains("in 95 of 100 cases"),
+        text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("in 95 of 100 cases"),
         "{text}"
     );
 }

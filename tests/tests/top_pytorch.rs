@@ -92,7 +92,7 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
     let rows = |by: &str| -> Vec<(String, u64)> {
         let value: Value = serde_json::from_str(&run_on(&events, &["top", "--by", by, "--json"])).unwrap();
         let rows = value["devices"][0]["rows"].as_array().unwrap().iter();
-        rows.map(|row| (row["name"].as_str().unwrap().into(), row["allocated_bytes"].as_u64().unwrap()))
+        rows.map(|row| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap()))
             .collect()
     };
     let own = |rows: &[(&str, u64)]| {

@@ -165,7 +165,7 @@ fn a_recording_is_answered_like_a_snapshot_of_pytorchs() {
     let trace = String::from_utf8(run(folder.path(), &["trace"], &[&file]).stdout).unwrap();
     assert!(trace.contains(" entries\n") && trace.matches("\ndel ").count() == 4, "{trace}");
     // At the end: 1001 + 1003 + 1005 + 1007.
-    assert_eq!(json(&["summary"], &[&file])["devices"][0]["peak"]["allocated_bytes"], 4_016);
+    assert_eq!(json(&["summary"], &[&file])["devices"][0]["peak"]["requested_bytes"], 4_016);
     for arguments in [&["stats"][..], &["memory", "--folded"], &["peak"], &["check", "--max-peak", "4016"]] {
         let output = run(folder.path(), arguments, &[&file]);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");

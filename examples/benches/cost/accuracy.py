@@ -32,7 +32,7 @@ def rows_of(runner, binary, workload, folder, *mode):
 
 def compare(truth, rows, tally):
     """Adds the rows of one run to the tally."""
-    for number in ("allocated_bytes", "count"):
+    for number in ("requested_bytes", "count"):
         everything = sum(row[number] for row in truth.values())
         for name, true in truth.items():
             row = rows.get(name)

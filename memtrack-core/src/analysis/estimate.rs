@@ -80,10 +80,17 @@ impl Estimate {
         }
     }
 
+    /// The same with what is counted: `23,000 ± 4 % blocks`.
+    pub(super) fn as_counted(&self, count: u64, what: &str) -> String {
+        format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
+    }
+
+    /// A number without samples is shown as it is: all that it stands for was recorded, and what may be missing a report
+    /// says once, for all of them.
     fn percent(&self) -> Shown {
         let error = self.relative_error();
         match error {
-            0.0 => Shown::Exact,
+            _ if self.standard_error == 0.0 => Shown::Exact,
             _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
             _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
             _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
@@ -179,7 +186,7 @@ pub(super) struct Precision {
 impl Precision {
     /// Of the blocks of `device`, whose lifetimes these are.
     pub(super) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
-        Self::of_samples(snapshot, device.is_host() && snapshot.may_lack_small_blocks(), lifetimes)
+        Self::of_samples(snapshot, snapshot.is_heap(device) && snapshot.may_lack_small_blocks(), lifetimes)
     }
 
     /// The same for a device of which it is not known which one it is: it lacks blocks where there are samples.
@@ -250,7 +257,10 @@ mod tests {
         assert_eq!(shown(22_500.0, 23_456.0, 24_400.0), ("22.9 KiB ± 4 %".into(), "23,500 ± 4 %".into()));
         assert_eq!(shown(23_450.0, 23_456.0, 23_460.0).0, "22.9 KiB ± 0.1 %");
         assert_eq!(shown(400.0, 1000.0, 2048.0), ("< 2.0 KiB".into(), "< 2,200".into()));
-        assert_eq!(shown(0.0, 0.0, 6.0), ("< 6 B".into(), "< 6".into()));
+        assert_eq!(
+            Estimate { standard_error: 0.0, value: 7.0, high: 90.0, ..Estimate::default() }.as_count(7),
+            "7"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The short answer: how much each phase allocated and held at the peak, and where the peak was. Programs print it
+//! The short answer: how much each phase requested and held at the peak, and where the peak was. Programs print it
 //! after a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::Peak;
@@ -38,7 +38,7 @@ impl PhaseReport {
         let row = |row: &TopRow| {
             let mut value = serde_json::json!({
                 "phase": row.name,
-                "allocated_bytes": row.allocated_bytes,
+                "requested_bytes": row.allocated_bytes,
                 "live_at_peak_bytes": row.live_at_peak_bytes,
                 "count": row.count,
                 "estimated": row.estimated,
@@ -60,7 +60,7 @@ impl fmt::Display for PhaseReport {
             let errors = &row.errors;
             writeln!(
                 f,
-                "{:width$}  {:>12} allocated  {:>12} live at the peak  {:>10} blocks",
+                "{:width$}  {:>12} requested  {:>12} live at the peak  {:>10} blocks",
                 row.name,
                 errors.allocated_bytes.as_bytes(row.allocated_bytes),
                 errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),

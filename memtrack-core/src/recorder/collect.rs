@@ -242,5 +242,6 @@ fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<Devic
         allocations: sums.allocations,
         frees: sums.frees,
         reserved_bytes,
+        counted: true,
     })
 }

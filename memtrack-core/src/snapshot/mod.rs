@@ -15,7 +15,9 @@ mod strings;
 mod tables;
 mod taken_back;
 mod value;
+mod weighed;
 
+pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
@@ -23,3 +25,4 @@ pub use load::*;
 pub use strings::*;
 pub use tables::*;
 pub use value::*;
+pub use weighed::Weighed;

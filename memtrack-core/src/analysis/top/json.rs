@@ -7,7 +7,10 @@ impl TopReport {
     /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
     /// times seconds. Beside each number that may be an estimate stand its standard error, as `…_se`, and the interval
     /// that holds the truth in 95 of 100 cases, as `…_interval`.
+    ///
+    /// Bytes are requested ones. What is not known is `null`, such as exact counts where nobody counted.
     pub fn to_json(&self) -> Value {
+        let exact = |count: u64| self.statistics.counted.then_some(count);
         let mut value = json!({
             "device": self.device,
             "is_host": self.is_host,
@@ -17,7 +20,7 @@ impl TopReport {
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "rows_in_all": self.rows_in_all,
             "totals": {
-                "allocated_bytes": self.totals.allocated_bytes,
+                "requested_bytes": self.totals.allocated_bytes,
                 "count": self.totals.count,
                 "estimated": self.totals.estimated,
             },
@@ -25,15 +28,15 @@ impl TopReport {
             "peak": self.peak.to_json(self.peak_place.as_ref()),
             "recorded_events": self.statistics.recorded,
             "dropped_events": self.statistics.dropped,
-            "exact_allocated_bytes": self.statistics.allocated_bytes,
-            "exact_allocations": self.statistics.allocations,
+            "exact_requested_bytes": exact(self.statistics.allocated_bytes),
+            "exact_allocations": exact(self.statistics.allocations),
             "sample_threshold_bytes": self.sample_threshold_bytes,
             "sample_mean_bytes": self.sample_mean_bytes,
             "budget": self.budget,
             "sampling": self.sampling,
             "detection_limit_bytes": self.detection_limit_bytes,
         });
-        self.totals.bytes_error.put("allocated_bytes", &mut value["totals"]);
+        self.totals.bytes_error.put("requested_bytes", &mut value["totals"]);
         self.totals.count_error.put("count", &mut value["totals"]);
         let names = ["annotated_bytes", "named_from_stacks_bytes", "unattributed_bytes"];
         for (name, error) in names.iter().zip(&self.attribution_errors) {
@@ -46,7 +49,7 @@ impl TopReport {
 fn row(row: &TopRow) -> Value {
     let mut value = json!({
         "name": row.name,
-        "allocated_bytes": row.allocated_bytes,
+        "requested_bytes": row.allocated_bytes,
         "live_at_peak_bytes": row.live_at_peak_bytes,
         "count": row.count,
         "largest_bytes": row.largest_bytes,
@@ -71,7 +74,7 @@ fn row(row: &TopRow) -> Value {
 impl RowErrors {
     /// Puts standard errors and intervals beside the numbers of a row.
     pub(in crate::analysis) fn put(&self, row: &mut Value) {
-        self.allocated_bytes.put("allocated_bytes", row);
+        self.allocated_bytes.put("requested_bytes", row);
         self.live_at_peak_bytes.put("live_at_peak_bytes", row);
         self.count.put("count", row);
     }

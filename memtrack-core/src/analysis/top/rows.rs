@@ -6,7 +6,7 @@ use super::stacks::{Trimmer, asking, lines};
 use super::{By, RowErrors, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
 use crate::analysis::estimate::{Precision, Sum};
-use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
 use crate::event::{DeviceId, ScopeId, StackId};
@@ -151,7 +151,9 @@ pub(super) fn rank(
 ) -> TopReport {
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
     let mut peak = Peak::of(snapshot, &lifetimes);
+    peak.estimated |= estimated;
     peak.judge(&precision, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
     let peak_place = peak.row.map(|row| {
@@ -170,7 +172,7 @@ pub(super) fn rank(
         sums: Vec::new(),
         known: HashMap::default(),
     };
-    let (mut totals, mut blocks) = (Totals::default(), 0.0);
+    let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
     let (mut all_bytes, mut all_blocks, mut attributed) =
         (Sum::default(), Sum::default(), [Sum::default(); 3]);
@@ -199,7 +201,6 @@ pub(super) fn rank(
             sums.count.add(1.0, lifetime.blocks);
             sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
-            totals.estimated |= lifetime.estimated;
             blocks += lifetime.blocks;
             attribution.add(source, lifetime.bytes);
             attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
@@ -211,13 +212,11 @@ pub(super) fn rank(
     totals.bytes_error = precision.bytes(&all_bytes);
     totals.count_error = precision.blocks(&all_blocks);
     let mut rows = sorter.finish(totals.allocated_bytes, &precision);
-    // A row into which no sample went is no exact row: its small blocks may just not have been picked.
-    let sampled = device.is_host() && snapshot.may_lack_small_blocks();
-    totals.estimated |= sampled;
-    rows.iter_mut().for_each(|row| row.estimated |= sampled);
+    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
+    let statistics =
+        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
-    let statistics = snapshot.devices.iter().find(|row| row.device == device);
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
@@ -228,11 +227,12 @@ pub(super) fn rank(
         rows,
         rows_in_all,
         totals,
+        sampled: not_one_by_one(snapshot, device, &lifetimes),
         attribution,
         attribution_errors: attributed.map(|sum| precision.bytes(&sum)),
         peak,
         peak_place,
-        statistics: statistics.copied().unwrap_or(DeviceStatistics::of(device)),
+        statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
         budget: snapshot.meta.budget,

@@ -102,7 +102,7 @@ impl TopReport {
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let allocated = if self.at.is_some() { "Live" } else { "Allocated" };
+        let allocated = if self.at.is_some() { "Live" } else { "Requested" };
         // At the peak, what was live then and what was live at the peak is one.
         let at_peak = (self.at != Some(Moment::Peak)).then_some("Live at peak");
         let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
@@ -130,16 +130,13 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             format!("{} ({})", errors[source as usize].as_bytes(bytes), human_share(share))
         };
-        let what = if self.at.is_some() { "Live then" } else { "Allocated" };
-        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.allocations > 0 {
+        let what = if self.at.is_some() { "Live then" } else { "Requested" };
+        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
             // The recorder counts every block, also those of which only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
         } else {
-            let count = match self.totals.count_error.is_exact() {
-                true => counted(self.totals.count, "block"),
-                false => format!("{} blocks", self.totals.count_error.as_count(self.totals.count)),
-            };
+            let count = self.totals.count_error.as_counted(self.totals.count, "block");
             let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
@@ -160,30 +157,49 @@ impl TopReport {
             );
         }
         if self.statistics.dropped > 0 {
-            let _ = writeln!(
+            let _ = write!(
                 text,
-                "Dropped: {} did not fit the ring; {} were allocated in all, in {}",
-                counted(self.statistics.dropped, "older event"),
-                human_bytes(self.statistics.allocated_bytes),
-                counted(self.statistics.allocations, "block"),
+                "Dropped: {} did not fit the ring",
+                counted(self.statistics.dropped, "older event")
             );
+            let _ = match self.statistics.counted {
+                true => writeln!(
+                    text,
+                    "; {} were requested in all, in {}",
+                    human_bytes(self.statistics.allocated_bytes),
+                    counted(self.statistics.allocations, "block"),
+                ),
+                false => writeln!(text),
+            };
         }
-        if self.totals.estimated && self.is_host && self.sample_threshold_bytes > 0 {
+        self.say_how_sampled(text);
+    }
+
+    /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
+    fn say_how_sampled(&self, text: &mut String) {
+        if !self.totals.estimated {
+            return;
+        }
+        let these = match self.sampled {
+            Some((bytes, blocks)) => format!(", {} in {},", human_bytes(bytes), counted(blocks, "block")),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "± and < hold in 95 of 100 cases: blocks below {}{these} are sampled, {}",
+            human_bytes(self.sample_threshold_bytes),
+            self.how_sampled(),
+        );
+        if self.detection_limit_bytes > 0 {
+            let limit = human_bytes(self.detection_limit_bytes);
             let _ = writeln!(
                 text,
-                "± and < hold in 95 of 100 cases: blocks below {} are sampled, {}{}",
-                human_bytes(self.sample_threshold_bytes),
-                self.how_sampled(),
-                match self.detection_limit_bytes {
-                    0 => String::new(),
-                    limit => format!("; who has less than {} in them may be missing", human_bytes(limit)),
-                }
+                "Of rows without ± and < no sample was picked: they may lack up to {limit} in such blocks, and rows with less \
+                 may be missing"
             );
         }
     }
-}
 
-impl TopReport {
     /// How far apart samples lie.
     fn how_sampled(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);

@@ -2,6 +2,7 @@
 //! without loss, and written again. [`load`] and [`write`](fn@write) are the doors; [`PyTorch`] explains where everything is.
 
 mod convert;
+mod counts;
 mod error;
 mod events;
 mod input;
@@ -12,6 +13,7 @@ mod output;
 mod read;
 mod readings;
 mod records;
+mod samples;
 mod scopes;
 mod settings;
 mod write;
@@ -29,6 +31,7 @@ pub use output::format_of;
 #[cfg(feature = "record")]
 pub(crate) use output::tagged;
 pub use records::{Odd, Records, Shape, known};
+pub use samples::Samples;
 pub use write::write;
 
 use super::{Snapshot, Value};
@@ -61,8 +64,10 @@ pub struct PyTorch {
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device under whose number a recording's host heap went in. Files do not say it.
+    /// The device under whose number a recording's host heap went in. Only files that memtrack wrote say it.
     pub heap: Option<DeviceId>,
+    /// Blocks that stand for others; only in files that memtrack wrote.
+    pub samples: Samples,
     /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
     pub events: Records,
     /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.

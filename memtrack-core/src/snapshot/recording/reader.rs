@@ -185,7 +185,7 @@ impl State {
             segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
-            snapshot.devices = replay::statistics(&snapshot.events);
+            snapshot.devices = replay::statistics(&snapshot.events, snapshot.meta.sample_threshold_bytes > 0);
         }
         snapshot
     }

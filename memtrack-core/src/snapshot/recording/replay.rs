@@ -60,11 +60,13 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
     (blocks, segments)
 }
 
-/// Counts per device over the events that are there. Blocks that stand for others by sampling count once.
-pub(super) fn statistics(events: &EventTable) -> Vec<DeviceStatistics> {
+/// Counts per device over the events that are there. Of a heap that was `sampled` they are no count of its blocks: those
+/// that were picked count once, and the others not at all.
+pub(super) fn statistics(events: &EventTable, sampled: bool) -> Vec<DeviceStatistics> {
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
     for event in events.iter() {
         let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
+        counts.counted = !(sampled && event.device.is_host());
         counts.recorded += 1;
         match event.action {
             Action::Alloc => {

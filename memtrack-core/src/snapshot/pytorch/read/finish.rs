@@ -246,7 +246,9 @@ impl Finish {
             ..Snapshot::default()
         };
         super::state::fill(&mut snapshot);
+        crate::snapshot::pytorch::samples::restore(&mut snapshot);
         crate::snapshot::pytorch::scopes::restore(&mut snapshot);
+        crate::snapshot::pytorch::counts::restore(&mut snapshot);
         crate::snapshot::pytorch::readings::restore(&mut snapshot);
         snapshot
     }
