@@ -81,7 +81,12 @@ fn make() -> *mut AtomicU8 {
     let made = unsafe { alloc_zeroed(LAYOUT) }.cast::<AtomicU8>();
     let counts = if made.is_null() { few() } else { made };
     match COUNTS.compare_exchange(std::ptr::null_mut(), counts, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => counts,
+        Ok(_) => {
+            if !made.is_null() {
+                crate::own::hold(SLOTS);
+            }
+            counts
+        }
         Err(first) => {
             if !made.is_null() {
                 // SAFETY: made above with this layout, and nobody else has seen it.

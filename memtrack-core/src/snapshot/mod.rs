@@ -9,6 +9,7 @@ mod end_state;
 mod frames;
 mod load;
 mod merge;
+mod ours;
 pub mod pytorch;
 pub mod recording;
 mod strings;
@@ -22,6 +23,8 @@ pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
 pub use load::*;
+#[doc(hidden)]
+pub use ours::{OursBegins, OursEnds};
 pub use strings::*;
 pub use tables::*;
 pub use value::*;

@@ -47,6 +47,7 @@ impl DeviceSummary {
             "reserved_peak_bytes": of_segments(self.reserved_peak.bytes),
             "events": self.events,
             "dropped_events": self.dropped,
+            "dropped_parts": self.earlier_parts,
             "older_blocks": self.older.blocks,
             "older_bytes": self.older.bytes,
             "older_estimated": self.older.estimated,

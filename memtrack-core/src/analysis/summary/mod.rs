@@ -51,6 +51,8 @@ pub struct DeviceSummary {
     pub events: u64,
     /// Events that the recorder dropped, where it says so.
     pub dropped: u64,
+    /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
+    pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
     pub older: Sum,
     /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
@@ -192,6 +194,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         events: rows().count() as u64,
         dropped,
         live: sum(&|one| one.to.is_none()),
+        earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
         kept,
