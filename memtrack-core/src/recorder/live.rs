@@ -178,6 +178,11 @@ impl LiveTable {
         self.blocks.entry(Key { address, device }).or_insert(block);
     }
 
+    /// How many blocks it holds. Takes each shard's lock for a moment.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Bytes that the table takes.
     pub(crate) fn table_bytes(&self) -> usize {
         self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)

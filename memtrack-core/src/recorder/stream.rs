@@ -130,6 +130,7 @@ impl Stream {
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
+        writer.sampling(snapshot.sampling.as_ref())?;
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();

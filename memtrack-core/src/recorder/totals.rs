@@ -9,6 +9,8 @@ pub(crate) struct Totals {
     allocated_bytes: AtomicU64,
     freed_bytes: AtomicU64,
     allocations: AtomicU64,
+    followed: AtomicU64,
+    followed_bytes: AtomicU64,
     frees: AtomicU64,
     segment_bytes: AtomicU64,
     freed_segment_bytes: AtomicU64,
@@ -23,6 +25,9 @@ pub(crate) struct Sums {
     pub(crate) allocated_bytes: u64,
     pub(crate) freed_bytes: u64,
     pub(crate) allocations: u64,
+    /// Of the blocks and bytes handed out, those that the live table followed.
+    pub(crate) followed: u64,
+    pub(crate) followed_bytes: u64,
     pub(crate) frees: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) freed_segment_bytes: u64,
@@ -45,6 +50,19 @@ impl Totals {
     pub(crate) fn count_alloc(&self, size_bytes: u64) {
         add(&self.allocated_bytes, size_bytes);
         add(&self.allocations, 1);
+    }
+
+    /// A block that was counted went into the live table.
+    #[inline(always)]
+    pub(crate) fn count_followed(&self, size_bytes: u64) {
+        add(&self.followed, 1);
+        add(&self.followed_bytes, size_bytes);
+    }
+
+    /// Blocks handed out so far.
+    #[inline(always)]
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
     }
 
     /// A block was given back.
@@ -92,6 +110,8 @@ impl Totals {
         sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
         sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
         sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
+        sums.followed = sums.followed.wrapping_add(get(&self.followed));
+        sums.followed_bytes = sums.followed_bytes.wrapping_add(get(&self.followed_bytes));
         sums.frees += get(&self.frees);
         sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
         sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
@@ -108,6 +128,8 @@ impl Sums {
             allocated_bytes: self.allocated_bytes.wrapping_sub(before.allocated_bytes),
             freed_bytes: self.freed_bytes.wrapping_sub(before.freed_bytes),
             allocations: self.allocations.wrapping_sub(before.allocations),
+            followed: self.followed.wrapping_sub(before.followed),
+            followed_bytes: self.followed_bytes.wrapping_sub(before.followed_bytes),
             frees: self.frees.wrapping_sub(before.frees),
             segment_bytes: self.segment_bytes.wrapping_sub(before.segment_bytes),
             freed_segment_bytes: self.freed_segment_bytes.wrapping_sub(before.freed_segment_bytes),

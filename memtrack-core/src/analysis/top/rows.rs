@@ -3,8 +3,9 @@
 
 use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
-use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
+use super::{By, RowErrors, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
+use crate::analysis::estimate::{Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
@@ -30,6 +31,9 @@ enum Key {
 /// Sums of one row while they grow.
 #[derive(Default)]
 struct Sums {
+    allocated: Sum,
+    live_at_peak: Sum,
+    count: Sum,
     allocated_bytes: u64,
     live_at_peak_bytes: u64,
     blocks: f64,
@@ -95,7 +99,7 @@ impl Sorter<'_> {
         (row, source)
     }
 
-    fn finish(self, allocated_bytes: u64) -> Vec<TopRow> {
+    fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
         let (sums, symbols) = (self.sums, self.symbols);
         let row = |(key, place): (Key, usize)| {
             let sums = &sums[place];
@@ -117,6 +121,11 @@ impl Sorter<'_> {
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
+                errors: RowErrors {
+                    allocated_bytes: precision.bytes(&sums.allocated),
+                    live_at_peak_bytes: precision.bytes(&sums.live_at_peak),
+                    count: precision.blocks(&sums.count),
+                },
                 stack,
             }
         };
@@ -141,9 +150,11 @@ pub(super) fn rank(
     options: &TopOptions,
 ) -> TopReport {
     let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let mut peak = Peak::of(snapshot, &lifetimes);
     peak.estimated |= estimated;
+    peak.judge(&precision, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
     let peak_place = peak.row.map(|row| {
         let event = snapshot.events.get(row);
@@ -163,6 +174,8 @@ pub(super) fn rank(
     };
     let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
+    let (mut all_bytes, mut all_blocks, mut attributed) =
+        (Sum::default(), Sum::default(), [Sum::default(); 3]);
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = match options.at {
@@ -179,18 +192,26 @@ pub(super) fn rank(
         sums.estimated |= lifetime.estimated;
         if live {
             sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
         }
         if allocated {
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
+            sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
+            sums.count.add(1.0, lifetime.blocks);
             sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
             attribution.add(source, lifetime.bytes);
+            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
+            all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+            all_blocks.add(1.0, lifetime.blocks);
         }
     }
     totals.count = blocks.round() as u64;
-    let mut rows = sorter.finish(totals.allocated_bytes);
+    totals.bytes_error = precision.bytes(&all_bytes);
+    totals.count_error = precision.blocks(&all_blocks);
+    let mut rows = sorter.finish(totals.allocated_bytes, &precision);
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
     let statistics =
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
@@ -208,11 +229,15 @@ pub(super) fn rank(
         totals,
         sampled: not_one_by_one(snapshot, device, &lifetimes),
         attribution,
+        attribution_errors: attributed.map(|sum| precision.bytes(&sum)),
         peak,
         peak_place,
         statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        budget: snapshot.meta.budget,
+        sampling: snapshot.sampling.filter(|_| device.is_host()),
+        detection_limit_bytes: if totals.estimated { precision.detection_limit_bytes() } else { 0 },
     }
 }
 

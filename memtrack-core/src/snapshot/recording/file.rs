@@ -50,6 +50,7 @@ impl Snapshot {
         }
         writer.clock(self.clock.last)?;
         writer.driver(&self.driver)?;
+        writer.sampling(self.sampling.as_ref())?;
         writer.close(&self.blocks, &self.segments, &self.devices, self.meta.complete)
     }
 

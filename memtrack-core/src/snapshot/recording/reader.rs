@@ -154,6 +154,9 @@ impl State {
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
+            chunk::SAMPLING => {
+                snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+            }
             chunk::PART => {
                 let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 let follows = |before: &Part| {
@@ -231,8 +234,8 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
-            // Of a sampled heap the events are no count of its blocks.
-            let sampled = snapshot.meta.sample_threshold_bytes > 0;
+            // Of a sampled heap the events are no count of its blocks: those that were picked count once, others not at all.
+            let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
                 counts.counted = false;
             }

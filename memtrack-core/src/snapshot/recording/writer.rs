@@ -9,7 +9,9 @@ use super::payload;
 use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
-use crate::snapshot::{DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Scope, Segment, Thread};
+use crate::snapshot::{
+    DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Sampling, Scope, Segment, Thread,
+};
 use std::io::{self, Write};
 
 /// Events in one chunk at most.
@@ -175,6 +177,17 @@ impl<W: Write> RecordingWriter<W> {
     pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
         if !readings.is_empty() {
             self.json(chunk::DRIVER, readings)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
+        if let Some(sampling) = sampling {
+            self.json(chunk::SAMPLING, sampling)?;
         }
         self.hand_over()
     }
