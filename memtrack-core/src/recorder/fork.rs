@@ -29,6 +29,7 @@ impl<T: Send + Sync> ForkCell<T> {
 
     #[cold]
     fn fill(&self) -> &'static T {
+        let _own = crate::reentry::enter();
         let fresh = Box::into_raw(Box::new((self.make)()));
         let won =
             self.value.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);

@@ -8,7 +8,7 @@ use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
 use crate::snapshot::{DeviceStatistics, Scope, Snapshot};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,10 @@ pub(crate) struct Stream {
     path: PathBuf,
     pub(super) writer: RecordingWriter<File>,
     next_stack: StackId,
-    /// By id, whether the scope was written.
-    scopes: Vec<bool>,
+    /// All scopes up to that id were written.
+    scopes_up_to: usize,
+    /// Of those after it, which.
+    later_scopes: HashSet<ScopeId>,
     threads: usize,
     /// Of chunks that were not full yet: how many of their events were written.
     partly: HashMap<*const Chunk<Event>, usize>,
@@ -48,7 +50,8 @@ impl Stream {
             path: path.to_owned(),
             writer,
             next_stack: StackId(1),
-            scopes: Vec::new(),
+            scopes_up_to: 0,
+            later_scopes: HashSet::new(),
             threads: 1,
             partly: HashMap::new(),
             broken: false,
@@ -136,16 +139,15 @@ impl Stream {
 
     fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
         let mut new = Vec::new();
-        for node in scope::all_nodes() {
-            if self.scopes.len() <= node.id.index() {
-                self.scopes.resize(node.id.index() + 1, false);
-            }
-            if !std::mem::replace(&mut self.scopes[node.id.index()], true) {
-                let parent = node.parent.map_or(ScopeId::NONE, |parent| parent.id);
-                new.push((node.id, Scope { parent, kind: node.kind, name: node.name.to_owned() }));
+        for node in scope::nodes_after(self.scopes_up_to) {
+            if self.later_scopes.insert(node.id) {
+                new.push((node.id, node.row()));
             }
         }
-        new.sort_by_key(|(id, _)| *id);
+        // An id may be taken whose scope is not there yet.
+        while self.later_scopes.remove(&ScopeId(self.scopes_up_to as u32 + 1)) {
+            self.scopes_up_to += 1;
+        }
         new
     }
 }

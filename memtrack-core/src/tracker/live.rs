@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
 /// older memory was freed), and reserved is the resident set of the process, at most 100 µs old. A `backward` or
 /// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
+/// A long run keeps the newest operators ([`Options::tracker_entries`]) and of the others what [`Self::summary`] needs.
 /// An operator that ends in a panic is not recorded, as PyTorch's hooks would not run.
 ///
 /// ```
@@ -92,7 +93,7 @@ impl MemoryTracker {
         let joined = session::start(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
-        *self.run.state() = State::since(zero);
+        *self.run.state() = State::since(zero, options.tracker_entries);
         self.run.set_first();
         self.loaded = false;
         if !joined {
@@ -132,8 +133,11 @@ impl MemoryTracker {
     /// # Errors
     /// For a loaded tracker when there is no record.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
+        let _inside = reentry::enter();
         let state = self.run.state();
-        if self.loaded { state.stats.summary(top) } else { state.stats.summary_since(top, state.first_mib) }
+        let (stats, first_mib) = (state.stats(), state.first_mib());
+        drop(state);
+        if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
     }
 
     /// Writes the four figures (allocated, active, reserved; together and one each, with markers): `F.html` as one page,
@@ -165,18 +169,18 @@ impl MemoryTracker {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
         tracker.loaded = true;
-        tracker.run.state().stats = stats;
+        tracker.run.state().loaded = Some(stats);
         Ok(tracker)
     }
 
-    /// The data so far.
+    /// The data so far: the newest operators, and what is known of those before them.
     pub fn stats(&self) -> TrackerStats {
-        self.run.state().stats.clone()
+        self.run.state().stats()
     }
 
-    /// The markers of all iterations, in order.
+    /// The markers of all iterations, in order: the newest 65,536.
     pub fn marks(&self) -> Vec<Mark> {
-        self.run.state().marks.clone()
+        self.run.state().marks()
     }
 }
 
