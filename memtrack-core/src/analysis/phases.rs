@@ -43,6 +43,7 @@ impl PhaseReport {
                 "live_at_peak_bytes": row.live_at_peak_bytes,
                 "count": row.count,
                 "estimated": row.estimated,
+                "live_at_peak_estimated": row.live_estimated,
             })
         };
         serde_json::json!({
@@ -56,13 +57,13 @@ impl fmt::Display for PhaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for row in &self.rows {
-            let mark = if row.estimated { "~" } else { "" };
+            let mark = |estimated| if estimated { "~" } else { "" };
             writeln!(
                 f,
                 "{:width$}  {:>12} allocated  {:>12} live at the peak  {:>10} blocks",
                 row.name,
-                format!("{mark}{}", human_bytes(row.allocated_bytes)),
-                format!("{mark}{}", human_bytes(row.live_at_peak_bytes)),
+                format!("{}{}", mark(row.estimated), human_bytes(row.allocated_bytes)),
+                format!("{}{}", mark(row.live_estimated), human_bytes(row.live_at_peak_bytes)),
                 human_estimate(row.count, row.estimated),
             )?;
         }

@@ -82,6 +82,7 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     super::threads::reset_after_fork();
     super::RECORDER.forget();
+    super::scope_sums::reset_after_fork();
     super::session::reset_after_fork();
     super::inherit::reset_after_fork();
     super::oom::reset_after_fork();

@@ -90,6 +90,7 @@ impl Hook {
             self.event(slot, free_event(device, address, ticks - 1, &old, StackId::NONE));
         }
         totals.count_alloc(size_bytes);
+        self.thread.state.allocates_from(slot);
         let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
         let action = Action::Alloc;
         let thread = self.thread.thread();

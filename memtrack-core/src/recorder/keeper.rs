@@ -1,7 +1,7 @@
 //! The thread that looks after a stream: twice a second it appends what lies in chunks that are not full, and what else
 //! has changed. Whoever is about to end the process has it do so at once.
 
-use super::{Recorder, binaries};
+use super::{Recorder, binaries, scope_sums};
 use crate::reentry;
 use crate::stack::capture::modules_generation;
 #[cfg(feature = "cuda")]
@@ -39,6 +39,7 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
         let _inside = reentry::enter();
         let mut modules_seen = modules_generation();
         let mut readings_seen = 0;
+        let mut sums_due = scope_sums::Due::default();
         loop {
             std::thread::park_timeout(KEEP_UP_EVERY);
             #[cfg(feature = "cuda")]
@@ -49,6 +50,7 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
                 return;
             }
             beat(recorder, &mut modules_seen, &mut readings_seen);
+            sums_due.beat(recorder);
             #[cfg(feature = "cuda")]
             ANSWERED.fetch_max(asked, Ordering::Release);
         }

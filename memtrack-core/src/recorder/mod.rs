@@ -38,6 +38,7 @@ mod order;
 #[cfg(feature = "cuda")]
 pub(crate) mod readings;
 mod ring;
+mod scope_sums;
 mod segments;
 pub(crate) mod session;
 mod settings;
@@ -56,7 +57,7 @@ pub(crate) use hooks::{Freed, Hook};
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
-pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
+pub(crate) use threads::{DEVICE_SLOTS, device_of, scope_changed, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};

@@ -8,7 +8,8 @@ use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, settings,
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, scope_sums,
+    settings,
 };
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{format_of, tagged};
@@ -70,6 +71,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
             keeper::keep_up(recorder);
         }
     }
+    scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks());
     publish(Some(options));

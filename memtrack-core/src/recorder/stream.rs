@@ -7,7 +7,7 @@ use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::RecordingWriter;
-use crate::snapshot::{DeviceStatistics, Scope, Snapshot};
+use crate::snapshot::{DeviceStatistics, Scope, ScopeSums, Snapshot};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -81,14 +81,20 @@ impl Stream {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(crate) fn finish(mut self, snapshot: &Snapshot) -> io::Result<()> {
         if self.broken {
             return Ok(());
         }
+        // Some scopes have sums and no event.
+        let scopes = self.new_scopes();
         let Self { mut writer, .. } = self;
+        writer.scopes(&scopes)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
+        if let Some(sums) = &snapshot.scope_sums {
+            writer.scope_sums(sums)?;
+        }
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
@@ -135,6 +141,13 @@ impl Stream {
         }
         self.writer.events(events)?;
         self.writer.clock(clock::reading())
+    }
+
+    /// Appends what each scope has allocated so far.
+    pub(super) fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        let scopes = self.new_scopes();
+        self.writer.scopes(&scopes)?;
+        self.writer.scope_sums(sums)
     }
 
     fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {

@@ -1,7 +1,9 @@
 //! The column tables of a [`Snapshot`].
 
 use super::pytorch::PyTorch;
-use super::{DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
+use super::{
+    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, ScopeSums, Segment, StringTable,
+};
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
     sampling_weight,
@@ -37,6 +39,8 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What each scope allocated, exactly; `None` where that was not recorded.
+    pub scope_sums: Option<ScopeSums>,
     /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
     pub driver: Vec<DriverReading>,
     /// What only PyTorch's files say; `None` for a recording.

@@ -38,7 +38,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 #[derive(Debug)]
 pub struct MemoryTracker {
-    run: Arc<Run>,
+    /// There until it is dropped.
+    run: Option<Arc<Run>>,
     running: bool,
     /// Whether the data came from a file, which is printed as PyTorch prints it.
     loaded: bool,
@@ -62,7 +63,13 @@ impl MemoryTracker {
     }
 
     fn with_device(asked: Option<DeviceId>) -> Self {
-        Self { run: Arc::new(Run { asked, state: Mutex::default() }), running: false, loaded: false }
+        let _inside = reentry::enter();
+        let run = Arc::new(Run { asked, state: Mutex::default() });
+        Self { run: Some(run), running: false, loaded: false }
+    }
+
+    fn run(&self) -> &Arc<Run> {
+        self.run.as_ref().expect("it is taken when the tracker is dropped")
     }
 
     /// What stops the session that the child of a fork goes on with; anywhere else a tracker that does not run.
@@ -93,13 +100,13 @@ impl MemoryTracker {
         let joined = session::start(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
-        *self.run.state() = State::since(zero, options.tracker_entries);
-        self.run.set_first();
+        *self.run().state() = State::since(zero, options.tracker_entries);
+        self.run().set_first();
         self.loaded = false;
         if !joined {
             return Ok(());
         }
-        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
+        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(self.run()));
         self.running = true;
         drop(inside);
         crate::monitor::warn_without_source();
@@ -123,7 +130,7 @@ impl MemoryTracker {
             .get()
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|run| !Arc::ptr_eq(run, &self.run));
+            .retain(|run| !Arc::ptr_eq(run, self.run()));
         Some(session::stop())
     }
 
@@ -133,10 +140,7 @@ impl MemoryTracker {
     /// # Errors
     /// For a loaded tracker when there is no record.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
-        let _inside = reentry::enter();
-        let state = self.run.state();
-        let (stats, first_mib) = (state.stats(), state.first_mib());
-        drop(state);
+        let (stats, first_mib) = (self.stats(), self.run().state().first_mib());
         if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
     }
 
@@ -169,23 +173,29 @@ impl MemoryTracker {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
         tracker.loaded = true;
-        tracker.run.state().loaded = Some(stats);
+        tracker.run().state().loaded = Some(stats);
         Ok(tracker)
     }
 
     /// The data so far: the newest operators, and what is known of those before them.
     pub fn stats(&self) -> TrackerStats {
-        self.run.state().stats()
+        let _copying = reentry::enter();
+        let copy = self.run().state().copy();
+        let stats = reentry::outside(|| copy.stats());
+        drop(copy);
+        stats
     }
 
     /// The markers of all iterations, in order: the newest 65,536.
     pub fn marks(&self) -> Vec<Mark> {
-        self.run.state().marks()
+        self.run().state().marks()
     }
 }
 
 impl Drop for MemoryTracker {
     fn drop(&mut self) {
         self.stop();
+        let _inside = reentry::enter();
+        self.run = None;
     }
 }

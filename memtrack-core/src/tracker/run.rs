@@ -131,9 +131,9 @@ impl State {
         }
     }
 
-    /// What was recorded, or loaded.
-    pub(super) fn stats(&self) -> TrackerStats {
-        self.loaded.clone().unwrap_or_else(|| self.series.stats(&self.markers))
+    /// What was recorded, or loaded, as it is: names are put together when nobody waits for it.
+    pub(super) fn copy(&self) -> Recorded {
+        Recorded { loaded: self.loaded.clone(), series: self.series.clone(), markers: self.markers.clone() }
     }
 
     /// Allocated MiB when this tracker started.
@@ -166,6 +166,20 @@ impl State {
             sums.reserved().max(active)
         };
         Levels { allocated, active, reserved }
+    }
+}
+
+/// A copy of what a run has recorded.
+pub(super) struct Recorded {
+    loaded: Option<TrackerStats>,
+    series: Series,
+    markers: Vec<(&'static str, u64)>,
+}
+
+impl Recorded {
+    /// With the operators' names.
+    pub(super) fn stats(&self) -> TrackerStats {
+        self.loaded.clone().unwrap_or_else(|| self.series.stats(&self.markers))
     }
 }
 

@@ -33,6 +33,7 @@ struct Record {
 }
 
 /// The records of one run.
+#[derive(Clone)]
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
     /// So many are kept at least.
@@ -46,7 +47,7 @@ pub(super) struct Series {
 }
 
 /// How much a folded operator grew; of equal ones the earlier is larger.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grown {
     bytes: i64,
     index: Reverse<u64>,

@@ -2,8 +2,10 @@
 //! and programs call [`top`]; `rows` computes, `text` and `json` print.
 //!
 //! Allocated bytes and counts are those of the events that the recording holds; live bytes at the peak also know
-//! blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
+//! blocks from before. Where sampled blocks went in, a row is an estimate and marked so; but what scopes allocated the
+//! recorder has summed up exactly, and rows that scopes alone decide are those sums.
 
+mod exact;
 pub(super) mod frames;
 mod groups;
 mod json;
@@ -136,8 +138,11 @@ pub struct TopRow {
     pub largest_bytes: u64,
     /// Its share of all bytes allocated, 0 to 1.
     pub share: f64,
-    /// Whether sampled blocks went in, so that bytes, count and share are estimates.
+    /// Whether bytes, count and share are estimates: sampled blocks went in. Where scopes alone decide the row, its bytes and
+    /// count are the recorder's exact sums.
     pub estimated: bool,
+    /// Whether the bytes live at the peak are an estimate.
+    pub live_estimated: bool,
     /// The stack, innermost first, from the first function that says something; empty for other rankings.
     pub stack: Vec<StackLine>,
 }
@@ -183,6 +188,12 @@ pub struct TopReport {
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
+    /// Whether the sums of scopes are the recorder's own, exact ones of the whole session, also of events that were dropped:
+    /// then rows that scopes alone decide, the totals and the annotated bytes are exact.
+    pub exact_scopes: bool,
+    /// How old in seconds the sums of scopes were when the program ended without ending its recording; `None` where it was
+    /// ended, or where there are none.
+    pub sums_at_seconds: Option<f64>,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
     /// The peak.

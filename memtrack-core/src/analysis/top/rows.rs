@@ -1,6 +1,7 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
 //! of those is named once.
 
+use super::exact::ExactSums;
 use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
 use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
@@ -35,6 +36,11 @@ struct Sums {
     blocks: f64,
     largest_bytes: u64,
     estimated: bool,
+    live_estimated: bool,
+    /// Recorded blocks went in that only their stack brought here.
+    is_split: bool,
+    /// The recorder's own sums went in, and nothing else.
+    is_exact: bool,
 }
 
 /// Finds the rows of allocations.
@@ -117,6 +123,7 @@ impl Sorter<'_> {
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
+                live_estimated: sums.live_estimated,
                 stack,
             }
         };
@@ -148,6 +155,10 @@ pub(super) fn rank(
         let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
         (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
     });
+    let exact = match options.at {
+        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
+        Some(_) => None,
+    };
     let mut sorter = Sorter {
         snapshot,
         symbols,
@@ -174,28 +185,50 @@ pub(super) fn rank(
         }
         let (row, source) = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
-        sums.estimated |= lifetime.estimated;
+        sums.live_estimated |= live && lifetime.estimated;
         if live {
             sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
         }
         if allocated {
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            attribution.add(source, lifetime.bytes);
+            if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
+                continue;
+            }
+            sums.estimated |= lifetime.estimated;
+            sums.is_split = true;
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
-            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             totals.estimated |= lifetime.estimated;
             blocks += lifetime.blocks;
-            attribution.add(source, lifetime.bytes);
         }
     }
     totals.count = blocks.round() as u64;
-    let mut rows = sorter.finish(totals.allocated_bytes);
     // A row into which no sample went is no exact row: its small blocks may just not have been picked.
     let sampled = device.is_host() && snapshot.meta.sample_threshold_bytes > 0;
     totals.estimated |= sampled;
-    rows.iter_mut().for_each(|row| row.estimated |= sampled);
+    if let Some(exact) = &exact {
+        for (name, [bytes, count]) in exact.rows() {
+            let row = sorter.row(Key::Name(name.to_owned()));
+            let sums = &mut sorter.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.is_exact = !sums.is_split;
+        }
+        attribution.annotated = exact.annotated;
+        let [allocated_bytes, count] = exact.total;
+        totals = Totals { allocated_bytes, count, estimated: false };
+    }
+    for sums in &mut sorter.sums {
+        sums.estimated |= sampled && !sums.is_exact;
+        sums.live_estimated |= sampled;
+    }
+    let mut rows = sorter.finish(totals.allocated_bytes);
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
+    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
+    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
     let statistics = snapshot.devices.iter().find(|row| row.device == device);
     TopReport {
         device: snapshot.ordinal(device),
@@ -207,6 +240,8 @@ pub(super) fn rank(
         rows,
         rows_in_all,
         totals,
+        exact_scopes: exact.is_some(),
+        sums_at_seconds,
         attribution,
         peak,
         peak_place,

@@ -113,7 +113,8 @@ impl TopReport {
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let live_at_peak = at_peak.map(|_| format!("{mark}{}", human_bytes(row.live_at_peak_bytes)));
+            let live_mark = if row.live_estimated { "~" } else { "" };
+            let live_at_peak = at_peak.map(|_| format!("{live_mark}{}", human_bytes(row.live_at_peak_bytes)));
             let allocated = [format!("{mark}{}", human_bytes(row.allocated_bytes)), human_share(row.share)];
             let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
             let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
@@ -127,8 +128,10 @@ impl TopReport {
         let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
         let mark = if self.totals.estimated { "~" } else { "" };
-        let part = |bytes: u64| {
+        let sampled = self.is_host && self.sample_threshold_bytes > 0;
+        let part = |bytes: u64, exact: bool| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
+            let mark = if sampled && !exact { "~" } else { "" };
             format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Allocated" };
@@ -155,9 +158,9 @@ impl TopReport {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
-                part(self.attribution.annotated),
-                part(self.attribution.named_from_stacks),
-                part(self.attribution.unattributed),
+                part(self.attribution.annotated, self.exact_scopes),
+                part(self.attribution.named_from_stacks, false),
+                part(self.attribution.unattributed, false),
             );
         }
         if self.statistics.dropped > 0 {
@@ -169,7 +172,13 @@ impl TopReport {
                 counted(self.statistics.allocations, "block"),
             );
         }
-        if self.is_host && self.sample_threshold_bytes > 0 {
+        if let Some(seconds) = self.sums_at_seconds {
+            let _ = writeln!(
+                text,
+                "The exact sums of scopes are those of {seconds:.3} s after the start; the recording was not ended."
+            );
+        }
+        if sampled {
             let _ = writeln!(
                 text,
                 "~ estimated: blocks below {} are sampled, one per {} on average",
