@@ -9,6 +9,7 @@ use memtrack_tests::replay::turn;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::thread;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
@@ -200,6 +201,40 @@ fn the_sums_are_in_the_file() {
     assert!(report.complete && report.unknown_chunks == 0);
     assert_eq!(loaded.scope_sums, recording.snapshot().scope_sums);
     assert_eq!(inside(&loaded, HOST)["saved"], [2000, 50]);
+}
+
+#[test]
+fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.memtrack");
+    memtrack_core::start_monitor_with(&Options::new().stream_to(&path)).unwrap();
+    {
+        let _operator = scope::operator("early");
+        block(1000);
+    }
+    let killed = |path: &std::path::Path| {
+        let (snapshot, report) = Snapshot::load(path).unwrap();
+        assert!(!report.complete);
+        snapshot
+    };
+    let start = Instant::now();
+    let snapshot = loop {
+        let snapshot = killed(&path);
+        if snapshot.scope_sums.is_some() {
+            break snapshot;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "no sums were written");
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(inside(&snapshot, HOST), expected(&[("early", [1000, 1])]));
+    let report = top(&snapshot, By::Operator, HOST, &TopOptions::default());
+    assert!(report.sums_at_seconds.is_some_and(|seconds| seconds >= 0.0));
+    assert!(report.to_text(None).contains("The exact sums of scopes are those of "));
+    drop(memtrack_core::stop());
+    let ended = Snapshot::load(&path).unwrap().0;
+    let report = top(&ended, By::Operator, HOST, &TopOptions::default());
+    assert_eq!(report.sums_at_seconds, None);
 }
 
 #[test]

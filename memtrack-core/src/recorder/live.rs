@@ -6,11 +6,17 @@ use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use crate::snapshot::LiveBlock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use foldhash::fast::FixedState;
 use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const SHARDS: usize = 128;
+/// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
+const SHARDS_OF_REGION_BITS: u32 = 2;
+/// All shards.
+const SHARD_BITS: u32 = 9;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// A region has as many bytes: what a thread's allocations lie in, by and large.
+const REGION_BITS: u32 = 21;
 
 /// What is remembered of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +30,57 @@ pub(crate) struct Live {
     pub(crate) pending_free: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     address: u64,
     device: DeviceId,
+}
+
+impl Hash for Key {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Addresses have 48 bits, or 57; where these meet the device's, two keys have one hash and no more.
+        state.write_u64(self.address ^ u64::from(self.device.0) << 48);
+    }
+}
+
+/// Hashes keys so that the shard follows from the region of the address: threads whose blocks lie apart then have shards,
+/// and with them cache lines, of their own.
+#[derive(Clone, Copy, Default)]
+struct ByRegion(u64);
+
+impl BuildHasher for ByRegion {
+    type Hasher = Self;
+
+    #[inline(always)]
+    fn build_hasher(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Hasher for ByRegion {
+    #[inline(always)]
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    /// The map takes the top seven bits for its tags, the lowest for places, and `SHARD_BITS` below the tags for shards.
+    #[inline(always)]
+    fn finish(&self) -> u64 {
+        const TAG_BITS: u32 = 7;
+        const SHARD_AT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
+        const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_AT;
+        // Both factors are odd and look random (SplitMix64's).
+        let product = u128::from(self.0) * u128::from(0xBF58_476D_1CE4_E5B9_u64);
+        let all = (product >> 64) as u64 ^ product as u64;
+        let region = (self.0 >> REGION_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SHARD_BITS);
+        let within = all >> (u64::BITS - SHARDS_OF_REGION_BITS);
+        (all & !SHARD_MASK) | (region ^ within) << SHARD_AT
+    }
 }
 
 /// On a cache line of its own: two threads in neighbouring shards must not slow each other.
@@ -37,7 +90,7 @@ struct Newest(AtomicU64);
 
 /// All live blocks.
 pub(crate) struct LiveTable {
-    blocks: DashMap<Key, Live, FixedState>,
+    blocks: DashMap<Key, Live, ByRegion>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
     newest: Box<[Newest]>,
 }
@@ -45,7 +98,7 @@ pub(crate) struct LiveTable {
 impl LiveTable {
     /// An empty table.
     pub(crate) fn new() -> Self {
-        let blocks = DashMap::with_hasher_and_shard_amount(FixedState::default(), SHARDS);
+        let blocks = DashMap::with_hasher_and_shard_amount(ByRegion::default(), SHARDS);
         Self { blocks, newest: (0..SHARDS).map(|_| Newest::default()).collect() }
     }
 
