@@ -64,6 +64,18 @@ static THREADS: AtomicUsize = AtomicUsize::new(1);
 
 fn main() {
     println!("capture method of this build: {:?}", Captures::chosen());
+    // `-- calls` or `-- events` for one of the two parts.
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    if wanted("events") {
+        events_on_threads();
+    }
+    if wanted("calls") {
+        small_calls();
+    }
+}
+
+fn events_on_threads() {
     let all = std::thread::available_parallelism().map_or(2, |all| all.get().clamp(2, MOST_THREADS));
     let counts: BTreeSet<usize> = [1, 2, all].into();
     for threads in counts {
@@ -74,7 +86,6 @@ fn main() {
         drop(memtrack_core::stop());
         print(threads, &rows);
     }
-    small_calls();
 }
 
 fn per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {

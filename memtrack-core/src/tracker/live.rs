@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
 /// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
-/// older memory was freed), and reserved is the resident set of the process, at most 100 µs old. A `backward` or
+/// older memory was freed), and reserved is the resident set of the process, as it was some 100 µs before at most. A `backward` or
 /// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
 /// A long run keeps the newest operators ([`Options::tracker_entries`]) and of the others what [`Self::summary`] needs.
 /// An operator that ends in a panic is not recorded, as PyTorch's hooks would not run.
