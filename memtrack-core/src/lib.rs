@@ -108,7 +108,9 @@
 //!
 //! Host blocks of 64 KiB and more, and everything that is reported through [`recorder`], are recorded one by one. Of
 //! smaller host blocks a sample is taken, on average one every 512 KiB; each stands for as many as make the totals
-//! unbiased, and reports mark such numbers with `~`. The sums in [`snapshot::DeviceStatistics`] are exact all the same.
+//! unbiased, and reports mark such numbers with `~`. The sums in [`snapshot::DeviceStatistics`] are exact all the same, and
+//! so is what each scope allocated ([`snapshot::ScopeSums`]): in rankings by operator, module and phase, rows that scopes
+//! alone decide carry no `~` but for what was live at the peak.
 //! [`Options::exact`](recorder::Options::exact) records every block.
 //!
 //! # What it costs

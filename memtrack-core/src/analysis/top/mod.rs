@@ -194,6 +194,8 @@ pub struct TopReport {
     /// How old in seconds the sums of scopes were when the program ended without ending its recording; `None` where it was
     /// ended, or where there are none.
     pub sums_at_seconds: Option<f64>,
+    /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](crate::snapshot::ScopeSums::folded)).
+    pub folded_scopes: u64,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
     /// The peak.

@@ -242,6 +242,7 @@ pub(super) fn rank(
         totals,
         exact_scopes: exact.is_some(),
         sums_at_seconds,
+        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
         attribution,
         peak,
         peak_place,

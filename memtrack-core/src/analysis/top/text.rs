@@ -172,6 +172,14 @@ impl TopReport {
                 counted(self.statistics.allocations, "block"),
             );
         }
+        if self.folded_scopes > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in \
+                 what lies deepest.",
+                counted(self.folded_scopes, "time"),
+            );
+        }
         if let Some(seconds) = self.sums_at_seconds {
             let _ = writeln!(
                 text,
