@@ -54,9 +54,8 @@ pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
 pub(super) fn begin() {
     scope::forget_folded();
     for table in TABLES.iter().filter(|table| table.is_made()) {
-        for Row([bytes, blocks]) in table.get().0.iter().filter(|row| row.0[1].load(Relaxed) != 0) {
-            bytes.store(0, Relaxed);
-            blocks.store(0, Relaxed);
+        for scope in scope::ids() {
+            table.get().0[place(scope)].0.iter().for_each(|sum| sum.store(0, Relaxed));
         }
     }
     for state in threads::states() {
@@ -69,7 +68,7 @@ pub(super) fn all() -> ScopeSums {
     let ticks = clock::ticks();
     let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
     for (slot, table) in TABLES.iter().enumerate().filter(|(_, table)| table.is_made()) {
-        for scope in (0..SCOPE_IDS as u32).map(ScopeId) {
+        for scope in scope::ids() {
             let [bytes, blocks] = table.get().0[place(scope)].0.each_ref().map(|sum| sum.load(Relaxed));
             if bytes | blocks != 0 {
                 sums.insert((slot, scope), [bytes, blocks]);

@@ -64,7 +64,7 @@ pub use {
 #[allow(unused_imports, reason = "the recorder's and the tracker's side of scopes")]
 pub(crate) use {
     guard::{current_id, current_node},
-    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, nodes_after, outwards, table},
+    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, ids, nodes_after, outwards, table},
     observer::{ScopeObserver, observe},
 };
 

@@ -196,6 +196,12 @@ pub(crate) fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNo
     made.chain(used.map(|(node, _)| node))
 }
 
+/// Every id that an event may have now.
+pub(crate) fn ids() -> impl Iterator<Item = ScopeId> {
+    let end = NEXT_ID.load(Ordering::Acquire);
+    (0..end).map(ScopeId).chain(OTHERS.iter().map(|node| node.id))
+}
+
 /// All scopes entered so far as a table; ids nobody got are empty rows.
 pub(crate) fn table() -> ScopeTable {
     let mut table = ScopeTable::default();
