@@ -107,7 +107,7 @@ impl ThreadState {
     fn change_scope(&self, scope: ScopeId) {
         // As a hook does: whoever starts or ends a session, or collects, waits for it. Inside a hook it is marked already.
         let activity = self.activity.load(Ordering::Relaxed);
-        let mark = activity % 2 == 0;
+        let mark = activity.is_multiple_of(2);
         if mark {
             self.activity.store(activity + 1, Ordering::Relaxed);
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
