@@ -127,7 +127,7 @@ fn events_in_one_region() -> f64 {
     const REGION: u64 = 2 << 20;
     let mut number = 0;
     let address = |number: u64, thread: usize| {
-        (MOST_THREADS as u64 + 1 << 40) + (number * MOST_THREADS as u64 + thread as u64) * 512 % REGION
+        ((MOST_THREADS as u64 + 1) << 40) + (number * MOST_THREADS as u64 + thread as u64) * 512 % REGION
     };
     let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned());
     over_stacks(|_| {
@@ -143,7 +143,7 @@ fn events_freed_elsewhere() -> f64 {
     struct Count(AtomicU64);
     static ALLOCATED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
     static FREED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
-    let address = |number: u64, thread: usize| (thread as u64 + 1000 << 40) + number * 512;
+    let address = |number: u64, thread: usize| ((thread as u64 + 1000) << 40) + number * 512;
     let (device, stream, mine) = (DeviceId(0), StreamId(0), frames::pinned());
     let next = (mine + 1) % THREADS.load(Ordering::Relaxed);
     let mut events = 0;

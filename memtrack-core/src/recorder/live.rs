@@ -325,11 +325,7 @@ mod tests {
 
     #[test]
     fn blocks_of_a_shard_have_different_places_in_it() {
-        let hash = |address| {
-            let mut hasher = ByRegion::default().build_hasher();
-            Key { address, device: DeviceId::HOST }.hash(&mut hasher);
-            hasher.finish()
-        };
+        let hash = |address| ByRegion::default().hash_one(Key { address, device: DeviceId::HOST });
         // Whatever the distance of the blocks, the bits that choose a place and those of the tag vary.
         for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
             let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
