@@ -150,7 +150,13 @@ pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
 #[cfg(feature = "record")]
+mod message;
+#[cfg(feature = "record")]
 mod monitor;
+#[cfg(feature = "record")]
+mod own;
+#[cfg(feature = "record")]
+mod own_file;
 pub mod pickle;
 #[cfg(feature = "record")]
 pub mod recorder;
@@ -158,6 +164,8 @@ pub mod recorder;
 mod reentry;
 mod replacing_file;
 pub mod scope;
+#[cfg(feature = "record")]
+mod signals;
 pub mod snapshot;
 pub mod stack;
 #[cfg(feature = "record")]
@@ -176,6 +184,9 @@ pub use dump::{save_memory_usage, save_segment_usage};
 pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub use message::say_as as __say_as;
 #[cfg(feature = "record")]
 pub use monitor::{Recording, snapshot, start_monitor, start_monitor_with, stop};
 #[cfg(feature = "record")]

@@ -8,7 +8,7 @@ use crate::recorder::{ForkCell, Options, session};
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
 use crate::tracker::MemoryTracker;
-use crate::{host, reentry, switch};
+use crate::{host, message, reentry, switch};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -48,15 +48,17 @@ pub fn stop() -> Recording {
     let mut tracker = newest.unwrap_or_else(MemoryTracker::inherited);
     let (snapshot, written) = tracker.stop_session().unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
-        eprintln!("memtrack: the recording could not be written: {error}");
+        message::say(format_args!("the recording could not be written: {error}"));
     }
     Recording { tracker, snapshot, patterns: Patterns::default() }
 }
 
 /// Everything recorded so far, while recording goes on; `None` when nothing is monitored. Exact at one moment, and
 /// threads go on recording while it is taken.
+///
+/// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
 pub fn snapshot() -> Option<Snapshot> {
-    session::snapshot()
+    session::snapshot().map(Snapshot::is_ours)
 }
 
 /// What one monitor recorded: events, what is live, and the tracker's series.
@@ -95,9 +97,10 @@ impl Recording {
 
     /// As [`Self::top`] for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
-        let _inside = reentry::enter();
-        let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
-        top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+        reentry::hand_over(|| {
+            let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
+            top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+        })
     }
 
     /// What each phase allocated, and where the peak was, for the first device.
@@ -169,12 +172,12 @@ pub(crate) fn warn_without_source() {
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
-            eprintln!(
-                "memtrack: no event source is installed for the host heap: only {seen} is seen. For the \
+            message::say(format_args!(
+                "no event source is installed for the host heap: only {seen} is seen. For the \
                  host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
                  memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \
                  wanted, start with Options::without_host_heap()."
-            );
+            ));
         });
     }
 }

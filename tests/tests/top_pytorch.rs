@@ -115,9 +115,9 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
 }
 
 #[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn little_of_a_real_training_stays_unattributed() {
-    let Some(shared) = memtrack_tests::shared() else { return };
-    let path = shared.join("oracle/snapshots/real/wedson_128_train.pickle.gz");
+    let path = memtrack_tests::shared().join("oracle/snapshots/real/wedson_128_train.pickle.gz");
     let output =
         Command::new(memtrack()).arg("top").arg(path).args(["--by", "phase", "--json"]).output().unwrap();
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,5 +1,6 @@
 //! Arguments of `memtrack run`.
 
+use crate::sizes::parse_bytes;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ pub(crate) struct RunArgs {
     /// and a block in it, and so is its free); the recording holds all
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) max_entries: u64,
+    /// Most bytes of the recording: it goes on in new parts beside it, and the oldest go; bytes, or with KiB, MiB, GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_bytes: Option<u64>,
     /// Which stacks to keep
     #[arg(long, value_enum, default_value_t = Stacks::Alloc)]
     pub(crate) stacks: Stacks,

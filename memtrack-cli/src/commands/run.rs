@@ -20,6 +20,7 @@ mod environment {
     pub(super) const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
     pub(super) const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
     pub(super) const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+    pub(super) const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
     pub(super) const STACKS: &str = "MEMTRACK_RUN_STACKS";
     pub(super) const HOST: &str = "MEMTRACK_RUN_HOST";
     pub(super) const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
@@ -49,6 +50,9 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
             environment::SNAPSHOT_ON,
             args.snapshot_on.iter().map(|&when| value_of(when)).collect::<Vec<_>>().join(","),
         );
+    if let Some(max_bytes) = args.max_bytes {
+        command.env(environment::MAX_BYTES, max_bytes.to_string());
+    }
     if args.host {
         command.env(environment::HOST, "1");
     }

@@ -51,7 +51,7 @@ pub struct MempoolId {
 }
 
 fn tell(what: &str, error: &dyn Display) {
-    eprintln!("memtrack allocator: {what}: {error}");
+    memtrack_core::__say_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
 /// The allocator of all devices, made at the first call; none where that failed, which was told once.

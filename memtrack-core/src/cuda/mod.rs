@@ -68,10 +68,10 @@ pub(crate) fn warn_without_hook() {
     static WARNED: std::sync::Once = std::sync::Once::new();
     if !hook_is_in_place() {
         WARNED.call_once(|| {
-            eprintln!(
-                "memtrack: the CUDA hook is not in place, so CUDA memory is not recorded: this program's dlsym is not \
+            crate::message::say(
+                "the CUDA hook is not in place, so CUDA memory is not recorded: this program's dlsym is not \
                  memtrack's. It works in dynamically linked executables on Linux with glibc; others can be started \
-                 with `memtrack run -- PROGRAM`."
+                 with `memtrack run -- PROGRAM`.",
             );
         });
     }

@@ -2,9 +2,10 @@
 
 #[cfg(feature = "cuda")]
 use super::keeper;
-use super::session::{SESSION, Session, end_recording, write};
+use super::session::{SESSION, Session, end_recording, tell_left_out, write};
 use super::{RECORDER, fork};
-use crate::reentry;
+use crate::{message, reentry};
+use std::panic::PanicHookInfo;
 use std::sync::{MutexGuard, Once, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,12 @@ pub(super) fn write_when_the_program_ends() {
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
-                {
-                    // A backtrace takes a lot of memory that is not the program's.
-                    let _inside = reentry::enter();
-                    before(info);
+                // It is the program's, and what it allocates and frees is too.
+                before(info);
+                // memtrack's own panics, perhaps with locks in hand, are not its business here.
+                if !reentry::is_inside() {
+                    write_so_far(if is_the_last(info) { When::LastPanic } else { When::Panic });
                 }
-                write_so_far(false);
             }));
         }
     });
@@ -48,7 +49,7 @@ pub(crate) fn is_recording() -> bool {
 /// Ends the recording because the process exits, and writes it.
 #[cfg(feature = "cuda")]
 pub(crate) fn write_at_exit() {
-    write_so_far(true);
+    write_so_far(When::Exit);
 }
 
 /// How long [`flush`] waits for the keeper.
@@ -69,31 +70,66 @@ pub(crate) fn flush() {
     }
     if fork::generation() > 0 {
         let _inside = reentry::enter();
-        recorder.stream_parts();
+        recorder.stream_parts_within(FLUSH_PATIENCE);
     } else {
         keeper::ask_keeper(FLUSH_PATIENCE);
     }
 }
 
+/// Why the recording is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// A panic, which may be caught.
+    Panic,
+    /// A panic that ends the process.
+    LastPanic,
+    /// The process exits.
+    Exit,
+}
+
+/// Whether nobody can catch the panic: panics abort, or it is the one that the language raises where it cannot unwind
+/// (a destructor's second panic, a C function).
+fn is_the_last(info: &PanicHookInfo<'_>) -> bool {
+    cfg!(panic = "abort")
+        || info.location().is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
+}
+
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
 /// not hang.
-fn write_so_far(last: bool) {
+fn write_so_far(when: When) {
+    let last = when == When::Exit;
     let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
     if fork::generation() > 0 && !RECORDER.is_made() {
         // A forked child in which nothing happened leaves no file.
         return;
     }
-    let Some(session) = session_within(patience) else { return };
-    let Some(running) = session.as_ref().filter(|running| running.options.output.is_some()) else { return };
+    let Some(mut session) = session_within(patience) else { return };
+    let Some(running) = session.as_mut().filter(|running| running.options.output.is_some()) else { return };
+    // What was written a moment ago is not written again for a panic that will be caught.
+    if when == When::Panic && !running.panic_pace.is_due() {
+        return;
+    }
+    let begin = Instant::now();
     if last {
         // Other threads may still run: what is written must be of one moment.
         end_recording();
     }
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
-    if let Err(error) = write(recorder, &running.options, &snapshot, last) {
-        eprintln!("memtrack: the recording could not be written: {error}");
+    let written = if running.options.stream && !last {
+        recorder.stream_parts();
+        Ok(())
+    } else {
+        let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
+        write(recorder, &running.options, &snapshot)
+    };
+    running.panic_pace.done(begin.elapsed());
+    drop(session);
+    if last {
+        tell_left_out();
+    }
+    if let Err(error) = written {
+        message::say(format_args!("the recording could not be written: {error}"));
     }
 }
 
@@ -122,6 +158,6 @@ mod at_exit {
 
     extern "C" fn handler() {
         // A panic must not cross into C; its message has been printed by then.
-        let _ = std::panic::catch_unwind(|| super::write_so_far(true));
+        let _ = std::panic::catch_unwind(|| super::write_so_far(super::When::Exit));
     }
 }

@@ -6,7 +6,7 @@ use super::fork::ForkCell;
 use super::{Options, fork};
 use crate::snapshot::pytorch::tagged;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The options of the running session where the child of a fork finds them without a lock; null when none runs.
@@ -56,7 +56,72 @@ pub(super) fn inherited_options() -> Option<Options> {
     })
 }
 
+/// Forked processes that leave files at most, grandchildren included.
+const MOST_CHILDREN: u32 = 100;
+
+/// What a process and those forked from it count together.
+#[repr(C)]
+struct Shared {
+    /// Forked processes that were about to leave a file.
+    asked: AtomicU32,
+    /// Of those beyond the bound, how many were told of.
+    told: AtomicU32,
+}
+
+/// A page that forked processes share; null before there was a session that leaves files, and where there is none to be
+/// had: then they are not limited.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether this process may leave a file: 0 when it has not asked yet, 1 for yes, 2 for no.
+static MAY_LEAVE: AtomicU8 = AtomicU8::new(0);
+
+fn shared() -> Option<&'static Shared> {
+    // SAFETY: null, or a page that stays.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// Has forked processes counted from now on. Called under the session's lock.
+pub(super) fn count_children() {
+    #[cfg(unix)]
+    if shared().is_none() {
+        // SAFETY: a fresh page, all zeros, that stays; the counts fit into it, and zero is a count.
+        unsafe {
+            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, kind, -1, 0);
+            if page != libc::MAP_FAILED {
+                SHARED.store(page.cast(), Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Whether this process may leave a file of its own: a forked one only while there are not too many. The answer stays the
+/// same.
+pub(super) fn may_leave_a_file() -> bool {
+    if fork::generation() == 0 {
+        return true;
+    }
+    let Some(shared) = shared() else { return true };
+    match MAY_LEAVE.load(Ordering::Relaxed) {
+        0 => {
+            let may = shared.asked.fetch_add(1, Ordering::Relaxed) < MOST_CHILDREN;
+            MAY_LEAVE.store(if may { 1 } else { 2 }, Ordering::Relaxed);
+            may
+        }
+        answer => answer == 1,
+    }
+}
+
+/// What is to be told of forked processes that could leave no file, by the first process and once; `None` for nothing.
+pub(super) fn left_out() -> Option<String> {
+    let shared = shared().filter(|_| fork::generation() == 0)?;
+    let left_out = shared.asked.load(Ordering::Relaxed).saturating_sub(MOST_CHILDREN);
+    let new = left_out.saturating_sub(shared.told.swap(left_out, Ordering::Relaxed));
+    (new > 0)
+        .then(|| format!("{new} forked processes left no recording: the first {MOST_CHILDREN} of them do"))
+}
+
 /// In the child of a fork.
 pub(super) fn reset_after_fork() {
     KNOWN.forget();
+    MAY_LEAVE.store(0, Ordering::Relaxed);
 }

@@ -2,10 +2,13 @@
 //! has changed. Whoever is about to end the process has it do so at once.
 
 use super::{Recorder, binaries, scope_sums};
+use crate::message;
 use crate::reentry;
+use crate::signals::Unsignalled;
 use crate::stack::capture::modules_generation;
 #[cfg(feature = "cuda")]
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicU32, Ordering};
 #[cfg(feature = "cuda")]
 use std::thread::Thread;
 use std::time::Duration;
@@ -19,7 +22,6 @@ const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
 #[cfg(feature = "cuda")]
 static KEEPER: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the stream that it looks after; 0 when it has gone.
-#[cfg(feature = "cuda")]
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 /// How often it was asked for a beat, and up to which of these it has had one.
 #[cfg(feature = "cuda")]
@@ -31,9 +33,7 @@ static ANSWERED: AtomicU64 = AtomicU64::new(0);
 /// driver's readings, and the list of binaries when one was loaded. That list is not made by the threads that record,
 /// because the dynamic linker's lock must not be waited for inside a hook.
 pub(super) fn keep_up(recorder: &'static Recorder) {
-    let Some(number) = recorder.store().stream.as_ref().map(|stream| stream.number) else { return };
-    let is_open = move || recorder.store().stream.as_ref().is_some_and(|stream| stream.number == number);
-    #[cfg(feature = "cuda")]
+    let Some(number) = recorder.stream_number() else { return };
     ALIVE.store(number, Ordering::Release);
     let keep = move || {
         let _inside = reentry::enter();
@@ -44,18 +44,20 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
             std::thread::park_timeout(KEEP_UP_EVERY);
             #[cfg(feature = "cuda")]
             let asked = ASKED.load(Ordering::Acquire);
-            if !is_open() {
-                #[cfg(feature = "cuda")]
+            if recorder.stream_number() != Some(number) {
                 let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
                 return;
             }
-            beat(recorder, &mut modules_seen, &mut readings_seen);
             sums_due.beat(recorder);
+            beat(recorder, &mut modules_seen, &mut readings_seen);
             #[cfg(feature = "cuda")]
             ANSWERED.fetch_max(asked, Ordering::Release);
         }
     };
+    // The program's signals are for the program's threads.
+    let unsignalled = Unsignalled::now();
     let spawned = std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(keep);
+    drop(unsignalled);
     match spawned {
         #[cfg(feature = "cuda")]
         Ok(handle) => {
@@ -65,29 +67,40 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
         #[cfg(not(feature = "cuda"))]
         Ok(_) => {}
         Err(error) => {
-            #[cfg(feature = "cuda")]
             ALIVE.store(0, Ordering::Release);
-            eprintln!("memtrack: no thread for the stream, so chunks are written only when full: {error}");
+            message::say(format_args!(
+                "no thread for the stream, so chunks are written only when full: {error}"
+            ));
         }
     }
 }
 
+/// Whether there is a thread that tells what goes wrong.
+pub(super) fn is_alive() -> bool {
+    ALIVE.load(Ordering::Acquire) != 0
+}
+
+/// In the child of a fork: the thread is the parent's.
+pub(super) fn reset_after_fork() {
+    ALIVE.store(0, Ordering::Relaxed);
+}
+
 fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
     let now = modules_generation();
-    let modules = (now != *modules_seen).then(binaries::loaded);
-    *modules_seen = now;
-    if let (Some(modules), Some(stream)) = (modules, &mut recorder.store().stream) {
-        stream.attempt(|stream| stream.writer.modules(&modules));
+    if now != *modules_seen {
+        *modules_seen = now;
+        let modules = binaries::loaded();
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.modules(&modules)));
     }
     #[cfg(feature = "cuda")]
-    if let (Some(readings), Some(stream)) =
-        (recorder.readings.changed_since(readings_seen), &mut recorder.store().stream)
-    {
-        stream.attempt(|stream| stream.writer.driver(&readings));
+    if let Some(readings) = recorder.readings.changed_since(readings_seen) {
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.driver(&readings)));
     }
     #[cfg(not(feature = "cuda"))]
     let _ = readings_seen;
     recorder.stream_parts();
+    recorder.with_stream(|stream| stream.begin_part_if_due(recorder, 1));
+    recorder.tell_news();
 }
 
 /// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and

@@ -30,11 +30,14 @@ mod here;
 mod hooks;
 mod inherit;
 mod keeper;
+mod kits;
 mod live;
 mod merge;
 mod oom;
 mod options;
 mod order;
+mod pace;
+mod parts;
 #[cfg(feature = "cuda")]
 pub(crate) mod readings;
 mod ring;
@@ -43,13 +46,17 @@ mod segments;
 pub(crate) mod session;
 mod settings;
 mod stream;
+mod streaming;
 mod sync;
 mod threads;
 mod totals;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+mod unload;
 
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
+pub(crate) use barrier::wait_for_hooks as hooks_have_ended;
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
@@ -66,6 +73,7 @@ use chunk::Chunk;
 use live::LiveTable;
 use ring::Ring;
 use segments::Segments;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -84,18 +92,24 @@ pub(crate) struct Recorder {
     #[cfg(feature = "cuda")]
     pub(crate) readings: readings::Readings,
     store: Mutex<Store>,
+    /// The stream, locked by who writes it; never asked for under the store's lock.
+    target: streaming::TargetLock,
+    /// Whether the stream was given up because its disk takes nothing.
+    stalled: AtomicU8,
 }
 
-/// Full chunks, and the file they are streamed to.
+/// Full chunks, and those that wait for the stream. Locked for moments only.
 struct Store {
     rings: [Ring; DEVICE_SLOTS],
     /// While a snapshot is being taken nothing is dropped.
     held: bool,
-    stream: Option<stream::Stream>,
+    /// While a stream is open.
+    queue: Option<streaming::Queue>,
 }
 
 impl Recorder {
     fn new() -> Self {
+        let is_streaming_child = session::is_streaming_child();
         Self {
             #[cfg(feature = "cuda")]
             process: std::process::id(),
@@ -109,8 +123,13 @@ impl Recorder {
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,
-                stream: session::stream_after_fork(),
+                queue: is_streaming_child.then(streaming::Queue::default),
             }),
+            target: Mutex::new(match is_streaming_child {
+                true => streaming::Target::OfChild,
+                false => streaming::Target::None,
+            }),
+            stalled: AtomicU8::new(streaming::NOT_STALLED),
         }
     }
 
@@ -119,16 +138,25 @@ impl Recorder {
     }
 
     /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
-    /// collector sees each event exactly once.
-    fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
+    /// collector sees each event exactly once. Its stream is written when that is done. `from` is the slot.
+    fn take_over(
+        &self,
+        device: DeviceId,
+        from: usize,
+        full: Option<Arc<Chunk<Event>>>,
+        replace: impl FnOnce(),
+    ) {
         let mut store = self.store();
         replace();
         let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
-        if let Some(stream) = &mut store.stream {
-            stream.full_chunk(self, &full);
-        }
+        let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full), from));
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
-        store.rings[slot].push(full, settings::start_ticks(), bound);
+        let dropped = store.rings[slot].push(full, settings::start_ticks(), bound);
+        drop(store);
+        drop(dropped);
+        if let Some(outruns) = outruns {
+            self.stream_full_chunks(outruns);
+        }
     }
 }
 
@@ -213,6 +241,16 @@ pub fn record_oom(
     oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
 }
 
+/// Bytes of tables that know their own size.
+pub(crate) fn table_bytes() -> usize {
+    if !RECORDER.is_made() {
+        return 0;
+    }
+    let recorder = RECORDER.get();
+    let _inside = crate::reentry::enter();
+    recorder.live.table_bytes() + recorder.stacks.table_bytes() + threads::names_bytes()
+}
+
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
         hook.other(action, device, stream, address, size_bytes);
@@ -224,6 +262,8 @@ fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_
 fn too_many_devices(device: DeviceId) {
     static WARNED: std::sync::Once = std::sync::Once::new();
     WARNED.call_once(|| {
-        eprintln!("memtrack: {device} is not recorded: at most 31 devices (0 to 30) can be told apart");
+        crate::message::say(format_args!(
+            "{device} is not recorded: at most 31 devices (0 to 30) can be told apart"
+        ));
     });
 }

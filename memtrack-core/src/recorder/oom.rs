@@ -6,17 +6,18 @@ use super::fork::ForkCell;
 use super::session;
 use crate::analysis::units::human_bytes;
 use crate::event::{DeviceId, StreamId};
+use crate::message::say;
 use crate::reentry;
 use crate::stack::symbols::Symbolizer;
 use std::cell::Cell;
 use std::fmt;
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
-/// Dumps of one session at most: a program that lives on may run out again and again.
-const MOST_DUMPS: u32 = 8;
+/// Dumps of one session that are kept: a program that lives on may run out again and again.
+const MOST_DUMPS: u64 = 8;
 
 /// Memory ran out: what observers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,27 +148,23 @@ pub(super) fn report(oom: &OutOfMemory) {
 
 fn dump(oom: &OutOfMemory) {
     let _inside = reentry::enter();
+    let begin = Instant::now();
     let Some((snapshot, path)) = session::dump_on_oom(MOST_DUMPS) else { return };
     let written = session::naming(&path, || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot)));
+    session::dumped_on_oom(begin.elapsed());
     match written {
-        Ok(()) => say(&format!("{oom}; wrote {}", path.display())),
-        Err(error) => say(&format!("{oom}; the dump could not be written: {error}")),
+        Ok(()) => say(format_args!("{oom}; wrote {}", path.display())),
+        Err(error) => say(format_args!("{oom}; the dump could not be written: {error}")),
     }
 }
 
 /// Does something that may panic, and says so if it does.
 fn guarded(what: &str, act: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
-        say(&format!("{what} panicked; the program goes on"));
+        say(format_args!("{what} panicked; the program goes on"));
         // Its destructor could panic once more.
         std::mem::forget(payload);
     }
-}
-
-/// As `eprintln!`, which panics where stderr is closed.
-fn say(line: &str) {
-    let _inside = reentry::enter();
-    let _ = writeln!(std::io::stderr(), "memtrack: {line}");
 }
 
 /// In the child of a fork: another thread may have held the list's lock.

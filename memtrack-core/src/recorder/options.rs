@@ -101,6 +101,7 @@ pub struct Options {
     pub(crate) host_heap: bool,
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
+    pub(crate) max_bytes: Option<u64>,
     pub(crate) dump_on_oom: Option<PathBuf>,
     /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
     pub(crate) is_of_run: bool,
@@ -119,6 +120,7 @@ impl Default for Options {
             host_heap: true,
             output: None,
             stream: false,
+            max_bytes: None,
             dump_on_oom: None,
             is_of_run: false,
         }
@@ -184,25 +186,54 @@ impl Options {
         self
     }
 
+    /// The same with paths that hold wherever the program goes.
+    pub(crate) fn with_absolute_paths(mut self) -> std::io::Result<Self> {
+        for path in [&mut self.output, &mut self.dump_on_oom].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(self)
+    }
+
     /// Whether the host heap is to be recorded.
     pub(crate) fn wants_host_heap(&self) -> bool {
         self.host_heap
     }
 
-    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. The file is
-    /// replaced as a whole. A forked child writes to `path.PID`.
+    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics: after a panic that
+    /// may be caught only if writing takes less than a fiftieth of the time. The file is replaced as a whole. A forked child
+    /// writes to `path.PID`; at most the first 100 do, and the others are counted on stderr at the end.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = false;
         self
     }
 
-    /// Appends the recording to `path` while the program runs, so that even a killed program loses at most the last
-    /// chunk (4,096 events) of each thread. `max_entries` bounds the memory, not the file. A forked child streams to
-    /// `path.PID`.
+    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only what is
+    /// less than half a second old (on a machine that is not overloaded, and at most two chunks of 4,096 events of each
+    /// thread). `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
+    ///
+    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or still goes on, is never
+    /// touched: the stream goes to `NAME.2.SUFFIX` beside it, or the next number that is free up to 17, and stderr says so.
+    /// When the file can no longer be written, or the program has closed its descriptor, the stream ends, stderr says so,
+    /// and the program goes on.
+    ///
+    /// A forked child streams to `path.PID`, from its first full chunk on; it loses up to two chunks when it is killed. At
+    /// most the first 100 do, and the others are counted on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = true;
+        self
+    }
+
+    /// Keeps what [`stream_to`](Self::stream_to) writes within so many bytes (at least 1 MiB): the recording goes on in a
+    /// new part whenever an eighth is full, and the oldest parts go. The newest part lies at the stream's own path, the
+    /// others beside it as `PATH.part-NUMBER`; whoever opens `PATH` sees them all as one recording, which begins with the
+    /// oldest part that is left and holds the blocks that were live then.
+    ///
+    /// Each part begins with all stacks, scopes and live blocks. Where these alone exceed the bound the stream ends. Each
+    /// forked child's stream has the same bound of its own.
+    pub fn max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = Some(max_bytes.max(1 << 20));
         self
     }
 
@@ -210,8 +241,9 @@ impl Options {
     /// ([`record_oom`](super::record_oom)), as [`dump_snapshot`](crate::dump_snapshot) does, before observers are told.
     /// The suffix says the format; a `.memtrack` file is the quickest, because its stacks are named later.
     ///
-    /// When memory runs out again the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`; after eight there is none more. A
-    /// file that exists is replaced; a dump that fails is said on stderr. A forked child dumps to `NAME.PID.SUFFIX`.
+    /// When memory runs out again the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again: the
+    /// first dump stays, and the newest seven. From the ninth on one is made only if dumping takes less than a fiftieth of
+    /// the time. A file that exists is replaced; a dump that fails is said on stderr. A forked child dumps to `NAME.PID.SUFFIX`.
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self

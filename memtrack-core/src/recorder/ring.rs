@@ -3,6 +3,7 @@
 //! Exactness comes when a snapshot sorts what is left and takes the newest.
 
 use super::chunk::Chunk;
+use super::settings;
 use crate::event::Event;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,37 +28,50 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Takes a full chunk, whose events count from the tick `since` on, and drops what the bound no longer allows.
-    pub(crate) fn push(&mut self, chunk: Arc<Chunk<Event>>, since: u64, max_entries: u64) {
+    /// Takes a full chunk, whose events count from the tick `since` on, and drops what the bound no longer allows: that is
+    /// returned, so that its memory is not given back under the ring's lock.
+    pub(crate) fn push(
+        &mut self,
+        chunk: Arc<Chunk<Event>>,
+        since: u64,
+        max_entries: u64,
+    ) -> Vec<Arc<Chunk<Event>>> {
         // A thread's stamps only grow.
         let len = chunk.len();
         let stamp = |row: usize| chunk.iter_rows(row..row + 1).next().map(|event| event.ticks);
         let Some((first_ticks, last_ticks)) = len.checked_sub(1).and_then(|last| stamp(0).zip(stamp(last)))
         else {
-            return;
+            return Vec::new();
         };
-        let counted = (len - chunk.partition_point(len, |event| event.ticks < since)) as u64;
+        let from = chunk.partition_point(len, |event| event.ticks < since);
+        let counted = if settings::leaves_out_any() {
+            chunk.iter_rows(from..len).filter(|event| settings::is_wanted(event.action)).count()
+        } else {
+            len - from
+        } as u64;
         self.len += u64::from(chunk.capacity());
         let full = Full { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
         self.chunks.insert(place, full);
-        self.evict(max_entries);
+        self.evict(max_entries)
     }
 
-    fn evict(&mut self, max_entries: u64) {
+    fn evict(&mut self, max_entries: u64) -> Vec<Arc<Chunk<Event>>> {
+        let mut dropped = Vec::new();
         while let Some(oldest) = self.chunks.front() {
             let oldest_len = u64::from(oldest.events.capacity());
             if self.len - oldest_len < max_entries {
-                return;
+                break;
             }
             let newer = self.chunks.iter().filter(|chunk| chunk.first_ticks > oldest.last_ticks);
             if newer.map(|chunk| u64::from(chunk.events.capacity())).sum::<u64>() < max_entries {
-                return;
+                break;
             }
             self.len -= oldest_len;
             self.evicted += oldest.counted;
-            self.chunks.pop_front();
+            dropped.extend(self.chunks.pop_front().map(|oldest| oldest.events));
         }
+        dropped
     }
 
     /// The chunks held, for a reader that copies them after the lock is released.
@@ -74,11 +88,6 @@ impl Ring {
     pub(crate) fn take(&mut self) -> Vec<Arc<Chunk<Event>>> {
         self.len = 0;
         std::mem::take(&mut self.chunks).into_iter().map(|full| full.events).collect()
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
     }
 }
 
@@ -127,7 +136,7 @@ mod tests {
             let mut ring = Ring::default();
             // A slow thread's chunk spans everything and comes in the middle.
             for ticks in [&[1, 4][..], &[5, 6], &[2, 3, 11], &[7, 8], &[9, 10]] {
-                ring.push(chunk(ticks), 0, max_entries);
+                drop(ring.push(chunk(ticks), 0, max_entries));
             }
             let all: Vec<u64> = (1..=11).collect();
             assert_eq!(kept(&ring, max_entries), all[all.len() - max_entries as usize..]);
@@ -139,7 +148,7 @@ mod tests {
         let mut ring = Ring::default();
         for start in 0..1000_u64 {
             let ticks: Vec<u64> = (start * 10..start * 10 + 10).collect();
-            ring.push(chunk(&ticks), 5, 25);
+            drop(ring.push(chunk(&ticks), 5, 25));
             assert!(ring.len <= 35, "{} events held", ring.len);
         }
         // The first five are older than the session.

@@ -12,6 +12,7 @@ use super::fork::ForkCell;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::{Recorder, clock};
 use crate::event::ScopeId;
+use crate::own;
 use crate::scope::{self, SCOPE_IDS};
 use crate::snapshot::{ScopeSum, ScopeSums};
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::n
 
 impl Table {
     fn new() -> Self {
+        own::hold(SCOPE_IDS * size_of::<Row>());
         let zeroed = Box::<[Row]>::new_zeroed_slice(SCOPE_IDS);
         // SAFETY: rows are numbers, and all zeros is one.
         Self(unsafe { zeroed.assume_init() })
@@ -123,9 +125,7 @@ impl Due {
         if sums.rows == self.written {
             return;
         }
-        if let Some(stream) = &mut recorder.store().stream {
-            stream.attempt(|stream| stream.scope_sums(&sums));
-        }
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.scope_sums(&sums)));
         self.written = sums.rows;
     }
 }

@@ -3,7 +3,8 @@
 
 use super::collect::Baseline;
 use super::fork::ForkCell;
-use super::inherit::{inherited_options, publish};
+use super::inherit::{count_children, inherited_options, left_out, may_leave_a_file, publish};
+use super::pace::Pace;
 use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
@@ -13,10 +14,11 @@ use super::{
 };
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{format_of, tagged};
-use crate::{reentry, stack, switch};
+use crate::{message, reentry, signals, stack, switch};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 /// A session that runs.
 pub(super) struct Session {
@@ -24,7 +26,18 @@ pub(super) struct Session {
     pub(super) options: Options,
     pub(super) baseline: Baseline,
     /// How often memory ran out and the recorder dumped itself.
-    dumps: u32,
+    dumps: u64,
+    /// When it may do so again, once there are as many as it keeps.
+    pub(super) dump_pace: Pace,
+    /// When a caught panic may have the recording written again.
+    pub(super) panic_pace: Pace,
+}
+
+impl Session {
+    fn new(options: Options, baseline: Baseline) -> Self {
+        let (dump_pace, panic_pace) = (Pace::default(), Pace::default());
+        Self { monitors: 1, options, baseline, dumps: 0, dump_pace, panic_pace }
+    }
 }
 
 pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
@@ -43,12 +56,16 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "cuda")]
     crate::cuda::run::begin_if_asked();
     let _inside = reentry::enter();
+    // Whatever folder the program goes to later, as daemons do.
+    let options = &options.clone().with_absolute_paths()?;
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        if let Some(lost) = options.lost_beside(&running.options) {
+        let lost = options.lost_beside(&running.options);
+        drop(session);
+        if let Some(lost) = lost {
             static SAID: Once = Once::new();
-            SAID.call_once(|| eprintln!("memtrack: {lost}"));
+            SAID.call_once(|| message::say(lost));
         }
         return Ok(true);
     }
@@ -64,23 +81,39 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();
+    let mut unwritten = None;
     if let Some(path) = &options.output {
         ending::write_when_the_program_ends();
         if options.stream {
-            recorder.store().stream = Some(naming(path, || Stream::create(path, options))?);
-            keeper::keep_up(recorder);
+            match naming(path, || Stream::create(path, options)) {
+                Ok(stream) => {
+                    recorder.open_stream(stream);
+                    keeper::keep_up(recorder);
+                }
+                // Earlier runs must not keep the program from its work.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
+                Err(error) => return Err(error),
+            }
         }
     }
     scope_sums::begin();
     clock::first_reading();
-    settings::apply(options, clock::ticks());
+    settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
     publish(Some(options));
+    if options.output.is_some() || options.dump_on_oom.is_some() {
+        count_children();
+    }
     let baseline = Baseline::now();
     #[cfg(feature = "cuda")]
     recorder.readings.begin(&baseline.sums);
-    *session = Some(Session { monitors: 1, options: options.clone(), baseline, dumps: 0 });
+    *session = Some(Session::new(options.clone(), baseline));
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host, true);
+    drop(session);
+    if let Some(error) = unwritten {
+        message::say(format_args!("this run is recorded in memory only: {error}"));
+    }
+    recorder.tell_news();
     Ok(true)
 }
 
@@ -101,9 +134,18 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
     let snapshot = recorder.snapshot(&options, &baseline, true);
-    let written = write(recorder, &options, &snapshot, true);
+    let written = write(recorder, &options, &snapshot);
     recorder.clear();
+    drop(session);
+    tell_left_out();
     (snapshot, written)
+}
+
+/// Tells of forked processes that left no file. The caller holds no lock.
+pub(super) fn tell_left_out() {
+    if let Some(left_out) = left_out() {
+        message::say(left_out);
+    }
 }
 
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
@@ -126,18 +168,31 @@ pub(crate) fn snapshot() -> Option<Snapshot> {
     session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
-/// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs,
-/// no such file is wanted, or enough were written.
-pub(super) fn dump_on_oom(most: u32) -> Option<(Snapshot, PathBuf)> {
+/// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs, no
+/// such file is wanted, or there are as `many` and the last is too new. The first dump stays, of the later ones the newest.
+pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
     let mut session = session();
     let running = session.as_mut()?;
-    let path = running.options.dump_on_oom.as_ref().filter(|_| running.dumps < most)?;
-    let path = match running.dumps {
-        0 => path.clone(),
-        count => tagged(path, &count.to_string()),
-    };
+    let may_dump = running.dumps < many || running.dump_pace.is_due();
+    let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_leave_a_file())?;
+    let path = dump_path(path, running.dumps, many);
     running.dumps += 1;
     Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
+}
+
+/// Where a dump goes before which there were `earlier`, when `many` are kept.
+fn dump_path(path: &Path, earlier: u64, many: u64) -> PathBuf {
+    match earlier {
+        0 => path.to_owned(),
+        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
+    }
+}
+
+/// A dump was made, and took so long.
+pub(super) fn dumped_on_oom(cost: Duration) {
+    if let Some(running) = session().as_mut() {
+        running.dump_pace.done(cost);
+    }
 }
 
 /// The sums of each device slot when the session began; of now when none runs.
@@ -145,39 +200,26 @@ pub(crate) fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
-/// Writes the recording to where the options say. An error names the file.
-pub(super) fn write(
-    recorder: &Recorder,
-    options: &Options,
-    snapshot: &Snapshot,
-    last: bool,
-) -> io::Result<()> {
+/// Writes the recording to where the options say, and ends the stream if it is one. An error names the file.
+pub(super) fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
-    naming(path, || write_to(path, recorder, options, snapshot, last))
+    naming(path, || write_to(path, recorder, options, snapshot))
 }
 
 /// Does something with a file; an error has the file's name before it.
 pub(crate) fn naming<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    act().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    signals::without_write_signals(act)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-fn write_to(
-    path: &Path,
-    recorder: &Recorder,
-    options: &Options,
-    snapshot: &Snapshot,
-    last: bool,
-) -> io::Result<()> {
+fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     if !options.stream {
         // A forked child in which nothing happened leaves no file.
         let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
-        return if nothing && fork::generation() > 0 { Ok(()) } else { snapshot.save(path) };
+        let leaves_none = nothing && fork::generation() > 0 || !may_leave_a_file();
+        return if leaves_none { Ok(()) } else { snapshot.save(path) };
     }
-    recorder.stream_parts();
-    if !last {
-        return Ok(());
-    }
-    match recorder.store().stream.take() {
+    match recorder.close_stream()? {
         Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
@@ -193,9 +235,12 @@ impl Recorder {
         self.segments.clear();
         #[cfg(feature = "cuda")]
         self.driver.clear();
-        let mut store = self.store();
-        store.rings.iter_mut().for_each(ring::Ring::clear);
-        store.stream = None;
+        self.drop_stream();
+        let rings = {
+            let mut store = self.store();
+            std::mem::replace(&mut store.rings, std::array::from_fn(|_| ring::Ring::default()))
+        };
+        drop(rings);
         crate::host::forget_samples();
     }
 }
@@ -203,21 +248,37 @@ impl Recorder {
 fn inherited() -> Option<Session> {
     let options = inherited_options()?;
     let sums = [Sums::default(); DEVICE_SLOTS];
-    Some(Session {
-        monitors: 1,
-        options,
-        baseline: Baseline { clock: clock::first_reading(), sums },
-        dumps: 0,
-    })
+    Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
 }
 
-/// The stream a forked child's fresh recorder writes to.
-pub(super) fn stream_after_fork() -> Option<Stream> {
+/// Whether this is the child of a fork that goes on with its parent's session into a stream of its own.
+pub(super) fn is_streaming_child() -> bool {
+    inherited_options().is_some_and(|options| options.stream && options.output.is_some())
+}
+
+/// The stream that a forked child's fresh recorder writes to, or why there is none.
+pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
     let options = inherited_options().filter(|options| options.stream)?;
-    Stream::create(options.output.as_ref()?, &options).ok()
+    let path = options.output.as_ref().filter(|_| may_leave_a_file())?;
+    Some(naming(path, || Stream::create(path, &options)))
 }
 
 /// In the child of a fork: the session is rebuilt from the published options when it is next asked for.
 pub(super) fn reset_after_fork() {
     SESSION.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_dumps_the_first_and_the_newest_stay() {
+        let names: Vec<String> = (0..12)
+            .map(|earlier| dump_path(Path::new("a.pickle.gz"), earlier, 4).to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names[0], "a.pickle.gz");
+        let numbers = [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2].map(|number| format!("a.{number}.pickle.gz"));
+        assert_eq!(names[1..], numbers);
+    }
 }

@@ -51,6 +51,7 @@ impl Name {
         take(&BYTES, text.len(), MAX_BYTES_IN_ALL)?;
         let next = |id| (id < MAX_NAMES).then_some(id + 1);
         let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        crate::own::hold(text.len() + size_of::<Self>());
         let text = Box::leak(Box::<str>::from(text));
         Some(Box::leak(Box::new(Self { id, text })))
     }

@@ -3,8 +3,7 @@
 
 use super::Snapshot;
 use super::pytorch::{self, Compression, LoadError, LoadOptions};
-use super::recording::ReadReport;
-use std::fs::File;
+use super::recording::{ReadReport, part};
 use std::io::Read;
 use std::path::Path;
 
@@ -36,14 +35,14 @@ pub struct Loaded {
 }
 
 impl Snapshot {
-    /// Reads the file at `path`, whatever snapshot it holds.
+    /// Reads the file at `path`, whatever snapshot it holds; of a recording in parts also those beside it.
     ///
     /// # Errors
     /// When it cannot be read, is too large, or is no snapshot; and when it is named a pickle and is JSON, because
     /// then something else went wrong before.
     pub fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = pytorch::load(File::open(path)?, options)?;
+        let loaded = pytorch::load(part::opened(path)?, options)?;
         let pickle = path.extension().is_some_and(|suffix| suffix == "pickle" || suffix == "pkl");
         if pickle && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);

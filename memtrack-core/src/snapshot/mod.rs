@@ -9,6 +9,7 @@ mod end_state;
 mod frames;
 mod load;
 mod merge;
+mod ours;
 pub mod pytorch;
 pub mod recording;
 mod scope_sums;
@@ -21,6 +22,8 @@ pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
 pub use load::*;
+#[doc(hidden)]
+pub use ours::{OursBegins, OursEnds};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;

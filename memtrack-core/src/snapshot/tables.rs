@@ -2,7 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, ScopeSums,
+    Segment, StringTable,
 };
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 /// Everything known about one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
+    #[doc(hidden)]
+    pub ours_begins: OursBegins,
     /// Who recorded, and how.
     pub meta: Meta,
     /// How ticks become time.
@@ -45,6 +48,8 @@ pub struct Snapshot {
     pub driver: Vec<DriverReading>,
     /// What only PyTorch's files say; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
+    #[doc(hidden)]
+    pub ours_ends: OursEnds,
 }
 
 /// Who recorded, and in which mode.
@@ -67,6 +72,14 @@ pub struct Meta {
     pub context: String,
     /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
     pub complete: bool,
+    /// Parts of the recording from before its oldest event that are gone: a stream with a bound drops the oldest. What was
+    /// live when the oldest part that is left began is among the events all the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub earlier_parts: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Meta {

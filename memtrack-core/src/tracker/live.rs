@@ -4,6 +4,7 @@
 use super::run::{Mark, Observer, Run, State, TRACKERS};
 use super::{StatsError, Summary, TrackerStats};
 use crate::event::DeviceId;
+use crate::message;
 use crate::recorder::{Options, generation, session};
 use crate::reentry;
 use crate::scope;
@@ -93,7 +94,7 @@ impl MemoryTracker {
     /// tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
-            eprintln!("memtrack: this tracker is running already; start_monitor changes nothing");
+            message::say("this tracker is running already; start_monitor changes nothing");
             return Ok(());
         }
         scope::observe(&Observer);
@@ -116,7 +117,7 @@ impl MemoryTracker {
     /// Ends recording; what was recorded stays. The recording of the session is written if this was the last monitor.
     pub fn stop(&mut self) {
         if let Some((_, Err(error))) = self.stop_session() {
-            eprintln!("memtrack: the recording could not be written: {error}");
+            message::say(format_args!("the recording could not be written: {error}"));
         }
     }
 

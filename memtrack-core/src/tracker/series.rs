@@ -4,6 +4,7 @@
 
 use super::stats::{Folded, Sample, TrackerStats};
 use super::summary::Growth;
+use crate::own;
 use crate::scope::{ScopeKind, ScopeNode};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -36,6 +37,8 @@ struct Record {
 #[derive(Clone)]
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
+    /// What the chunks take.
+    held: Held,
     /// So many are kept at least.
     keep: usize,
     folded: u64,
@@ -44,6 +47,28 @@ pub(super) struct Series {
     peaks: Levels,
     /// The smallest on top, to be replaced.
     grown: BinaryHeap<Reverse<Grown>>,
+}
+
+/// Bytes that are counted as memtrack's own for as long as it lives. A copy holds nothing: it is soon gone.
+struct Held(usize);
+
+impl Held {
+    fn more(&mut self, bytes: usize) {
+        own::hold(bytes);
+        self.0 += bytes;
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        own::release(self.0);
+    }
 }
 
 /// How much a folded operator grew; of equal ones the earlier is larger.
@@ -60,7 +85,15 @@ impl Series {
     pub(super) fn new(keep: u64, before: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-        Self { chunks: VecDeque::new(), keep, folded: 0, before, peaks: none, grown: BinaryHeap::new() }
+        Self {
+            chunks: VecDeque::new(),
+            held: Held(0),
+            keep,
+            folded: 0,
+            before,
+            peaks: none,
+            grown: BinaryHeap::new(),
+        }
     }
 
     /// Says what was allocated before the first operator, when that becomes known.
@@ -85,6 +118,7 @@ impl Series {
     fn free_chunk(&mut self, is_first: bool) -> Vec<Record> {
         if (self.chunks.len().saturating_sub(1)).saturating_mul(CHUNK) < self.keep {
             // Most runs are short.
+            self.held.more(CHUNK * size_of::<Record>());
             return if is_first { Vec::new() } else { Vec::with_capacity(CHUNK) };
         }
         let mut oldest = self.chunks.pop_front().unwrap_or_default();

@@ -37,6 +37,7 @@ impl DeviceSummary {
             "reserved_peak_bytes": self.reserved_peak.bytes,
             "events": self.events,
             "dropped_events": self.dropped,
+            "dropped_parts": self.earlier_parts,
             "older_blocks": self.older.0,
             "older_bytes": self.older.1,
             "frees_without_allocation": self.frees_without_allocation,

@@ -44,6 +44,8 @@ pub struct DeviceSummary {
     pub events: u64,
     /// Events that the recorder dropped, where it says so.
     pub dropped: u64,
+    /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
+    pub earlier_parts: u64,
     /// Blocks that were live before the trace begins, and their bytes.
     pub older: (u64, u64),
     /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
@@ -128,6 +130,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
+        earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: sum(&|one| !one.known).0,
         kept: (kept.1, kept.0),

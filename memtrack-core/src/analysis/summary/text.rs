@@ -165,7 +165,14 @@ impl fmt::Display for DeviceSummary {
         let (older, older_bytes) = self.older;
         let mut trace = counted(self.events, "event");
         if self.dropped > 0 {
-            trace += &format!("; {} did not fit the ring", counted(self.dropped, "older one"));
+            let older = counted(self.dropped, "older one");
+            trace += &match self.earlier_parts {
+                0 => format!("; {older} did not fit the ring"),
+                parts => {
+                    let were = if self.dropped == 1 { "was" } else { "were" };
+                    format!("; {older} {were} in {} of the recording that are gone", counted(parts, "part"))
+                }
+            };
         }
         line("Trace", trace)?;
         if older > 0 {

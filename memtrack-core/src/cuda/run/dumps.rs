@@ -5,18 +5,18 @@ use crate::analysis::moment::Moment;
 use crate::analysis::summary::parts;
 use crate::analysis::top::{By, TopOptions, top_with};
 use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, ending, generation, session};
+use crate::signals::without_write_signals;
 use crate::snapshot::ReadingMoment;
 use crate::stack::symbols::Symbolizer;
-use crate::{reentry, switch};
+use crate::{message, reentry, switch};
+use std::cell::UnsafeCell;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Rows of what is printed when memory runs out.
 const ROWS: usize = 10;
@@ -27,9 +27,8 @@ static ON_OOM: AtomicBool = AtomicBool::new(false);
 /// Snapshots so far; one at a time is written.
 static COUNT: ForkCell<Mutex<u32>> = ForkCell::new(Mutex::default);
 
-/// Where the signal's handler writes to, and for which process.
-static PIPE: AtomicI32 = AtomicI32::new(-1);
-static PIPE_OF: AtomicU32 = AtomicU32::new(0);
+/// The process whose thread the signal's handler wakes.
+static SIGNALLED_OF: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares for what is asked.
 pub(super) fn begin(output: &Path, wanted: &str) {
@@ -45,7 +44,7 @@ pub(super) fn begin(output: &Path, wanted: &str) {
     if wants("signal")
         && let Err(error) = watch_signal()
     {
-        eprintln!("memtrack: SIGUSR2 will make no snapshot: {error}");
+        message::say(format_args!("SIGUSR2 will make no snapshot: {error}"));
     }
     if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
         // Handlers run in reverse: this one before the session's, which ends the recording.
@@ -90,7 +89,7 @@ fn print_largest(oom: &OutOfMemory) {
         .iter()
         .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
     let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
-    let _ = writeln!(std::io::stderr(), "memtrack: {oom}{whose}\n{report}");
+    message::say(format_args!("{oom}{whose}\n{report}"));
 }
 
 /// Writes the next snapshot.
@@ -105,57 +104,93 @@ fn write(why: &str) {
     }
     path.push(format!(".{count}.pickle"));
     let path = PathBuf::from(path);
-    let written = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
-    let _ = match written {
-        Ok(()) => writeln!(std::io::stderr(), "memtrack: {why}: wrote {}", path.display()),
-        Err(error) => {
-            writeln!(std::io::stderr(), "memtrack: {why}: cannot write {}: {error}", path.display())
-        }
-    };
+    let save = || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+    let written = without_write_signals(save);
+    drop(count);
+    match written {
+        Ok(()) => message::say(format_args!("{why}: wrote {}", path.display())),
+        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}", path.display())),
+    }
 }
 
-/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler writes a byte to a pipe, and a thread does
-/// the rest.
+/// What the signal's handler wakes the thread with. No descriptor, which the program could close and be given for a file
+/// of its own.
+struct Semaphore(UnsafeCell<MaybeUninit<libc::sem_t>>);
+
+// SAFETY: semaphores are made to be used by several threads at once; it is initialised before there are others that know.
+unsafe impl Sync for Semaphore {}
+
+static SIGNALLED: Semaphore = Semaphore(UnsafeCell::new(MaybeUninit::zeroed()));
+
+impl Semaphore {
+    fn get(&self) -> *mut libc::sem_t {
+        self.0.get().cast()
+    }
+
+    /// Makes it usable.
+    fn begin(&self) -> std::io::Result<()> {
+        // SAFETY: called once, before the handler and the thread that waits exist.
+        match unsafe { libc::sem_init(self.get(), 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Wakes who waits. May be called in a signal's handler.
+    fn post(&self) {
+        // SAFETY: `begin` was called.
+        unsafe { libc::sem_post(self.get()) };
+    }
+
+    /// Waits until it was posted; several posts meanwhile count as one.
+    fn wait(&self) {
+        // SAFETY: `begin` was called.
+        unsafe {
+            while libc::sem_wait(self.get()) != 0 {}
+            while libc::sem_trywait(self.get()) == 0 {}
+        }
+    }
+}
+
+/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread, which does the rest.
 fn watch_signal() -> std::io::Result<()> {
-    let mut ends = [0; 2];
-    // SAFETY: two integers of ours; the actions are whole and the handler does what a handler may.
-    let reader = unsafe {
+    // SAFETY: the action is ours and filled by the call.
+    let is_free = unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
-        if before.sa_sigaction != libc::SIG_DFL {
-            return Err(std::io::Error::other("the program handles it itself"));
+        before.sa_sigaction == libc::SIG_DFL
+    };
+    if !is_free {
+        return Err(std::io::Error::other("the program handles it itself"));
+    }
+    SIGNALLED.begin()?;
+    let write_when_signalled = || {
+        let _inside = reentry::enter();
+        loop {
+            // What comes while a snapshot is written is one more.
+            SIGNALLED.wait();
+            write("SIGUSR2");
         }
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        // The reader waits.
-        libc::fcntl(ends[0], libc::F_SETFL, 0);
-        PIPE.store(ends[1], Ordering::Relaxed);
-        PIPE_OF.store(std::process::id(), Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
+    SIGNALLED_OF.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: the action is whole, and the handler does what a handler may.
+    unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
-        File::from_raw_fd(ends[0])
-    };
-    let mut reader = reader;
-    let wait = move || {
-        let _inside = reentry::enter();
-        // A byte for each signal; what comes while a snapshot is written is one more.
-        while reader.read(&mut [0; 64]).is_ok_and(|count| count > 0) {
-            write("SIGUSR2");
-        }
-    };
-    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(wait).map(drop)
+    }
+    Ok(())
 }
 
 extern "C" fn handler(_signal: i32) {
-    // SAFETY: `write` and `getpid` may be called in a handler, and `errno` is put back. A forked child has its parent's
-    // pipe, and no thread that reads.
+    // SAFETY: `getpid` and `sem_post` may be called in a handler, and `errno` is put back. A forked child has its parent's
+    // handler, and no thread that waits.
     unsafe {
-        if libc::getpid() as u32 == PIPE_OF.load(Ordering::Relaxed) {
+        if libc::getpid() as u32 == SIGNALLED_OF.load(Ordering::Relaxed) {
             let before = *libc::__errno_location();
-            libc::write(PIPE.load(Ordering::Relaxed), [1_u8].as_ptr().cast(), 1);
+            SIGNALLED.post();
             *libc::__errno_location() = before;
         }
     }

@@ -11,8 +11,9 @@ mod unhooked;
 
 use super::hook;
 use crate::recorder::{Options, ending, session, set_own_code};
-use crate::reentry;
+use crate::signals::Unsignalled;
 use crate::stack::modules::loaded_modules;
+use crate::{message, reentry};
 use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,8 @@ pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
 pub const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
 /// The bound of the ring, in events.
 pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+/// The bound of the recording, in bytes.
+pub const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
 /// Which stacks are kept: `none`, `state`, `alloc` or `all`.
 pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
 /// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
@@ -105,6 +108,7 @@ fn begin() {
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
+    let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
     let options = Options { is_of_run: true, host_heap: wants_heap(), ..options };
     if ends_with_library() {
         leave_out_own_frames();
@@ -112,7 +116,7 @@ fn begin() {
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
         Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
-        Err(error) => eprintln!("memtrack: nothing is recorded: {error}"),
+        Err(error) => message::say(format_args!("nothing is recorded: {error}")),
     }
 }
 
@@ -155,32 +159,6 @@ fn text(name: &str) -> Option<String> {
 
 fn number(name: &str) -> Option<u64> {
     text(name)?.parse().ok()
-}
-
-/// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
-/// program's threads.
-struct Unsignalled {
-    before: libc::sigset_t,
-}
-
-impl Unsignalled {
-    fn now() -> Self {
-        // SAFETY: both sets are ours; the first is filled before it is used, the second by the call.
-        unsafe {
-            let mut all = std::mem::zeroed();
-            let mut before = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for Unsignalled {
-    fn drop(&mut self) {
-        // SAFETY: the set that was there before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
-    }
 }
 
 /// In the child of a fork: it goes on with its parent's recording under its own name.

@@ -2,7 +2,6 @@
 //! memory is not recorded, and it is told so: once, and only where it has the driver.
 
 use super::{OUTPUT, hook};
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Whether it was said; null where the hook is in place. Forked children share it, so that they do not all repeat it.
@@ -43,12 +42,10 @@ pub(super) fn warn() {
     }
     if !said.swap(true, Ordering::Relaxed) {
         let (process, owner) = (std::process::id(), hook::owner_of_dlsym());
-        // What stderr cannot take is lost.
-        let _ = writeln!(
-            std::io::stderr(),
-            "memtrack: no CUDA memory of process {process} is recorded: {owner} exports a function `dlsym` of its own, so its \
+        crate::message::say(format_args!(
+            "no CUDA memory of process {process} is recorded: {owner} exports a function `dlsym` of its own, so its \
              calls of the CUDA driver go past memtrack's. Link it so that it does not export that function (-rdynamic \
              and --export-dynamic do), and run it again."
-        );
+        ));
     }
 }

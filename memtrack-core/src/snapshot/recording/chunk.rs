@@ -33,6 +33,14 @@ pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
 pub(super) const PYTORCH: Kind = *b"PYTR";
+/// Which part of a recording in several files this is.
+pub(super) const PART: Kind = *b"PART";
+/// What was live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
+pub(super) const OPENING_LIVE: Kind = *b"OLIV";
+pub(super) const OPENING_SEGMENTS: Kind = *b"OSEG";
+pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
+/// The part ends here, and the next one follows.
+pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
 
 /// How much a file may unpack to: 16 MiB, and 32 times what is stored.

@@ -1,11 +1,10 @@
 //! Recordings as files on disk. A file is written beside its place and renamed, so that nobody ever sees half of one.
 
-use super::embedded;
 use super::{ReadReport, RecordingError, RecordingWriter, load_from};
+use super::{embedded, part};
 use crate::event::{ScopeId, StackId, ThreadId};
 use crate::replacing_file::ReplacingFile;
 use crate::snapshot::Snapshot;
-use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::Path;
 
@@ -57,11 +56,12 @@ impl Snapshot {
         writer.close(&self.blocks, &self.segments, &self.devices, self.meta.complete)
     }
 
-    /// Reads the recording at `path` to its last whole chunk; see [`load_from`].
+    /// Reads the recording at `path` to its last whole chunk; see [`load_from`]. Of a recording in parts, those that lie
+    /// beside it are read with it.
     ///
     /// # Errors
     /// When the file cannot be read, or is no recording that this build knows.
     pub fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError> {
-        load_from(BufReader::with_capacity(64 << 10, File::open(path)?))
+        load_from(BufReader::with_capacity(64 << 10, part::opened(path.as_ref())?))
     }
 }

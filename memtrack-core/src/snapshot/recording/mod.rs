@@ -27,10 +27,11 @@
 mod chunk;
 mod embedded;
 mod file;
+pub(crate) mod part;
 mod payload;
 mod reader;
 mod repair;
-mod replay;
+pub(crate) mod replay;
 mod report;
 mod varint;
 mod writer;

@@ -3,12 +3,13 @@
 
 use super::chunk::{self, Budget, Found};
 use super::embedded;
+use super::part::{Opening, Part};
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use crate::event::DeviceId;
 use crate::snapshot::{Clock, DriverReading, Module, Scope, ScopeSums, Snapshot, Thread};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
 /// Most empty rows that a file may leave in its stack table.
@@ -37,6 +38,21 @@ pub fn load_from(mut input: impl Read) -> Result<(Snapshot, ReadReport), Recordi
         if kind == chunk::DONE {
             report.complete = true;
             break position;
+        }
+        if kind == chunk::NEXT {
+            report.chunks += 1;
+            report.parts += 1;
+            let end = position;
+            match check_header(&mut input) {
+                Ok(()) => position += 16,
+                Err(RecordingError::Io(error)) => return Err(error.into()),
+                Err(error) => {
+                    report.goes_on_elsewhere = matches!(error, RecordingError::Empty);
+                    report.damaged = !report.goes_on_elsewhere;
+                    break end;
+                }
+            }
+            continue;
         }
         match state.take(kind, &raw) {
             Ok(true) => report.chunks += 1,
@@ -92,6 +108,10 @@ struct State {
     scope_sums: ScopeSums,
     /// Segments that are parts of expandable ones.
     expandable: HashSet<(DeviceId, u64)>,
+    /// Of a recording in parts, what the oldest that was read begins with.
+    opening: Option<Opening>,
+    /// The newest part of which something was read.
+    part: Option<Part>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
     pytorch: Option<Vec<u8>>,
 }
@@ -144,6 +164,28 @@ impl State {
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
+            chunk::PART => {
+                let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let follows = |before: &Part| {
+                    before.recording == part.recording && before.number.checked_add(1) == Some(part.number)
+                };
+                if part.first > part.number || self.part.as_ref().is_some_and(|before| !follows(before)) {
+                    return Err(Malformed);
+                }
+                self.opening.get_or_insert_with(|| Opening { part: part.clone(), ..Opening::default() });
+                self.part = Some(part);
+            }
+            chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {
+                let opening = self.opening.as_mut().ok_or(Malformed)?;
+                // That of a later part only says what is known already.
+                if self.part.as_ref().is_some_and(|part| part.number == opening.part.number) {
+                    match kind {
+                        chunk::OPENING_LIVE => opening.blocks.extend(payload::take_live(raw)?.0),
+                        chunk::OPENING_SEGMENTS => opening.segments.extend(payload::take_segments(raw)?),
+                        _ => self.expandable.extend(payload::take_expandable(raw)?),
+                    }
+                }
+            }
             chunk::PYTORCH => self.pytorch.get_or_insert_default().extend_from_slice(raw),
             _ => return Ok(false),
         }
@@ -181,6 +223,12 @@ impl State {
         snapshot.scopes.rows = repair::dense(self.scopes, &mut report.unknown_ids);
         repair::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
         snapshot.threads = repair::dense(self.threads, &mut report.unknown_ids);
+        let counts = self.opening.map(|mut opening| {
+            for segment in &mut opening.segments {
+                segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
+            }
+            opening.begin(&mut snapshot)
+        });
         snapshot.events.sort_by_ticks();
         repair::mend_references(&mut snapshot, &mut report.unknown_ids);
         snapshot.leave_out_taken_back();
@@ -192,7 +240,15 @@ impl State {
             segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
-            snapshot.devices = replay::statistics(&snapshot.events);
+            snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
+        }
+        if snapshot.meta.earlier_parts > 0 {
+            let mut kept: HashMap<DeviceId, u64> = HashMap::new();
+            snapshot.events.device.iter().for_each(|&device| *kept.entry(device).or_default() += 1);
+            for counts in &mut snapshot.devices {
+                let kept = kept.get(&counts.device).copied().unwrap_or(0);
+                counts.dropped = counts.recorded.saturating_sub(kept);
+            }
         }
         snapshot
     }

@@ -1,9 +1,10 @@
 //! What the events alone say about the end: which blocks and segments are live, and the counts per device. The reader
 //! falls back to it for a recording whose program could not write its end.
 
-use crate::event::{Action, DeviceId, EventFlags};
+use crate::event::{Action, DeviceId, Event, EventFlags};
 use crate::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 /// Blocks and segments that were allocated and not freed, by device and address. Pages that were mapped into an
 /// expandable segment count as a segment each.
@@ -62,27 +63,32 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
 
 /// Counts per device over the events that are there. Blocks that stand for others by sampling count once.
 pub(super) fn statistics(events: &EventTable) -> Vec<DeviceStatistics> {
-    let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
-    for event in events.iter() {
-        let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
-        counts.recorded += 1;
-        match event.action {
-            Action::Alloc => {
-                counts.allocations += 1;
-                counts.allocated_bytes = counts.allocated_bytes.saturating_add(event.size_bytes);
-            }
-            Action::Free | Action::FreeRequested if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
-                counts.frees += 1;
-                counts.freed_bytes = counts.freed_bytes.saturating_add(event.size_bytes);
-            }
-            Action::SegmentAlloc | Action::SegmentMap => {
-                counts.reserved_bytes = counts.reserved_bytes.saturating_add(event.size_bytes);
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                counts.reserved_bytes = counts.reserved_bytes.saturating_sub(event.size_bytes);
-            }
-            _ => {}
+    let mut devices = HashMap::new();
+    events.iter().for_each(|event| count(&mut devices, &event));
+    let mut devices: Vec<_> = devices.into_values().collect();
+    devices.sort_by_key(|counts| counts.device);
+    devices
+}
+
+/// Counts one more event.
+pub(crate) fn count<S: BuildHasher>(devices: &mut HashMap<DeviceId, DeviceStatistics, S>, event: &Event) {
+    let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
+    counts.recorded += 1;
+    match event.action {
+        Action::Alloc => {
+            counts.allocations += 1;
+            counts.allocated_bytes = counts.allocated_bytes.saturating_add(event.size_bytes);
         }
+        Action::Free | Action::FreeRequested if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
+            counts.frees += 1;
+            counts.freed_bytes = counts.freed_bytes.saturating_add(event.size_bytes);
+        }
+        Action::SegmentAlloc | Action::SegmentMap => {
+            counts.reserved_bytes = counts.reserved_bytes.saturating_add(event.size_bytes);
+        }
+        Action::SegmentFree | Action::SegmentUnmap => {
+            counts.reserved_bytes = counts.reserved_bytes.saturating_sub(event.size_bytes);
+        }
+        _ => {}
     }
-    devices.into_values().collect()
 }

@@ -81,6 +81,10 @@ pub struct ReadReport {
     pub damaged: bool,
     /// Ids of stacks, scopes or threads that no table has; they were replaced by "none".
     pub unknown_ids: u64,
+    /// Parts of the recording that were read to their end and go on in another file.
+    pub parts: u64,
+    /// Whether the file is an older part of a recording whose next part was not read.
+    pub goes_on_elsewhere: bool,
     /// Whether what is live at the end was worked out from the events, because the recorder could not write it.
     pub replayed: bool,
 }
@@ -91,6 +95,10 @@ impl ReadReport {
         let lost = self.lost_bytes;
         let mut text = match (self.complete, self.damaged, lost) {
             (true, _, _) => String::new(),
+            (false, _, _) if self.goes_on_elsewhere => {
+                "a part of a recording that goes on in another file (open the one without `.part-` in its name)"
+                    .into()
+            }
             (false, true, _) => format!("damaged: the last {lost} of {} bytes are lost", self.file_bytes),
             (false, false, 0) => "the recording was not ended (the program was killed or still runs)".into(),
             (false, false, _) => format!("cut: the last {lost} of {} bytes are lost", self.file_bytes),

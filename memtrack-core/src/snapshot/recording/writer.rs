@@ -3,6 +3,8 @@
 //! operating system, so that a killed program loses at most what was never handed over.
 
 use super::chunk::{self, Budget, Kind};
+#[cfg(feature = "record")]
+use super::part::Part;
 use super::payload;
 use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
@@ -32,6 +34,8 @@ pub struct RecordingWriter<W: Write> {
     raw: Vec<u8>,
     /// Whole chunks that were not yet handed over.
     chunks: Vec<u8>,
+    /// Chunks are kept until there are more of them.
+    gathers: bool,
     broken: bool,
 }
 
@@ -42,8 +46,14 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// When `output` cannot be written.
     pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
-        let mut writer =
-            Self { output, budget: Budget::default(), raw: Vec::new(), chunks: Vec::new(), broken: false };
+        let mut writer = Self {
+            output,
+            budget: Budget::default(),
+            raw: Vec::new(),
+            chunks: Vec::new(),
+            gathers: false,
+            broken: false,
+        };
         writer.chunks.extend_from_slice(&MAGIC);
         writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         let crc = crc32fast::hash(&writer.chunks);
@@ -210,13 +220,61 @@ impl<W: Write> RecordingWriter<W> {
         statistics: &[DeviceStatistics],
         complete: bool,
     ) -> io::Result<W> {
+        self.push_live([chunk::LIVE, chunk::SEGMENTS, chunk::EXPANDABLE], live, segments);
+        self.json(chunk::STATISTICS, statistics)?;
+        if complete {
+            self.raw.clear();
+            self.push(chunk::DONE);
+        }
+        self.hand_over()?;
+        Ok(self.output)
+    }
+
+    /// Hands what `write` writes to the operating system at once.
+    #[cfg(feature = "record")]
+    pub(crate) fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        self.gathers = true;
+        let written = write(self);
+        self.gathers = false;
+        written.and_then(|()| self.hand_over())
+    }
+
+    /// Says which part of a recording in several files this is. To be written before any table.
+    #[cfg(feature = "record")]
+    pub(crate) fn part(&mut self, part: &Part) -> io::Result<()> {
+        self.json(chunk::PART, part)?;
+        self.hand_over()
+    }
+
+    /// Writes what was live when the part began.
+    #[cfg(feature = "record")]
+    pub(crate) fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
+        let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
+        self.push_live(kinds, live, segments);
+        self.hand_over()
+    }
+
+    /// Ends the part: the next one has this number.
+    #[cfg(feature = "record")]
+    pub(crate) fn next_part(&mut self, number: u64) -> io::Result<()> {
+        self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
+    }
+
+    /// What is written to.
+    #[cfg(feature = "record")]
+    pub(crate) fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
+    fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
+        let [live_kind, segments_kind, expandable_kind] = kinds;
         // "Nothing is live" is something to say too: it takes one chunk without rows.
         let mut rest = live;
         loop {
             let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
             self.raw.clear();
             payload::put_live(&mut self.raw, now, later.is_empty());
-            self.push(chunk::LIVE);
+            self.push(live_kind);
             rest = later;
             if rest.is_empty() {
                 break;
@@ -225,21 +283,14 @@ impl<W: Write> RecordingWriter<W> {
         for segments in segments.chunks(ROWS_PER_CHUNK) {
             self.raw.clear();
             payload::put_segments(&mut self.raw, segments);
-            self.push(chunk::SEGMENTS);
+            self.push(segments_kind);
         }
         let expandable: Vec<&Segment> = segments.iter().filter(|segment| segment.is_expandable).collect();
         for expandable in expandable.chunks(ROWS_PER_CHUNK) {
             self.raw.clear();
             payload::put_expandable(&mut self.raw, expandable);
-            self.push(chunk::EXPANDABLE);
+            self.push(expandable_kind);
         }
-        self.json(chunk::STATISTICS, statistics)?;
-        if complete {
-            self.raw.clear();
-            self.push(chunk::DONE);
-        }
-        self.hand_over()?;
-        Ok(self.output)
     }
 
     /// Writes one chunk as it is.
@@ -277,6 +328,9 @@ impl<W: Write> RecordingWriter<W> {
     fn hand_over(&mut self) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write to this recording failed"));
+        }
+        if self.gathers {
+            return Ok(());
         }
         let result = self.output.write_all(&self.chunks).and_then(|()| self.output.flush());
         self.broken = result.is_err();

@@ -145,3 +145,24 @@ pub fn no_warning() {
     memtrack_core::start_monitor();
     drop(memtrack_core::stop());
 }
+
+/// Panics that are caught in quick succession, and one that cannot be.
+pub fn many_panics(path: &str) {
+    use std::os::unix::fs::MetadataExt;
+    std::panic::set_hook(Box::new(|_| {}));
+    memtrack_core::start_monitor_with(&Options::new().exact().output(path)).unwrap();
+    (1..=100_000).for_each(|address| record_alloc(DEVICE, STREAM, address, 8));
+    // A file that was written again is another one.
+    let mut files = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        assert!(catch_unwind(|| panic!("caught")).is_err());
+        files.insert(std::fs::metadata(path).map_or(0, |data| data.ino()));
+    }
+    println!("{}", files.len());
+    std::io::stdout().flush().unwrap();
+    record_alloc(DEVICE, STREAM, 777_777, 777);
+    extern "C" fn cannot_unwind() {
+        panic!("not caught");
+    }
+    cannot_unwind();
+}

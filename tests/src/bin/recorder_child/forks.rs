@@ -203,3 +203,16 @@ pub fn oom(path: &str) {
     run_out();
     drop(memtrack_core::stop());
 }
+
+/// More children than may leave files, and one that goes elsewhere first.
+pub fn many(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
+    for _ in 0..110 {
+        wait(fork(|| {
+            std::env::set_current_dir("/").unwrap();
+            (0..200).for_each(|_| allocate(OF_CHILD));
+            0
+        }));
+    }
+    drop(memtrack_core::stop());
+}

@@ -6,6 +6,7 @@ mod dumps;
 mod endings;
 mod forks;
 mod safety;
+mod streams;
 mod totals;
 
 use memtrack_core::TrackingAllocator;
@@ -45,6 +46,15 @@ fn main() {
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
         ["stream_after_panics", path] => endings::stream_after_panics(path),
+        ["parts", how, path] => streams::parts(how, path),
+        ["closed_files", path, own] => streams::closed_files(path, own),
+        ["full_disk", path] => streams::full_disk(path),
+        ["until_the_end", how, after_ms, max_bytes, path, progress] => {
+            let number = |text: &str| text.parse().unwrap();
+            streams::until_the_end(how, number(after_ms), number(max_bytes), path, progress);
+        }
+        ["many_panics", path] => endings::many_panics(path),
+        ["fork_many", path] => forks::many(path),
         ["restart"] => endings::restart(),
         ["no_warning"] => endings::no_warning(),
         _ => panic!("no such scenario: {arguments:?}"),

@@ -1,0 +1,163 @@
+//! Streams whose file is lost, full, bounded, or cut at any moment.
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder::{Options, record_alloc, record_free};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const STREAM: StreamId = StreamId(0);
+/// A block lives while so many more are allocated …
+pub const LIVES: u64 = 50;
+/// … but for every so manyth, which stays.
+pub const STAYS: u64 = 997;
+
+/// Allocates the blocks 1 to `count` of a device, of a size that their number says, and frees most of them again.
+fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
+    for number in 1..=count {
+        record_alloc(device, STREAM, number << 12, number % 1000 + 1);
+        if let Some(old) = number.checked_sub(LIVES).filter(|old| *old > 0 && old % STAYS != 0) {
+            record_free(device, STREAM, old << 12, old % 1000 + 1);
+        }
+        done(number);
+    }
+}
+
+/// Streams to parts from three threads and ends as asked.
+pub fn parts(how: &str, path: &str) {
+    let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    let threads: Vec<_> =
+        (0..3).map(|device| thread::spawn(move || churn(DeviceId(device), 150_000, |_| ()))).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    match how {
+        "stop" => drop(memtrack_core::stop()),
+        "abort" => std::process::abort(),
+        other => panic!("no such ending: {other}"),
+    }
+}
+
+/// Closes all files but the standard ones, as daemons do, opens one of its own and goes on.
+pub fn closed_files(path: &str, own: &str) {
+    let options = Options::new().without_host_heap().stream_to(path);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    churn(DeviceId(0), 10_000, |_| ());
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the program's own numbers, whatever memtrack has opened.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
+            libc::close(number);
+        }
+    }
+    let mut file = File::create(own).unwrap();
+    // Each number that memtrack may have had is the program's file now.
+    for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
+        // SAFETY: as above.
+        if number != file.as_raw_fd() && (number < 2048 || number % 1000 == 0) {
+            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+        }
+    }
+    file.write_all(b"the program's").unwrap();
+    churn(DeviceId(0), 30_000, |_| ());
+    thread::sleep(Duration::from_millis(700));
+    drop(memtrack_core::stop());
+    file.write_all(b" own").unwrap();
+}
+
+/// Streams until the disk is full, and goes on. No signal may end it: it handles none.
+pub fn full_disk(path: &str) {
+    let options = Options::new().without_host_heap().stream_to(path);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    limit(libc::RLIMIT_FSIZE, 200_000);
+    churn(DeviceId(0), 200_000, |_| ());
+    thread::sleep(Duration::from_millis(700));
+    drop(memtrack_core::stop());
+    println!("still here");
+}
+
+fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is ours and whole.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &mut limit), 0);
+        limit.rlim_cur = most.min(limit.rlim_max);
+        assert_eq!(libc::setrlimit(resource, &limit), 0);
+    }
+}
+
+/// Moments that are noted in the file of [`until_the_end`], and how far apart they are.
+pub const MOMENTS: usize = 600;
+pub const MOMENT: Duration = Duration::from_millis(50);
+
+/// Streams from two threads that record as fast as they can and one that records a little, until something ends it: a
+/// signal from outside, or what `how` says after so many milliseconds. Every 50 ms the file `progress`, which outlives the
+/// process because it is mapped, is told how far each thread has come.
+pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progress: &str) {
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(progress).unwrap();
+    let words = 1 + 3 * MOMENTS;
+    file.set_len(words as u64 * 8).unwrap();
+    // SAFETY: maps a file of that length that stays open; the words are zeros, which are counts.
+    let map: &'static [AtomicU64] = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let map = libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(map, libc::MAP_FAILED);
+        std::slice::from_raw_parts(map.cast(), words)
+    };
+    let options = Options::new().max_entries(10_000).stream_to(path);
+    let options = if max_bytes > 0 { options.max_bytes(max_bytes) } else { options };
+    memtrack_core::start_monitor_with(&options.without_host_heap()).unwrap();
+    if how == "disk" {
+        limit(libc::RLIMIT_FSIZE, 50_000 + after_ms * 997 % 1_500_000);
+    }
+    static COME: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    for (device, come) in COME.iter().enumerate() {
+        thread::spawn(move || {
+            churn(DeviceId(device as u16), u64::MAX, |number| {
+                come.store(number, Ordering::Relaxed);
+                if device == 2 {
+                    thread::sleep(Duration::from_millis(3));
+                }
+            });
+        });
+    }
+    let begin = Instant::now();
+    for moment in 0..MOMENTS {
+        for (device, come) in COME.iter().enumerate() {
+            map[1 + 3 * moment + device].store(come.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        map[0].store(moment as u64 + 1, Ordering::Release);
+        if begin.elapsed() >= Duration::from_millis(after_ms) {
+            end(how);
+        }
+        thread::sleep(MOMENT);
+    }
+}
+
+fn end(how: &str) {
+    match how {
+        "abort" => std::process::abort(),
+        // SAFETY: ends the process, as is wanted.
+        "segv" => unsafe {
+            libc::raise(libc::SIGSEGV);
+        },
+        // What the kernel does when memory runs out.
+        "kill" => unsafe {
+            libc::raise(libc::SIGKILL);
+        },
+        "memory" => {
+            limit(libc::RLIMIT_AS, 1);
+            // Rust's runtime aborts when an allocation fails.
+            let mut taken = Vec::new();
+            loop {
+                taken.push(std::hint::black_box(vec![1_u8; 1 << 20]));
+            }
+        }
+        // The disk is full long since; the program goes on until it is told.
+        "disk" => std::process::exit(0),
+        other => panic!("no such ending: {other}"),
+    }
+}
