@@ -3,7 +3,7 @@
 use super::pytorch::PyTorch;
 use super::{
     DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, Sampling,
-    Segment, StringTable,
+    ScopeSums, Segment, StringTable,
 };
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
@@ -42,6 +42,8 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What each scope allocated, exactly; `None` where that was not recorded.
+    pub scope_sums: Option<ScopeSums>,
     /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
     pub driver: Vec<DriverReading>,
     /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.

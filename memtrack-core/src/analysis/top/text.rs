@@ -174,12 +174,26 @@ impl TopReport {
                 false => writeln!(text),
             };
         }
+        if self.folded_scopes > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in \
+                 what lies deepest.",
+                counted(self.folded_scopes, "time"),
+            );
+        }
+        if let Some(seconds) = self.sums_at_seconds {
+            let _ = writeln!(
+                text,
+                "The exact sums of scopes are those of {seconds:.3} s after the start; the recording was not ended."
+            );
+        }
         self.say_how_sampled(text);
     }
 
     /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
     fn say_how_sampled(&self, text: &mut String) {
-        if !self.totals.estimated {
+        if !self.estimated {
             return;
         }
         let these = match self.sampled {

@@ -26,6 +26,8 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
+/// What each scope allocated.
+pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
 /// Which segments are parts of expandable ones.

@@ -8,7 +8,7 @@ use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use crate::event::DeviceId;
-use crate::snapshot::{Clock, DriverReading, Module, Scope, Snapshot, Thread};
+use crate::snapshot::{Clock, DriverReading, Module, Scope, ScopeSums, Snapshot, Thread};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
@@ -104,6 +104,8 @@ struct State {
     /// The last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
+    /// Rows of the newest sums of scopes, as long as not all of them were read.
+    scope_sums: ScopeSums,
     /// Segments that are parts of expandable ones.
     expandable: HashSet<(DeviceId, u64)>,
     /// Of a recording in parts, what the oldest that was read begins with.
@@ -146,6 +148,14 @@ impl State {
             chunk::STATISTICS => {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
+            }
+            chunk::SCOPE_SUMS => {
+                let (sums, last) = payload::take_scope_sums(raw)?;
+                self.scope_sums.rows.extend(sums.rows);
+                if last {
+                    let rows = std::mem::take(&mut self.scope_sums.rows);
+                    snapshot.scope_sums = Some(ScopeSums { rows, ..sums });
+                }
             }
             chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
             chunk::DRIVER => {
