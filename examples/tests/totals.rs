@@ -1,7 +1,7 @@
 //! The candle training run, every block recorded: memtrack's sums are those of an independent counting allocator.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags};
-use memtrack_core::host::own_bytes;
+use memtrack_core::host::own_heap_bytes;
 use memtrack_core::recorder::Options;
 use memtrack_core::{TrackingAllocator, start_monitor_with, stop};
 use memtrack_examples::config::Config;
@@ -15,9 +15,9 @@ static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAl
 #[test]
 fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
     start_monitor_with(&Options::new().exact().max_entries(u64::MAX)).unwrap();
-    let (counted, own) = (live_bytes(), own_bytes());
+    let (counted, own) = (live_bytes(), own_heap_bytes());
     let outcome = training::train(&Config { steps: 3, ..Config::tiny() }, |_, _| ()).unwrap();
-    let (counted, own) = (live_bytes() - counted, own_bytes() - own);
+    let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
     let recording = stop();
 
     let snapshot = recording.snapshot();

@@ -111,7 +111,7 @@ pub fn answers(data: &[u8]) {
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
         }
-        for of in [HighestOf::Allocated, HighestOf::Reserved] {
+        for of in [HighestOf::Requested, HighestOf::Reserved] {
             let highest = Highest::find(&snapshot, symbols, device, of, 5);
             let _ = (highest.to_string(), highest.to_json());
         }

@@ -1,16 +1,16 @@
 //! What the benchmarks in `benches/` measure one by one. Not API: feature `bench-internals` only.
 
 pub use crate::stack::capture::CaptureMethod;
-use crate::stack::capture::{Capture, prepare};
+use crate::stack::capture::{Capture, Registers, StackBounds, prepare};
 
 /// Room for captures on the calling thread.
-pub struct Captures(Box<Capture>);
+pub struct Captures(Box<Capture>, StackBounds);
 
 impl Captures {
     /// Prepares the process and the thread.
     pub fn new() -> Self {
         prepare();
-        Self(Capture::for_this_thread())
+        Self(Capture::new(), StackBounds::of_this_thread())
     }
 
     /// The method that monitoring would choose in this process.
@@ -21,13 +21,13 @@ impl Captures {
     /// Takes the stack as the recorder does; the number of frames.
     #[inline(always)]
     pub fn take(&mut self) -> usize {
-        self.0.take().len()
+        self.0.take(&Registers::here(), &self.1).len()
     }
 
     /// Takes the stack by one method; the addresses, outermost first.
     #[inline(always)]
     pub fn take_by(&mut self, method: CaptureMethod) -> Option<&[u64]> {
-        self.0.take_by(method)
+        self.0.take_by(method, &self.1)
     }
 }
 

@@ -144,6 +144,7 @@ pub mod bench_internals;
 pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
+mod environment;
 pub mod event;
 #[cfg(feature = "record")]
 pub mod host;
@@ -151,6 +152,8 @@ pub mod host;
 mod message;
 #[cfg(feature = "record")]
 mod monitor;
+#[cfg(feature = "record")]
+mod own;
 #[cfg(feature = "record")]
 mod own_file;
 pub mod pickle;

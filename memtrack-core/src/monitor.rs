@@ -55,8 +55,10 @@ pub fn stop() -> Recording {
 
 /// Everything recorded so far, while recording goes on; `None` when nothing is monitored. Exact at one moment, and
 /// threads go on recording while it is taken.
+///
+/// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
 pub fn snapshot() -> Option<Snapshot> {
-    session::snapshot()
+    session::snapshot().map(Snapshot::is_ours)
 }
 
 /// What one monitor recorded: events, what is live, and the tracker's series.
@@ -95,9 +97,10 @@ impl Recording {
 
     /// As [`Self::top`] for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
-        let _inside = reentry::enter();
-        let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
-        top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+        reentry::hand_over(|| {
+            let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
+            top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+        })
     }
 
     /// What each phase allocated, and where the peak was, for the first device.

@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod child;
 pub mod counting;
+pub mod here;
 pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
@@ -14,7 +15,6 @@ pub mod snapshots;
 pub mod watched;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 /// The `memtrack` executable, built once per test process into the target folder the tests themselves run from, with
@@ -33,9 +33,9 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     let profile_folder = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
     let target_folder = profile_folder.parent().expect("a profile folder lies in the target folder");
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = nested::cargo_command();
     cargo
-        .args(["build", "--quiet", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
+        .args(["build", "--quiet", "--locked", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
         .arg(target_folder);
     // Folders have the names of their profiles, but for the oldest of them.
     match profile_folder.file_name().and_then(|name| name.to_str()) {
@@ -54,14 +54,25 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
-/// The reference data shared by all work on memtrack (`shared/` beside the workspace), when it is there. Tests that
-/// need it pass without.
-pub fn shared() -> Option<PathBuf> {
+/// The reference data shared by all work on memtrack: `shared/` beside the workspace. Only tests that are ignored without
+/// it ask for it (see [`here`]).
+///
+/// # Panics
+/// When it is not there.
+pub fn shared() -> PathBuf {
     let shared = workspace().join("../shared");
-    shared.join("oracle").is_dir().then_some(shared)
+    assert!(
+        shared.join("oracle").is_dir(),
+        "a test that needs {} is not ignored without it",
+        shared.display()
+    );
+    shared
 }
 
 /// The workspace's root.
-fn workspace() -> &'static Path {
+///
+/// # Panics
+/// Never: the tests lie in it.
+pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
 }

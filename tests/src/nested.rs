@@ -16,10 +16,17 @@ pub fn target_folder(program: &str) -> PathBuf {
     folder
 }
 
-/// Runs `cargo ARGUMENTS` in `tests/programs/PROGRAM` with its lock file: without the network first, then with it.
+/// A command for the cargo that runs the tests, or for the one in `PATH` where a test was started by hand: cargo itself
+/// without rustup's choice of a toolchain would let packages choose, some of which hold a `rust-toolchain` file.
+pub fn cargo_command() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs `cargo ARGUMENTS` in `tests/programs/PROGRAM` with its lock file.
 ///
 /// # Panics
-/// When cargo fails both ways; the message holds its output.
+/// When the packages that the lock file names are not here and cannot be fetched, or when cargo fails. The message says
+/// which of the two, and holds cargo's output.
 pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     cargo_into(program, program, arguments, environment)
 }
@@ -27,29 +34,29 @@ pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) ->
 /// The same, building in `target_folder(target)`: programs with nearly the same dependencies share one.
 ///
 /// # Panics
-/// When cargo fails both ways; the message holds its output.
+/// As [`cargo`] does.
 pub fn cargo_into(target: &str, program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(program);
+    // First what may need the network, and nothing else: what fails after it is the program's fault. Without the network
+    // it goes well too when everything is here.
+    let mut fetch = cargo_command();
+    fetch
+        .args(["fetch", "--locked", "--quiet", "--target", env!("MEMTRACK_TESTS_HOST")])
+        .current_dir(&folder);
+    run(&mut fetch, &format!("{program} was not built, its packages cannot be fetched"));
+
     let (verb, rest) = arguments.split_first().expect("a verb for cargo");
-    let run = |network: &[&str]| {
-        Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .arg(verb)
-            .args(["--locked", "--quiet", "--target-dir"])
-            .arg(target_folder(target))
-            .args(network)
-            .args(rest)
-            .envs(environment.iter().copied())
-            .current_dir(&folder)
-            .output()
-            .expect("cargo can be run")
-    };
-    let mut output = run(&["--offline"]);
-    if !output.status.success() {
-        output = run(&[]);
-    }
+    let mut cargo = cargo_command();
+    cargo.arg(verb).args(["--locked", "--offline", "--quiet", "--target-dir"]).arg(target_folder(target));
+    cargo.args(rest).envs(environment.iter().copied()).current_dir(&folder);
+    run(&mut cargo, &format!("cargo {arguments:?} in {program}"))
+}
+
+fn run(cargo: &mut Command, what: &str) -> Output {
+    let output = cargo.output().expect("cargo can be run");
     assert!(
         output.status.success(),
-        "cargo {arguments:?} in {program}:\n{}\n{}",
+        "{what}:\n{}\n{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every hostile file: the fixtures, and the larger ones when the reference data is there.
-fn files() -> Vec<PathBuf> {
-    let folders = [Some(fixture("hostile")), shared().map(|shared| shared.join("oracle/hostile"))];
-    let entries = folders.into_iter().flatten().flat_map(|folder| fs::read_dir(folder).unwrap());
-    entries
+/// Every hostile file of a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder)
+        .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|s| s == "pickle"))
         .collect()
@@ -41,10 +40,10 @@ fn complaint(verb: &str, file: &Path, folder: &Path) -> Option<String> {
     Some(format!("{verb} {}: {:?} after {took:?}: {errors}", file.display(), output.status))
 }
 
-#[test]
-fn the_tracker_refuses_hostile_files() {
+/// All of a folder are refused by `memtrack tracker`.
+fn check_tracker(hostile: &Path) {
     let folder = tempfile::tempdir().unwrap();
-    let files = files();
+    let files = files(hostile);
     assert!(files.len() > 100);
     let complaints: Vec<_> =
         files.iter().filter_map(|file| complaint("tracker", file, folder.path())).collect();
@@ -53,18 +52,16 @@ fn the_tracker_refuses_hostile_files() {
 }
 
 /// The pickle machine alone, as a reader of snapshots will use it: what is sound is read, what is not is refused.
-#[test]
-fn the_machine_tells_sound_from_hostile() {
-    let manifest = fs::read(fixture("hostile/manifest.json")).unwrap();
+fn check_machine(hostile: &Path) {
+    let manifest = fs::read(hostile.join("manifest.json")).unwrap();
     let manifest: Vec<serde_json::Value> = serde_json::from_slice(&manifest).unwrap();
-    let files = files();
+    let files = files(hostile);
+    assert!(files.len() > 100);
     let mut complaints = Vec::new();
-    for entry in manifest {
-        let Some(file) =
-            files.iter().find(|file| entry["file"] == file.file_name().unwrap().to_str().unwrap())
-        else {
-            continue;
-        };
+    for file in &files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let entry = manifest.iter().find(|entry| entry["file"] == name);
+        let entry = entry.unwrap_or_else(|| panic!("{} is not in the manifest", file.display()));
         let allowed = [Global::DefaultDict, Global::OrderedDict, Global::Int];
         let outcome = load(fs::File::open(file).unwrap(), &allowed, Limits::default());
         match (entry["expect"].as_str().unwrap(), outcome) {
@@ -74,4 +71,27 @@ fn the_machine_tells_sound_from_hostile() {
         }
     }
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn the_machine_tells_sound_from_hostile() {
+    check_machine(&fixture("hostile"));
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn the_machine_tells_sound_from_hostile_in_the_reference_data() {
+    check_machine(&shared().join("oracle/hostile"));
+}
+
+#[test]
+fn the_tracker_refuses_hostile_files() {
+    check_tracker(&fixture("hostile"));
+}
+
+/// The larger ones too.
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn the_tracker_refuses_all_hostile_files_of_the_reference_data() {
+    check_tracker(&shared().join("oracle/hostile"));
 }

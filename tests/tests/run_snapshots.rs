@@ -37,14 +37,6 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
     );
     assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
     assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
-    let script = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
-                  print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
-                  len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
-    if let Ok(python) = Command::new("python3").args(["-c", script]).arg(bench.path("oom.2.pickle")).output()
-    {
-        let text = String::from_utf8_lossy(&python.stdout).into_owned();
-        assert_eq!(text.trim(), "2097152 65536 13 2 oom", "{}", said(&python));
-    }
 }
 
 /// What takes a snapshot, and its arguments after the file.
@@ -78,8 +70,15 @@ for name in sys.argv[1:]:
     assert len(s['device_traces'][0]) >= 12 and len(s['host_traces']) == 2, name
 print(len(sys.argv) - 1, 'fine')";
 
-#[test]
-fn everything_reads_every_snapshot() {
+/// What a snapshot holds, in numbers.
+const HELD: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
+    print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
+    len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
+
+const FILES: [&str; 5] = ["asked", "asked.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
+
+/// Recordings and snapshots of every kind of `memtrack run`.
+fn all_files() -> Bench {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]).status.success());
     let waiting =
@@ -89,8 +88,13 @@ fn everything_reads_every_snapshot() {
     std::thread::sleep(std::time::Duration::from_millis(1500));
     waiting.send("TERM");
     waiting.end();
-    let files = ["asked", "asked.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
-    assert_eq!(bench.files(), files);
+    assert_eq!(bench.files(), FILES);
+    bench
+}
+
+#[test]
+fn everything_reads_every_snapshot() {
+    let bench = all_files();
 
     // No verb is forgotten.
     let help = String::from_utf8(verb(&bench, &["--help"]).stdout).expect("text");
@@ -102,7 +106,7 @@ fn everything_reads_every_snapshot() {
         assert!(VERBS.iter().any(|verb| verb.0 == name) || OTHER_VERBS.contains(&name), "{name} is new");
     }
 
-    for file in files {
+    for file in FILES {
         for (number, (name, rest)) in VERBS.iter().enumerate() {
             let rest = rest.iter().map(|word| word.replace("OUT", &format!("{number}.{file}")));
             let arguments: Vec<String> =
@@ -120,17 +124,31 @@ fn everything_reads_every_snapshot() {
 
     // With those that were just converted.
     let pickles: Vec<_> = bench.files().into_iter().filter(|name| name.ends_with(".pickle")).collect();
-    assert_eq!(pickles.len(), 3 + files.len());
+    assert_eq!(pickles.len(), 3 + FILES.len());
     for name in &pickles {
         assert_known_to_the_viewer(name, &fs::read(bench.path(name)).expect("it is there"));
     }
-    if Command::new("python3").arg("--version").output().is_err() {
-        return;
+}
+
+#[test]
+#[cfg_attr(not(python3), ignore = "needs python3")]
+fn cpython_reads_every_snapshot() {
+    let bench = all_files();
+    for file in FILES {
+        let output = verb(&bench, &["convert", file, &format!("converted.{file}.pickle")]);
+        assert!(output.status.success(), "{file}: {}", said(&output));
     }
-    let mut python = Command::new("python3");
-    let output = python.args(["-c", CHECK]).args(&pickles).current_dir(bench.folder.path()).output();
-    let output = output.expect("it was there");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "8 fine\n", "{}", said(&output));
+    let python = |script: &str, files: &[&str]| {
+        let mut python = Command::new("python3");
+        let output = python.args(["-c", script]).args(files).current_dir(bench.folder.path()).output();
+        let output = output.expect("python3 can be started");
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let files = bench.files();
+    let pickles: Vec<_> = files.iter().map(String::as_str).filter(|name| name.ends_with(".pickle")).collect();
+    assert_eq!(python(CHECK, &pickles), "8 fine\n");
+    assert_eq!(python(HELD, &["oom.2.pickle"]), "2097152 65536 13 2 oom\n");
 }
 
 /// The functions on the stacks of a table's rows: the innermost that are the program's own, empty without a stack.

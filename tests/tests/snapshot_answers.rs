@@ -36,7 +36,7 @@ fn device(verb: &str, arguments: &[&str]) -> Value {
 /// `name: bytes` of all rows.
 fn rows(device: &Value) -> Vec<(String, u64)> {
     let rows = device["rows"].as_array().unwrap().iter();
-    rows.map(|row| (row["name"].as_str().unwrap().into(), row["allocated_bytes"].as_u64().unwrap())).collect()
+    rows.map(|row| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap())).collect()
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_summary_knows_what_is_held_and_what_the_ring_lost() {
     let text = text("summary", &[]);
     assert!(text.contains("Fragmentation  33.3 %, much"), "{text}");
     assert!(
-        text.contains("Peak           2.0 MiB allocated, after event 4, 0.500 s after the first"),
+        text.contains("Peak           2.0 MiB requested, after event 4, 0.500 s after the first"),
         "{text}"
     );
 }
@@ -126,7 +126,7 @@ fn a_summary_compares_stuck_pieces_with_each_other_and_finds_what_cannot_be() {
 fn the_peak_counts_memory_from_before_the_trace() {
     let peak = device("peak", &[]);
     assert_eq!(peak["highest"]["event"], 4);
-    assert_eq!(peak["highest"]["allocated_bytes"], 2_048_500);
+    assert_eq!(peak["highest"]["requested_bytes"], 2_048_500);
     assert_eq!(peak["highest"]["reserved_bytes"], 3 << 20);
     let expected = [("(allocated before the first event)", 1_048_000), ("work", 1_000_000), ("keep", 500)];
     assert_eq!(rows(&peak), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
@@ -134,7 +134,7 @@ fn the_peak_counts_memory_from_before_the_trace() {
     // The segments reach their most one event earlier, before `work` is live.
     let reserved = device("peak", &["--of", "reserved"]);
     assert_eq!(
-        (&reserved["highest"]["event"], &reserved["highest"]["allocated_bytes"]),
+        (&reserved["highest"]["event"], &reserved["highest"]["requested_bytes"]),
         (&3.into(), &1_048_500.into())
     );
     let text = text("peak", &["-n", "1"]);

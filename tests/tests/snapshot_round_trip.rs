@@ -23,22 +23,36 @@ fn pickles(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The fixtures, and all of the reference when it is there.
-fn files() -> Vec<PathBuf> {
-    let mut folders = vec![fixture("snapshots/synth"), fixture("snapshots/samples")];
-    if let Some(shared) = shared() {
-        let more = ["oracle/snapshots/real", "oracle/snapshots/synth", "oracle/pickles", "spec/samples"];
-        folders.extend(more.iter().map(|name| shared.join(name)));
-    }
+fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut files: Vec<_> = folders.iter().flat_map(|folder| pickles(folder)).collect();
     // Larger ones say nothing more, and take long in a debug build.
     files.retain(|path| path.metadata().is_ok_and(|file| file.len() < 250_000));
+    assert!(files.len() > 40, "{}", files.len());
     files
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    files(&[fixture("snapshots/synth"), fixture("snapshots/samples")])
+}
+
+fn reference_data() -> Vec<PathBuf> {
+    let folders = ["oracle/snapshots/real", "oracle/snapshots/synth", "oracle/pickles", "spec/samples"];
+    files(&folders.map(|name| shared().join(name)))
 }
 
 #[test]
 fn a_pickle_written_again_is_the_same_snapshot() {
-    for path in files() {
+    written_again(fixtures());
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn the_reference_data_written_again_is_the_same_snapshots() {
+    written_again(reference_data());
+}
+
+fn written_again(files: Vec<PathBuf>) {
+    for path in files {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         let written = pickle(&first);
         let second = read(&written);
@@ -53,7 +67,17 @@ fn a_pickle_written_again_is_the_same_snapshot() {
 
 #[test]
 fn a_recording_holds_a_snapshot_from_pytorch_whole() {
-    for path in files().into_iter().filter(|path| path.metadata().unwrap().len() < 200_000) {
+    held_by_recordings(fixtures());
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn recordings_hold_the_reference_data_whole() {
+    held_by_recordings(reference_data());
+}
+
+fn held_by_recordings(files: Vec<PathBuf>) {
+    for path in files.into_iter().filter(|path| path.metadata().unwrap().len() < 200_000) {
         let first = read(&pickle(&Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot));
         let recording = first.save_to(Vec::new()).unwrap();
         let loaded = Snapshot::open_stream(&recording[..], LoadOptions::default()).unwrap();
@@ -65,8 +89,18 @@ fn a_recording_holds_a_snapshot_from_pytorch_whole() {
 
 #[test]
 fn json_says_the_same_or_says_why_not() {
+    said_in_json(fixtures());
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn json_says_the_same_of_the_reference_data_or_says_why_not() {
+    said_in_json(reference_data());
+}
+
+fn said_in_json(files: Vec<PathBuf>) {
     // Shared stacks are written out again and again: what is packed is too long for a debug build.
-    for path in files().into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "pickle")) {
+    for path in files.into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "pickle")) {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         match write(&first, Vec::new(), Format::Json) {
             Ok(text) => {

@@ -66,7 +66,7 @@ fn operators_come_first_where_the_file_has_scopes() {
     let value = json(&file, &["-n", "1"]);
     let device = &value["devices"][0];
     assert_eq!(device["rows"].as_array().unwrap().len(), 1);
-    assert_eq!((&device["rows_in_all"], &device["totals"]["allocated_bytes"]), (&4.into(), &8028.into()));
+    assert_eq!((&device["rows_in_all"], &device["totals"]["requested_bytes"]), (&4.into(), &8028.into()));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_device_is_picked_by_its_ordinal_and_the_host_is_the_last() {
     let file = folder.recording(&snapshot);
     assert_eq!(json(&file, &[])["devices"].as_array().unwrap().len(), 2);
     let gpu = json(&file, &["--device", "0"]);
-    assert_eq!(gpu["devices"][0]["totals"]["allocated_bytes"], 5);
+    assert_eq!(gpu["devices"][0]["totals"]["requested_bytes"], 5);
     assert_eq!(json(&file, &["--device", "1"])["devices"][0]["is_host"], true);
     let output = top(&file, &["--device", "7"]);
     assert_eq!(output.status.code(), Some(2));
@@ -116,7 +116,7 @@ fn a_cut_recording_is_reported_with_one_warning() {
     assert!(warning.lines().count() == 1 && warning.contains("bytes are lost"), "{warning}");
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["complete"], false);
-    assert_eq!(value["devices"][0]["totals"]["allocated_bytes"], 8028);
+    assert_eq!(value["devices"][0]["totals"]["requested_bytes"], 8028);
 }
 
 #[test]

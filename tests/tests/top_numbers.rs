@@ -158,8 +158,8 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
     let report = rank(&snapshot, By::Operator);
     // 1 / (1 − e^(−0.1)) = 10.508 blocks of 100 bytes.
     assert_eq!(numbers(&report.rows[1]), ("(unattributed)", 1051, 1051, 11, 100));
-    // The other row is marked too: whether small blocks belong to it, a sample without one does not tell.
-    assert!(report.rows[1].estimated && report.rows[0].estimated && report.totals.estimated);
+    // Of the other row every block was recorded.
+    assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
     assert!(
@@ -184,7 +184,7 @@ fn blocks_too_small_to_be_sampled_are_not_denied() {
         text.contains("121.1 KiB in 1,001 blocks were allocated, so small that none was picked"),
         "{text}"
     );
-    assert!(text.contains("Allocated: 121.1 KiB in 1,001 blocks") && text.contains("~ estimated"), "{text}");
+    assert!(text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("~ estimated"), "{text}");
 }
 
 #[test]

@@ -28,18 +28,18 @@ pub(crate) struct SummaryArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrack peak snapshot.pickle                   what was live when most bytes were allocated, by stack
+  memtrack peak snapshot.pickle                   what was live when it came to the most bytes, by stack
   memtrack peak snapshot.pickle --of reserved     … when the segments took most
   memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
   memtrack peak snapshot.pickle --frames 0 --wide every frame of their stacks, with whole names
 
-Bytes of blocks are those that were asked for; what rounding adds to them is in `memtrack summary`.
+Bytes of blocks are those that were requested; what rounding adds to them is in `memtrack summary`.
 Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct PeakArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
     /// Which highest point
-    #[arg(long, value_enum, default_value_t = PeakOf::Allocated)]
+    #[arg(long, value_enum, default_value_t = PeakOf::Requested)]
     pub(crate) of: PeakOf,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
@@ -54,8 +54,9 @@ pub(crate) struct PeakArgs {
 /// Of what the highest point is sought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
-    /// Bytes that were asked for and not given back
-    Allocated,
+    /// Bytes that were requested and not given back
+    #[value(alias = "allocated")]
+    Requested,
     /// Bytes of segments
     Reserved,
 }
@@ -64,22 +65,22 @@ pub(crate) enum PeakOf {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrack check snapshot.pickle --max-peak 10GiB               fails when more was ever allocated
+  memtrack check snapshot.pickle --max-peak 10GiB               fails when more was ever requested and live
   memtrack check run.memtrack --max-leak 0                      … when anything allocated is live at the end
   memtrack check snapshot.pickle --max-fragmentation 25%        … when more is stuck in split segments
 
-Of several devices the worst counts. Peak: the highest allocated bytes, as they were asked for. Leak: bytes live at the
-end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+Of several devices the worst counts. Peak: the highest requested bytes that were live. Leak: requested bytes
+live at the end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
 A file in which nothing can be seen (no events and no memory; for a leak, no events) passes no limit: exit 3.
 Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// The highest allocated bytes, such as 10GiB
+    /// The highest requested bytes that were live, such as 10GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_peak: Option<u64>,
-    /// Bytes allocated within the trace and live at its end
+    /// Requested bytes allocated within the trace and live at its end
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_leak: Option<u64>,
     /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%

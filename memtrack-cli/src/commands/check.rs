@@ -6,7 +6,6 @@ use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
 use crate::report::{order_by_time, print_json};
 use memtrack_core::analysis::limits::{Found, Limits};
-use memtrack_core::analysis::units::{human_bytes, human_share};
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -33,13 +32,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if args.format.json {
         print_json(&found.to_json(&limits), streams)?;
     } else if exceeded.is_empty() {
-        writeln!(
-            streams.stdout,
-            "within the limits: peak {}, leak {}, fragmentation {}",
-            human_bytes(found.peak.0),
-            human_bytes(found.leak.0),
-            human_share(found.fragmentation.0)
-        )?;
+        writeln!(streams.stdout, "within the limits: {}", found.to_text())?;
     } else {
         for line in &exceeded {
             writeln!(streams.stdout, "exceeded: {line}")?;

@@ -14,12 +14,15 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     order_by_time(&mut snapshot, streams);
     let of = match args.of {
-        PeakOf::Allocated => HighestOf::Allocated,
+        PeakOf::Requested => HighestOf::Requested,
         PeakOf::Reserved => HighestOf::Reserved,
     };
     let mut symbols = Symbolizer::of(&snapshot);
     let find = |device| Highest::find(&snapshot, &mut symbols, device, of, args.rows.limit());
-    let devices: Vec<Highest> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
+    let mut devices: Vec<Highest> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
+    if args.device.device.is_none() && !devices.iter().all(Highest::is_empty) {
+        devices.retain(|device| !device.is_empty());
+    }
     if args.format.json {
         let devices: Vec<_> = devices.iter().map(Highest::to_json).collect();
         print_json(&serde_json::json!({ "devices": devices }), streams)?;

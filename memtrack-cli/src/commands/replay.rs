@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     }
     for device in devices.into_iter().filter(|device| !is_host(device)) {
         let report = report(&snapshot, device, &asked, args.capacity, streams)?;
-        if report.requests > 0 {
+        if report.requests > 0 || report.existing_blocks > 0 {
             reports.push(report);
         }
     }

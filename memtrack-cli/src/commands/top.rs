@@ -64,7 +64,7 @@ fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliEr
         At::Oom => Moment::last_oom(snapshot, device)
             .ok_or_else(|| CliError::Usage(format!("{name} never ran out of memory in this file"))),
         At::Event(number) => Moment::event(snapshot, device, number).ok_or_else(|| {
-            let count = snapshot.events.rows_of(device).count();
+            let count = Moment::events(snapshot, device);
             CliError::Usage(format!("{name} has no event {number}; it has {count}, counted from 0"))
         }),
     }

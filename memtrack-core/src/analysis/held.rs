@@ -26,6 +26,8 @@ pub struct Held {
     pub pending: u64,
     /// Bytes that were asked for, of those.
     pub pending_requested: u64,
+    /// Whether sampled blocks are among those that are handed out, so that their bytes and number are estimates.
+    pub estimated: bool,
     /// Bytes of free blocks.
     pub inactive: u64,
     /// Bytes of free blocks that share a segment with others, expandable ones aside: they cannot be given back.
@@ -52,7 +54,23 @@ impl Held {
                 held.segment(snapshot, pytorch, row);
             }
         }
+        held.weigh(snapshot, pytorch, device);
         held
+    }
+
+    /// Counts the blocks that sampled ones stand for; their bytes are in the file as they are.
+    fn weigh(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
+        if pytorch.samples.is_empty() {
+            return;
+        }
+        let blocks = snapshot.blocks.iter().enumerate();
+        let live = blocks.filter(|(_, block)| block.device == device && !block.pending_free);
+        let sampled: Vec<f64> = live
+            .map(|(row, _)| snapshot.weighed_block(row))
+            .filter_map(|weighed| weighed.estimated.then_some(weighed.blocks - 1.0))
+            .collect();
+        self.estimated = !sampled.is_empty();
+        self.blocks = self.blocks.saturating_add(sampled.iter().sum::<f64>().round() as u64);
     }
 
     fn segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {

@@ -6,7 +6,7 @@ use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
 use super::top::{By, TopOptions, TopReport, top_with};
-use super::units::{counted, human_bytes, human_share, printable};
+use super::units::{counted, estimated_bytes, estimated_count, human_bytes, human_share, printable};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -19,11 +19,21 @@ const INDENT: &str = "     ";
 /// Of what the highest point is sought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HighestOf {
-    /// Allocated bytes, as they were asked for.
+    /// Requested bytes that were live: what the sizes of a trace add up to.
     #[default]
-    Allocated,
+    Requested,
     /// Bytes of segments.
     Reserved,
+}
+
+impl HighestOf {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Reserved => "reserved",
+        }
+    }
 }
 
 /// The highest point of one device.
@@ -35,8 +45,10 @@ pub struct Highest {
     pub event: Option<usize>,
     /// Seconds from the first event of the snapshot.
     pub seconds: Option<f64>,
-    /// Allocated bytes then.
-    pub allocated_bytes: u64,
+    /// Requested bytes that were live then.
+    pub requested_bytes: u64,
+    /// Whether sampled blocks were among them, so that the number is an estimate.
+    pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
     /// What was live then, by stack.
@@ -53,32 +65,40 @@ impl Highest {
         limit: usize,
     ) -> Self {
         let at = match of {
-            HighestOf::Allocated => Moment::Peak,
+            HighestOf::Requested => Moment::Peak,
             HighestOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
         let options = TopOptions { limit, at: Some(at), ..TopOptions::default() };
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
-        let row = if of == HighestOf::Allocated { live.peak.row } else { at.row() };
-        let before = |row| snapshot.events.rows_of(device).take_while(|&other| other < row).count();
+        let row = if of == HighestOf::Requested { live.peak.row } else { at.row() };
+        let before = |row| Moment::events_before(snapshot, device, row);
         Self {
             of,
             event: row.map(before),
             seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
-            allocated_bytes: live.totals.allocated_bytes,
+            requested_bytes: live.totals.allocated_bytes,
+            estimated: live.totals.estimated,
             reserved_bytes: reserved_after(snapshot, device, row),
             live,
         }
+    }
+
+    /// Whether nothing was ever live or reserved.
+    pub fn is_empty(&self) -> bool {
+        self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
     }
 
     /// The report as JSON: bytes as integers, times in seconds.
     pub fn to_json(&self) -> Value {
         let mut value = self.live.to_json();
         value["highest"] = json!({
-            "of": if self.of == HighestOf::Allocated { "allocated" } else { "reserved" },
+            "of": self.of.name(),
             "event": self.event,
             "seconds": self.seconds,
-            "allocated_bytes": self.allocated_bytes,
-            "reserved_bytes": self.reserved_bytes,
+            "requested_bytes": self.requested_bytes,
+            "estimated": self.estimated,
+            // A heap reserves nothing.
+            "reserved_bytes": (!self.live.is_host).then_some(self.reserved_bytes),
         });
         value
     }
@@ -103,9 +123,9 @@ impl Highest {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
-        let of = if self.of == HighestOf::Allocated { "allocated" } else { "reserved" };
-        write!(f, "Highest {of} of {name}: {} allocated", human_bytes(self.allocated_bytes))?;
-        if self.reserved_bytes > 0 {
+        let (of, requested) = (self.of.name(), estimated_bytes(self.requested_bytes, self.estimated));
+        write!(f, "Highest {of} of {name}: {requested} requested")?;
+        if self.reserved_bytes > 0 && !live.is_host {
             write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
         }
         match (self.event, self.seconds) {
@@ -115,10 +135,9 @@ impl Highest {
             _ => writeln!(f, ", before the first event")?,
         }
         for (place, row) in live.rows.iter().enumerate() {
-            let mark = if row.estimated { "~" } else { "" };
-            let (bytes, blocks) = (human_bytes(row.allocated_bytes), counted(row.count, "block"));
-            let share = human_share(row.share);
-            writeln!(f, "\n{:>3}. {mark}{bytes}  {share}  {mark}{blocks}", place + 1)?;
+            let bytes = estimated_bytes(row.allocated_bytes, row.estimated);
+            let blocks = estimated_count(row.count, "block", row.estimated);
+            writeln!(f, "\n{:>3}. {bytes}  {}  {blocks}", place + 1, human_share(row.share))?;
             if row.stack.is_empty() {
                 writeln!(f, "{INDENT}{}", printable(&row.name))?;
             }
@@ -129,7 +148,7 @@ impl Highest {
         let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();
         let more = live.rows_in_all - live.rows.len();
         if more > 0 {
-            let rest = human_bytes(self.allocated_bytes.saturating_sub(shown));
+            let rest = estimated_bytes(self.requested_bytes.saturating_sub(shown), self.estimated);
             writeln!(f, "\n… and {}, {rest}", counted(more as u64, "more group"))?;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! From events to lifetimes: which block was live from which event to which. `peak`, `top` and `phases` look at these
 //! instead of pairing frees with allocations each for itself.
 
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
-use crate::snapshot::{LiveBlock, Meta, Snapshot};
+use crate::event::{Action, DeviceId, ScopeId, StackId};
+use crate::snapshot::{LiveBlock, Snapshot, Weighed};
 use std::collections::HashMap;
 
 /// A block while it was live, as far as the recording knows. Rows are those of the snapshot's event table.
@@ -31,10 +31,8 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    fn new(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
-        let estimated = flags.contains(EventFlags::SAMPLED);
-        let blocks = meta.weight(flags, size_bytes);
-        let bytes = if estimated { (size_bytes as f64 * blocks).round() as u64 } else { size_bytes };
+    fn new(weighed: Weighed) -> Self {
+        let Weighed { size_bytes, bytes, blocks, estimated } = weighed;
         Self {
             scope: ScopeId::NONE,
             stack: StackId::NONE,
@@ -49,14 +47,14 @@ impl Lifetime {
         }
     }
 
-    fn of_event(row: usize, event: &Event, meta: &Meta) -> Self {
-        let new = Self::new(event.size_bytes, event.flags, meta);
-        Self { scope: event.scope, stack: event.stack, from: Some(row), ..new }
+    fn of_event(snapshot: &Snapshot, row: usize) -> Self {
+        let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
+        Self { scope, stack, from: Some(row), ..Self::new(snapshot.weighed_event(row)) }
     }
 
-    fn of_block(row: usize, block: &LiveBlock, meta: &Meta) -> Self {
-        let new = Self::new(block.size_bytes, block.flags, meta);
-        Self { scope: block.scope, stack: block.stack, block: Some(row as u32), ..new }
+    fn of_block(snapshot: &Snapshot, row: usize) -> Self {
+        let LiveBlock { scope, stack, .. } = snapshot.blocks[row];
+        Self { scope, stack, block: Some(row as u32), ..Self::new(snapshot.weighed_block(row)) }
     }
 
     /// Whether it is live right after event `row`; none: before the first event.
@@ -68,12 +66,16 @@ impl Lifetime {
 
 /// The lifetimes of all blocks of `device`. A block counts until its free was requested. What only its free or only
 /// the table of live blocks tells of was live from the start, so that the sums are right when the ring dropped events
-/// or memory existed before.
+/// or memory existed before. A trace may know of no requests, and then a block's only event may be that its free was
+/// completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
-    let meta = &snapshot.meta;
     let mut lifetimes: Vec<Lifetime> = Vec::new();
     // Live blocks by address: where their lifetime lies.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
+    let has_requests = snapshot
+        .events
+        .rows_of(device)
+        .any(|row| matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested));
     for row in snapshot.events.rows_of(device) {
         let event = snapshot.events.get(row);
         match event.action {
@@ -82,27 +84,54 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                 if let Some(before) = open.insert(event.address, lifetimes.len()) {
                     lifetimes[before].to = Some(row);
                 }
-                lifetimes.push(Lifetime::of_event(row, &event, meta));
+                lifetimes.push(Lifetime::of_event(snapshot, row));
             }
             Action::Free | Action::FreeRequested => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None => {
-                    let before = Lifetime::new(event.size_bytes, event.flags, meta);
+                    let before = Lifetime::new(snapshot.weighed_event(row));
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
             // Mostly requested before. Where requests are not recorded, the block ends here.
-            Action::FreeCompleted => {
-                if let Some(block) = open.remove(&event.address) {
-                    lifetimes[block].to = Some(row);
+            Action::FreeCompleted => match open.remove(&event.address) {
+                Some(block) => lifetimes[block].to = Some(row),
+                None if has_requests => {}
+                None => {
+                    let before = Lifetime::new(snapshot.weighed_event(row));
+                    lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
-            }
+            },
             _ => {}
         }
     }
     let older = snapshot.blocks.iter().enumerate().filter(|(_, block)| {
         block.device == device && !block.pending_free && !open.contains_key(&block.address)
     });
-    lifetimes.extend(older.map(|(row, block)| Lifetime::of_block(row, block, meta)));
+    lifetimes.extend(older.map(|(row, _)| Lifetime::of_block(snapshot, row)));
     lifetimes
+}
+
+/// Of the blocks that were allocated on `device`, those that were not recorded one by one: their bytes and their number,
+/// exact. `None` where nobody counted, or where older events were dropped. Of devices that are not sampled there are none.
+pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<(u64, u64)> {
+    if !is_sampled(snapshot, device) {
+        return Some((0, 0));
+    }
+    let counts = snapshot.exact_counts(device).filter(|counts| counts.dropped == 0)?;
+    let recorded = lifetimes.iter().filter(|one| one.from.is_some() && !one.estimated);
+    let (bytes, blocks) =
+        recorded.fold((0u64, 0u64), |(bytes, blocks), one| (bytes.saturating_add(one.bytes), blocks + 1));
+    Some((counts.allocated_bytes.saturating_sub(bytes), counts.allocations.saturating_sub(blocks)))
+}
+
+/// Whether sums over blocks of `device` are estimates: samples went in, or small blocks may have been passed over.
+pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> bool {
+    lifetimes.iter().any(|one| one.estimated)
+        || not_one_by_one(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)
+}
+
+/// Whether small blocks of `device` were picked by chance.
+fn is_sampled(snapshot: &Snapshot, device: DeviceId) -> bool {
+    snapshot.is_heap(device) && snapshot.meta.sample_threshold_bytes > 0
 }

@@ -10,6 +10,7 @@ pub mod layout;
 pub mod lifetimes;
 pub mod limits;
 pub mod moment;
+pub mod net;
 pub mod patterns;
 pub mod peak;
 pub mod phases;

@@ -25,9 +25,26 @@ impl Moment {
         rows.last().map(Self::Oom)
     }
 
-    /// After event `number` of the device's trace; `None` when it has fewer.
+    /// After event `number` of the device's trace, as PyTorch's form of it counts them; `None` when it has fewer.
     pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
-        snapshot.events.rows_of(device).nth(number).map(|row| Self::Event(number, row))
+        let mut end = 0;
+        let mut rows = snapshot.events.rows_of(device);
+        let found = rows.find(|&row| {
+            end += events_of(snapshot, row);
+            number < end
+        });
+        found.map(|row| Self::Event(number, row))
+    }
+
+    /// How many events the device's trace has in PyTorch's form.
+    pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
+        snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
+    }
+
+    /// The number of the event in `row` in its device's trace.
+    pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
+        let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
+        earlier.map(|row| events_of(snapshot, row)).sum()
     }
 
     /// The row of the event after which it is. The peak's is known to [`Peak`](super::peak::Peak) only.
@@ -51,4 +68,9 @@ impl Moment {
             Self::Event(number, _) => format!("after event {number}"),
         }
     }
+}
+
+/// A free that is complete at once is two events in PyTorch's form, in which reports number them.
+fn events_of(snapshot: &Snapshot, row: usize) -> usize {
+    1 + usize::from(snapshot.events.action[row] == Action::Free)
 }

@@ -1,4 +1,4 @@
-//! The short answer: how much each phase allocated and held at the peak, and where the peak was. Programs print it
+//! The short answer: how much each phase requested and held at the peak, and where the peak was. Programs print it
 //! after a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::Peak;
@@ -39,7 +39,7 @@ impl PhaseReport {
         let row = |row: &TopRow| {
             serde_json::json!({
                 "phase": row.name,
-                "allocated_bytes": row.allocated_bytes,
+                "requested_bytes": row.allocated_bytes,
                 "live_at_peak_bytes": row.live_at_peak_bytes,
                 "count": row.count,
                 "estimated": row.estimated,
@@ -59,7 +59,7 @@ impl fmt::Display for PhaseReport {
             let mark = if row.estimated { "~" } else { "" };
             writeln!(
                 f,
-                "{:width$}  {:>12} allocated  {:>12} live at the peak  {:>10} blocks",
+                "{:width$}  {:>12} requested  {:>12} live at the peak  {:>10} blocks",
                 row.name,
                 format!("{mark}{}", human_bytes(row.allocated_bytes)),
                 format!("{mark}{}", human_bytes(row.live_at_peak_bytes)),

@@ -1,5 +1,6 @@
-//! Which frames of a stack say nothing: memtrack's own, the unwinder's, the allocator's and the standard library's, as long as they
-//! are the innermost. `top` groups stacks by what is left.
+//! Which frames of a stack say nothing: memtrack's own, the unwinder's, the allocator's and the standard library's, as
+//! long as they are the innermost, and everything inside of an allocator that the program brought itself. `top` groups
+//! stacks by what is left.
 
 use crate::stack::names::plain_path;
 use crate::stack::symbols::Frame;
@@ -32,8 +33,33 @@ const PYTORCH: [&str; 6] = [
     "at::TensorBase at::detail::",
 ];
 
+/// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
+/// carry the crate's name and the line of that `static`, as if the user had written them.
+const SHIMS: [&str; 6] =
+    ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
+/// The trait that such an allocator implements.
+const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
+
+/// Whether this function is where the program's own allocator is entered: what lies further in is that allocator's work,
+/// whoever wrote it.
+pub fn is_allocator_entry(function: &str) -> bool {
+    let of_trait = function.split_once(ALLOCATOR).is_some_and(|(before, after)| {
+        (before.starts_with('<') && before.ends_with(" as ") && after.starts_with(">::"))
+            || (before.ends_with("<impl ") && after.starts_with(" for "))
+    });
+    of_trait || is_shim(&plain_path(function))
+}
+
+fn is_shim(path: &str) -> bool {
+    let name = path.rsplit("::").next().unwrap_or(path);
+    SHIMS.iter().any(|beginning| name.starts_with(beginning))
+}
+
 /// Whether a frame of this function only carries an allocation out for its caller.
 pub fn is_plumbing(function: &str) -> bool {
+    if is_allocator_entry(function) {
+        return true;
+    }
     if PYTORCH.iter().any(|beginning| function.starts_with(beginning)) {
         return true;
     }
@@ -45,7 +71,7 @@ pub fn is_plumbing(function: &str) -> bool {
         Some((first, _)) => CRATES.contains(&first),
         None => {
             let name = path.split('(').next().unwrap_or_default();
-            FUNCTIONS.contains(&name) || ["__rust_", "__rdl_", "__rg_"].iter().any(|p| name.starts_with(p))
+            FUNCTIONS.contains(&name) || name.starts_with("__rust_")
         }
     }
 }
@@ -112,8 +138,10 @@ pub fn is_internal(frame: &Frame) -> bool {
 
 /// The frames from the first that says something; all of them when none does.
 pub fn interesting(frames: &[Frame]) -> &[Frame] {
-    let first = frames.iter().position(|frame| !is_plumbing(&frame.function)).unwrap_or(0);
-    &frames[first..]
+    let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
+    let outside = entered.map_or(0, |entry| entry + 1);
+    let first = frames[outside..].iter().position(|frame| !is_plumbing(&frame.function));
+    &frames[first.map_or(0, |first| outside + first)..]
 }
 
 #[cfg(test)]
@@ -137,6 +165,32 @@ mod tests {
             "main",
         ]);
         assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn a_programs_own_allocator_is_plumbing_with_all_that_it_calls() {
+        let legacy = named(&[
+            "malloc",
+            "svc::arena::grow",
+            "<svc::Counting as core::alloc::global::GlobalAlloc>::alloc",
+            "svc::__rust_alloc",
+            "alloc::alloc::alloc",
+            "svc::handle",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+            "main",
+        ]);
+        assert_eq!(interesting(&legacy), &legacy[5..]);
+        let nested = named(&[
+            "__rustc::__rust_realloc",
+            "svc::arena::Index::grow",
+            "svc::<impl core::alloc::global::GlobalAlloc for svc::Counting>::realloc",
+            "svc::_::__rg_realloc",
+            "svc::handle",
+        ]);
+        assert_eq!(interesting(&nested), &nested[4..]);
+        for own in ["svc::rust_alloc", "svc::Counting::alloc", "<svc::A as svc::GlobalAlloc>::alloc"] {
+            assert!(!is_plumbing(own), "{own}");
+        }
     }
 
     #[test]

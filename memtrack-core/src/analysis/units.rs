@@ -46,6 +46,17 @@ pub fn human_estimate(count: u64, estimated: bool) -> String {
     format!("~{}", human_count(count.saturating_add(unit / 2) / unit * unit))
 }
 
+/// Bytes as [`human_bytes`] has them, marked where they are `estimated` from samples.
+pub fn estimated_bytes(bytes: u64, estimated: bool) -> String {
+    format!("{}{}", if estimated { "~" } else { "" }, human_bytes(bytes))
+}
+
+/// A count with what is counted, as [`counted`] and [`human_estimate`] have it.
+pub fn estimated_count(count: u64, what: &str, estimated: bool) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", human_estimate(count, estimated))
+}
+
 /// A share from 0 to 1 in percent with one decimal.
 pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)

@@ -3,6 +3,7 @@
 //! blocks are exact in both cases.
 #![allow(unsafe_code)]
 
+pub(crate) mod reserve;
 mod resident;
 mod sampler;
 mod samples;
@@ -21,8 +22,8 @@ const HEAP: StreamId = StreamId(0);
 /// The host's place among a thread's sums.
 const HOST_SLOT: usize = 0;
 
-/// Bytes memtrack itself holds on the heap.
-static OWN_BYTES: AtomicI64 = AtomicI64::new(0);
+/// Bytes of the tracked heap that were taken inside memtrack, less those that were given back, while monitoring was on.
+static OWN_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// A global allocator that reports to the recorder and leaves the work to another.
@@ -64,6 +65,32 @@ impl<A> TrackingAllocator<A> {
     }
 }
 
+impl<A: GlobalAlloc> TrackingAllocator<A> {
+    /// A new block with the content of `block`, which stays; null when there is no memory.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    #[cold]
+    unsafe fn moved(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have the bytes that are
+        // copied, and they are two.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
+            }
+            new
+        }
+    }
+}
+
+/// Tells of a block; where there is none, memtrack itself may still get one.
+#[inline(always)]
+fn allocated_or(block: *mut u8, layout: Layout) -> *mut u8 {
+    after_alloc(block, layout.size());
+    if block.is_null() { reserve::instead(layout) } else { block }
+}
+
 // SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
 // it neither allocates through `self` unguarded nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
@@ -71,25 +98,22 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(switch::HOST) {
-            after_alloc(block, layout.size());
-        }
-        block
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(switch::HOST) {
-            after_alloc(block, layout.size());
-        }
-        block
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if switch::is_on(switch::HOST) {
+        if switch::is_on(switch::HOST | switch::RESERVE) {
+            if reserve::has(block) {
+                return;
+            }
             before_free(block, layout.size());
         }
         // SAFETY: as in `alloc`.
@@ -100,11 +124,24 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        if switch::is_on(switch::HOST) {
-            around_realloc(block, layout.size(), || (inner(), new_size))
-        } else {
-            inner()
+        if !switch::is_on(switch::HOST | switch::RESERVE) {
+            return inner();
         }
+        if reserve::has(block) {
+            // SAFETY: the caller's promise for the new size; the reserve takes nothing back.
+            return unsafe { self.moved(block, layout, new_size) };
+        }
+        let new = around_realloc(block, layout.size(), || (inner(), new_size));
+        if new.is_null() && reentry::is_inside() {
+            // SAFETY: as above; the block is still there, since `realloc` failed.
+            let new = unsafe { self.moved(block, layout, new_size) };
+            if !new.is_null() {
+                // SAFETY: its content is elsewhere now.
+                unsafe { self.inner.dealloc(block, layout) };
+            }
+            return new;
+        }
+        new
     }
 }
 
@@ -115,10 +152,13 @@ pub(crate) fn is_installed() -> bool {
     SEEN.load(Ordering::Relaxed)
 }
 
-/// Bytes memtrack itself has taken from the tracked heap, less what it gave back, while monitoring was on. They are in
-/// no report: this is what memtrack costs.
+/// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
+/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. What
+/// [`snapshot`](crate::snapshot()) and reports take while they are made and held is not in it.
+///
+/// Asks tables for their size, each shard by itself: for once a second, not for once an event.
 pub fn own_bytes() -> i64 {
-    OWN_BYTES.load(Ordering::Relaxed)
+    crate::own::held() + crate::recorder::table_bytes() as i64
 }
 
 /// A new session: no block is a sample any more.
@@ -132,10 +172,17 @@ pub(crate) fn reset_after_fork() {
     samples::clear();
 }
 
+/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of the
+/// heap in one of the two.
+#[doc(hidden)]
+pub fn own_heap_bytes() -> i64 {
+    OWN_HEAP_BYTES.load(Ordering::Relaxed)
+}
+
 #[cold]
 fn count_own(bytes: i64) {
     SEEN.store(true, Ordering::Relaxed);
-    OWN_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    OWN_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// A block was handed out; null: it could not be.

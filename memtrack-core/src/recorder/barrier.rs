@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Waits until every hook that was running when it was called has ended. Hooks last microseconds, on a machine with more
-/// threads than processors some time slices; one that is stopped (a debugger) is waited for at most a second.
-pub(crate) fn wait_for_hooks() {
+/// threads than processors some time slices; one that is stopped (a debugger) is waited for at most a second. Returns
+/// whether all have ended.
+pub(crate) fn wait_for_hooks() -> bool {
     heavy_barrier();
     let start = Instant::now();
     for state in threads::states() {
@@ -19,11 +20,12 @@ pub(crate) fn wait_for_hooks() {
         let seen = state.activity.load(Ordering::Acquire);
         while seen % 2 == 1 && state.activity.load(Ordering::Acquire) == seen {
             if start.elapsed() > Duration::from_secs(1) {
-                return;
+                return false;
             }
             thread::yield_now();
         }
     }
+    true
 }
 
 /// Makes all threads' earlier writes visible here and ours there, so that their hooks need no fence of their own.

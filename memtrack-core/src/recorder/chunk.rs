@@ -2,7 +2,7 @@
 //! own and hands it to the ring when it is full. Model-checked with loom in `tests/programs/loom`.
 #![allow(unsafe_code)]
 
-use super::sync::{AtomicU32, Ordering, UnsafeCell};
+use super::sync::{AtomicU32, Ordering, UnsafeCell, hold, release};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -23,9 +23,20 @@ unsafe impl<T: Copy + Send> Send for Chunk<T> {}
 impl<T: Copy> Chunk<T> {
     /// An empty chunk of `capacity` slots. They are not written: their pages cost something only when events come.
     pub(crate) fn new(capacity: u32) -> Self {
+        hold(capacity as usize * size_of::<T>());
         Self {
             len: AtomicU32::new(0),
             slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        }
+    }
+
+    /// A chunk that is full of these events.
+    pub(crate) fn filled(events: Vec<T>) -> Self {
+        hold(events.len() * size_of::<T>());
+        let len = AtomicU32::new(events.len() as u32);
+        Self {
+            len,
+            slots: events.into_iter().map(|event| UnsafeCell::new(MaybeUninit::new(event))).collect(),
         }
     }
 
@@ -83,5 +94,11 @@ impl<T: Copy> Chunk<T> {
             }
         }
         low
+    }
+}
+
+impl<T> Drop for Chunk<T> {
+    fn drop(&mut self) {
+        release(self.slots.len() * size_of::<T>());
     }
 }

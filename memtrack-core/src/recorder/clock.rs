@@ -1,13 +1,57 @@
 //! The recorder's clock: the processor's time-stamp counter where it runs at one rate on all cores, else the system's
 //! monotonic clock in nanoseconds. Ticks become time only in reports, by two readings of both clocks.
+//!
+//! It never goes back: a machine that was suspended, moved or restored may read a counter that does, and goes on here
+//! from the newest stamp.
 #![allow(unsafe_code)]
 
+use super::settings;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How far the clock has gone back so far: what is added to each reading.
+static MADE_UP_FOR: AtomicU64 = AtomicU64::new(0);
+
+/// Stamps run ahead of the clock by a few ticks, and the counters of two processors differ by less than this (some
+/// milliseconds). A clock that is further behind has gone back.
+const STEP_BACK: u64 = 1 << 24;
 
 /// Ticks now. 10 ns with the counter, 23 ns with the system's clock (measured on the machine of `research/`).
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
+    raw().wrapping_add(MADE_UP_FOR.load(Ordering::Relaxed))
+}
+
+/// Ticks now, for an event of a thread whose newest stamp is `newest`: not before the session began, and where the clock
+/// has gone back, as if it had stood still meanwhile.
+#[inline(always)]
+pub(crate) fn ticks_after(newest: u64) -> u64 {
+    let now = ticks();
+    let start = settings::start_ticks();
+    if now.wrapping_add(STEP_BACK) < newest.max(start) {
+        went_back(newest.max(start))
+    } else {
+        now.max(start)
+    }
+}
+
+/// Has the clock go on from `newest`, for all threads.
+#[cold]
+fn went_back(newest: u64) -> u64 {
+    let made_up_for = MADE_UP_FOR.load(Ordering::Relaxed);
+    let now = raw().wrapping_add(made_up_for);
+    if now < newest {
+        let more = made_up_for.wrapping_add(newest - now);
+        // Whoever loses has been told of the same step by another thread.
+        let _ = MADE_UP_FOR.compare_exchange(made_up_for, more, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    ticks()
+}
+
+/// The clock as it is read.
+#[inline(always)]
+fn raw() -> u64 {
     #[cfg(target_arch = "x86_64")]
     if counter_is_steady() {
         // SAFETY: reading the counter has no effect. It may be read a few instructions early or late, which the
@@ -29,7 +73,7 @@ pub(crate) fn reading() -> (u64, u64) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter_is_steady() -> bool {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::atomic::AtomicU8;
     static STEADY: AtomicU8 = AtomicU8::new(0);
     match STEADY.load(Ordering::Relaxed) {
         0 => {

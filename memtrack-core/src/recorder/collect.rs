@@ -52,7 +52,13 @@ impl Recorder {
     pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
         let _inside = reentry::enter();
         self.store().held = true;
-        let moment = clock::ticks();
+        if settings::leaves_out_any() {
+            settings::write_all(true);
+            // From here on every event is written.
+            wait_for_hooks();
+        }
+        // Stamps may run ahead of the clock.
+        let moment = clock::ticks().max(self.live.newest_ticks());
         wait_for_hooks();
         let since = settings::start_ticks();
         let sums: [Sums; DEVICE_SLOTS] =
@@ -66,10 +72,13 @@ impl Recorder {
             let (chunks, evicted) = self.chunks_of(slot, last);
             let (before, after): (Vec<_>, Vec<_>) =
                 chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
-            let before: Vec<Run> = before.into_iter().flatten().collect();
+            let mut before: Vec<Run> = before.into_iter().flatten().collect();
             let after: Vec<Run> = after.into_iter().flatten().collect();
             put_back_freed_after(&mut blocks, &before, &after);
             put_back_segments(&mut segments, &after);
+            if settings::leaves_out_any() {
+                before = before.into_iter().filter_map(Run::wanted).collect();
+            }
             let held: u64 = before.iter().map(Run::len).sum();
             let kept = held.min(options.ring_entries());
             devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
@@ -78,6 +87,7 @@ impl Recorder {
             }
         }
         self.store().held = false;
+        settings::write_all(false);
         let events = table(runs, options.ring_entries());
         blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
         blocks.sort_by_key(|block| block.ticks);
@@ -230,5 +240,6 @@ fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<Devic
         allocations: sums.allocations,
         frees: sums.frees,
         reserved_bytes,
+        counted: true,
     })
 }

@@ -146,91 +146,97 @@ pub(crate) struct DriverFreed {
 impl Hook {
     /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded.
     pub(crate) fn driver_alloc(&self, address: u64, allocation: DriverAllocation) -> u64 {
-        let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
-        let Some(slot) = slot_of(device) else {
-            super::too_many_devices(device);
-            return 0;
-        };
-        let stack = self.stack(settings::blocks_keep_stacks());
-        let scope = scope::current_id();
-        let flags = EventFlags::WHOLE_SEGMENT;
-        let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
-        let newest = &self.thread.own().newest_ticks;
-        self.recorder.driver.insert(address, allocation);
-        let ([segment_ticks, ticks], unseen) =
-            self.recorder.live.insert_segment(device, address, block, newest);
-        let is_expandable = origin == Origin::Mapping;
-        let segment =
-            Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
-        let older = unseen.and_then(|_| self.recorder.segments.remove_of_driver(device, address));
-        self.recorder.segments.insert_of_driver(segment);
-        let totals = &self.thread.state.slots[slot].totals;
-        if let Some(old) = unseen {
-            // The memory is gone, or its address could not have been handed out again.
-            totals.count_free(old.size_bytes);
-            self.event(slot, free_event(device, address, segment_ticks - 1, &old, StackId::NONE));
-        }
-        if let Some(older) = older {
-            totals.count_segment_free(older.segment.size_bytes);
-        }
-        totals.count_segment(size_bytes);
-        totals.count_alloc(size_bytes);
-        let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
-        let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
-        let thread = self.thread.thread();
-        let event = Event {
-            ticks: segment_ticks,
-            address,
-            size_bytes,
-            stream,
-            stack,
-            scope,
-            thread,
-            device,
-            action,
-            flags: EventFlags::default(),
-        };
-        self.event(slot, event);
-        self.event(slot, Event { ticks, action: Action::Alloc, flags, ..event });
-        ticks
+        self.with_room(|| {
+            let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
+            let Some(slot) = slot_of(device) else {
+                super::too_many_devices(device);
+                return 0;
+            };
+            let stack = self.stack(settings::blocks_keep_stacks());
+            let scope = scope::current_id();
+            let flags = EventFlags::WHOLE_SEGMENT;
+            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let newest = &self.thread.own().newest_ticks;
+            self.recorder.driver.insert(address, allocation);
+            let ([segment_ticks, ticks], unseen) =
+                self.recorder.live.insert_segment(device, address, block, newest);
+            let is_expandable = origin == Origin::Mapping;
+            let segment =
+                Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
+            let older = unseen.and_then(|_| self.recorder.segments.remove_of_driver(device, address));
+            self.recorder.segments.insert_of_driver(segment);
+            let totals = &self.thread.state.slots[slot].totals;
+            if let Some(old) = unseen {
+                // The memory is gone, or its address could not have been handed out again.
+                self.ended(slot, free_event(device, address, segment_ticks - 1, &old, StackId::NONE), &old);
+            }
+            if let Some(older) = older {
+                totals.count_segment_free(older.segment.size_bytes);
+            }
+            totals.count_segment(size_bytes);
+            totals.count_alloc(size_bytes);
+            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+            let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+            let thread = self.thread.thread();
+            let event = Event {
+                ticks: segment_ticks,
+                address,
+                size_bytes,
+                stream,
+                stack,
+                scope,
+                thread,
+                device,
+                action,
+                flags: EventFlags::default(),
+            };
+            self.event(slot, event);
+            self.event(slot, Event { ticks, action: Action::Alloc, flags, ..event });
+            ticks
+        })
     }
 
     /// Memory is about to be given back to the driver; `None` when it is not known. What is returned is for
     /// [`Self::driver_freed`] or [`Self::driver_not_freed`].
     pub(crate) fn driver_free(&self, address: u64) -> Option<DriverFreed> {
-        let recorder: &Recorder = self.recorder;
-        let allocation = recorder.driver.remove(address)?;
-        let device = allocation.device;
-        let stack = self.stack(settings::frees_keep_own_stacks());
-        let newest = &self.thread.own().newest_ticks;
-        let held = recorder.segments.remove_of_driver(device, address);
-        let is_block = held.is_some_and(|held| held.is_block);
-        let (stamps, block) = recorder.live.remove_segment(device, address, is_block, newest);
-        Some(DriverFreed { address, allocation, stamps, held, block, stack })
+        self.with_room(|| {
+            let recorder: &Recorder = self.recorder;
+            let allocation = recorder.driver.remove(address)?;
+            let device = allocation.device;
+            let stack = self.stack(settings::frees_keep_own_stacks());
+            let newest = &self.thread.own().newest_ticks;
+            let held = recorder.segments.remove_of_driver(device, address);
+            let is_block = held.is_some_and(|held| held.is_block);
+            let (stamps, block) = recorder.live.remove_segment(device, address, is_block, newest);
+            Some(DriverFreed { address, allocation, stamps, held, block, stack })
+        })
     }
 
     /// The memory was given back.
     pub(crate) fn driver_freed(&self, freed: DriverFreed) {
-        let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
-        let device = allocation.device;
-        let Some(slot) = slot_of(device) else { return };
-        // Not in the table: a pool has reported the segment's end already.
-        let Some(held) = held else { return };
-        let totals = &self.thread.state.slots[slot].totals;
-        totals.count_segment_free(allocation.size_bytes);
-        let mut end = free_event(device, address, stamps[1], &live_of(&held), stack);
-        end.action =
-            if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
-        if let Some(block) = block {
-            totals.count_free(block.size_bytes);
-            self.event(slot, free_event(device, address, stamps[0], &block, stack));
-        } else {
-            self.end_blocks_within(&held.segment);
-            end.ticks =
-                self.recorder.live.remove_segment(device, address, false, &self.thread.own().newest_ticks).0
-                    [1];
-        }
-        self.event(slot, end);
+        self.with_room(|| {
+            let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
+            let device = allocation.device;
+            let Some(slot) = slot_of(device) else { return };
+            // Not in the table: a pool has reported the segment's end already.
+            let Some(held) = held else { return };
+            let totals = &self.thread.state.slots[slot].totals;
+            totals.count_segment_free(allocation.size_bytes);
+            let mut end = free_event(device, address, stamps[1], &live_of(&held), stack);
+            end.action =
+                if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
+            if let Some(block) = block {
+                self.ended(slot, free_event(device, address, stamps[0], &block, stack), &block);
+            } else {
+                self.end_blocks_within(&held.segment);
+                end.ticks = self
+                    .recorder
+                    .live
+                    .remove_segment(device, address, false, &self.thread.own().newest_ticks)
+                    .0[1];
+            }
+            self.event(slot, end);
+        })
     }
 
     /// What a pool reported inside a segment and never gave back ends with it.
@@ -260,6 +266,11 @@ impl Hook {
 }
 
 impl DriverFreed {
+    /// Whether blocks that a pool has reported inside it end with it.
+    pub(crate) fn ends_others(&self) -> bool {
+        self.held.is_some() && self.block.is_none()
+    }
+
     /// The device, and the stamp.
     pub(crate) fn moment(&self) -> (DeviceId, u64) {
         (self.allocation.device, self.stamps[1])

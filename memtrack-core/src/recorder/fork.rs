@@ -79,9 +79,13 @@ pub(crate) fn watch() {
 #[cfg(unix)]
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    crate::own::reset_after_fork();
     super::threads::reset_after_fork();
+    super::hooks::reset_after_fork();
+    super::kits::reset_after_fork();
     super::RECORDER.forget();
     super::session::reset_after_fork();
+    super::binaries::reset_after_fork();
     super::inherit::reset_after_fork();
     super::keeper::reset_after_fork();
     super::oom::reset_after_fork();

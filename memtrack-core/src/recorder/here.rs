@@ -7,6 +7,7 @@ use super::{RECORDER, clock};
 use crate::event::StackId;
 use crate::reentry;
 use crate::snapshot::{Clock, StackTable};
+use crate::stack::capture::Registers;
 
 /// The stack of the calling thread, interned in the recorder's table; none inside memtrack's own work.
 /// `stack::capture::prepare` was called before.
@@ -16,7 +17,9 @@ pub(crate) fn stack_here() -> StackId {
         return StackId::NONE;
     }
     let inside = reentry::enter();
-    Hook { thread: InHook::enter(), recorder: RECORDER.get(), _inside: inside }.stack(true)
+    let registers = Registers::here();
+    let hook = Hook { thread: InHook::enter(), recorder: RECORDER.get(), registers, _inside: inside };
+    hook.with_room(|| hook.stack(true))
 }
 
 /// What makes time of ticks up to now.

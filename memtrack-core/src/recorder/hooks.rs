@@ -3,25 +3,50 @@
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
+use super::kits::{self, Kit};
 use super::live::Live;
 use super::ring::CHUNK_EVENTS;
 use super::threads::{InHook, Slot, slot_of};
 use super::{RECORDER, Recorder, settings, too_many_devices};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
-use crate::stack::capture::learn_modules_of;
-use crate::stack::intern;
+use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
+use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
-const FIRST_CHUNK_EVENTS: u32 = 64;
+const FIRST_CHUNK_EVENTS: u32 = 32;
+
+/// So many binaries that nobody knew are learned for one stack at most.
+const MOST_NEW_MODULES: u32 = 8;
+
+/// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
+/// threads have been busy once, what they left half empty stays bounded.
+const MOST_BEING_FILLED: u64 = 1 << 18;
+static BEING_FILLED: AtomicU64 = AtomicU64::new(0);
+
+/// How many events the chunk after one of `before` events takes.
+fn next_capacity(before: u32) -> u32 {
+    let all = BEING_FILLED.load(Ordering::Relaxed).saturating_sub(u64::from(before));
+    let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
+    let next = if all + u64::from(wanted) > MOST_BEING_FILLED { FIRST_CHUNK_EVENTS } else { wanted };
+    BEING_FILLED.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
+    next
+}
+
+/// In the child of a fork: the parent's chunks stay behind.
+pub(super) fn reset_after_fork() {
+    BEING_FILLED.store(0, Ordering::Relaxed);
+}
 
 /// The calling thread on its way through a hook. While it lives, the thread's own allocations are not recorded.
 pub(crate) struct Hook {
     // Dropped in this order: the thread is marked idle before it may be recorded again.
     pub(crate) thread: InHook,
     pub(crate) recorder: &'static Recorder,
+    /// Of the function that entered, which stays until the hook is left: where stacks begin.
+    pub(super) registers: Registers,
     pub(super) _inside: reentry::ReentryGuard,
 }
 
@@ -33,9 +58,16 @@ impl Hook {
             return None;
         }
         let inside = reentry::enter();
-        let hook = Self { thread: InHook::enter(), recorder: RECORDER.get(), _inside: inside };
+        let registers = Registers::here();
+        let hook = Self { thread: InHook::enter(), recorder: RECORDER.get(), registers, _inside: inside };
         // Once more, now that a collector can see that this thread is active: after `stop` no event may begin.
         switch::is_on(switch::EVENTS).then_some(hook)
+    }
+
+    /// Does the work of a hook: on the thread's stack where there is room, else on one of memtrack's own.
+    #[inline(always)]
+    pub(super) fn with_room<R>(&self, work: impl FnOnce() -> R) -> R {
+        if self.thread.has_room(self.registers.stack_pointer()) { work() } else { own_stack::run(work) }
     }
 
     /// The stack of the calling thread, interned; none where the mode keeps none.
@@ -45,25 +77,57 @@ impl Hook {
             return StackId::NONE;
         }
         let own = self.thread.own();
-        let addresses = settings::without_own_code(own.capture.take());
+        match &mut own.kit {
+            Some(kit) => self.stack_by(kit, &own.bounds),
+            None => self.first_stack(),
+        }
+    }
+
+    /// The thread's first stack, or one of a thread that has no kit of its own.
+    #[cold]
+    fn first_stack(&self) -> StackId {
+        let own = self.thread.own();
+        if self.thread.is_shared() {
+            own.kit = None;
+        } else {
+            own.kit = kits::take();
+        }
+        match &mut own.kit {
+            Some(kit) => self.stack_by(kit, &own.bounds),
+            None => kits::with_shared(self.thread.thread().index(), |kit| self.stack_by(kit, &own.bounds)),
+        }
+    }
+
+    #[inline(always)]
+    fn stack_by(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+        kit.keep_up();
+        let addresses = settings::without_own_code(kit.capture.take(&self.registers, bounds));
         let hash = intern::hash(addresses);
-        if let Some(stack) = own.stacks.get(hash) {
+        if let Some(stack) = kit.stacks.get(hash) {
             return stack;
         }
-        let stack = match self.recorder.stacks.find(hash) {
-            Some(stack) => stack,
-            None => {
-                let addresses = addresses.to_vec();
-                if learn_modules_of(&addresses) {
-                    // Cut short by code that was unknown: take it once more.
-                    let again = settings::without_own_code(own.capture.take());
-                    let hash = intern::hash(again);
-                    return self.recorder.stacks.insert(hash, again);
+        self.new_stack(kit, bounds)
+    }
+
+    /// A stack that the thread has not met lately.
+    #[cold]
+    fn new_stack(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+        let mut take = || settings::without_own_code(kit.capture.take(&self.registers, bounds)).to_vec();
+        let mut addresses = take();
+        let mut hash = intern::hash(&addresses);
+        let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
+            // Cut short by code that was unknown: once it is known, the stack goes on to the next that is.
+            for _ in 0..MOST_NEW_MODULES {
+                if !learn_modules_of(&addresses) {
+                    break;
                 }
-                self.recorder.stacks.insert(hash, &addresses)
+                addresses = take();
             }
-        };
-        own.stacks.put(hash, stack);
+            hash = intern::hash(&addresses);
+            set_apart(&mut addresses);
+            self.recorder.stacks.insert(hash, &addresses)
+        });
+        kit.stacks.put(hash, stack);
         stack
     }
 
@@ -77,61 +141,72 @@ impl Hook {
         size_bytes: u64,
         flags: EventFlags,
     ) {
-        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
-        let stack = self.stack(settings::blocks_keep_stacks());
-        let scope = scope::current_id();
-        let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
-        let newest = &self.thread.own().newest_ticks;
-        let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
-        let totals = &self.thread.state.slots[slot].totals;
-        if let Some(old) = unseen {
-            // The old block is gone, or its address could not have been handed out again.
-            totals.count_free(old.size_bytes);
-            self.event(slot, free_event(device, address, ticks - 1, &old, StackId::NONE));
-        }
-        totals.count_alloc(size_bytes);
-        let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
-        let action = Action::Alloc;
-        let thread = self.thread.thread();
-        self.event(
-            slot,
-            Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
-        );
+        self.with_room(|| {
+            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+            let stack = self.stack(settings::blocks_keep_stacks());
+            let scope = scope::current_id();
+            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let newest = &self.thread.own().newest_ticks;
+            let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
+            let totals = &self.thread.state.slots[slot].totals;
+            if let Some(old) = unseen {
+                // The old block is gone, or its address could not have been handed out again.
+                self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
+            }
+            totals.count_alloc(size_bytes);
+            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+            let action = Action::Alloc;
+            let thread = self.thread.thread();
+            self.event(
+                slot,
+                Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
+            );
+        })
     }
 
     /// A block is about to be given back. Returns what [`Self::freed`] or [`Self::not_freed`] needs.
     #[inline(always)]
     pub(crate) fn free(&self, device: DeviceId, address: u64) -> Freed {
-        let stack = self.stack(settings::frees_keep_own_stacks());
-        let newest = &self.thread.own().newest_ticks;
-        let (ticks, block) = self.recorder.live.remove(device, address, newest);
-        Freed { device, address, ticks, stack, block }
+        self.with_room(|| {
+            let stack = self.stack(settings::frees_keep_own_stacks());
+            let newest = &self.thread.own().newest_ticks;
+            let (ticks, block) = self.recorder.live.remove(device, address, newest);
+            Freed { device, address, ticks, stack, block }
+        })
     }
 
     /// The block was given back. `size_bytes` and `stream` are what the caller knows of it.
-    #[inline(always)]
-    ///
     /// `completes` says that it completes a free requested earlier, for a block that is not known here.
+    #[inline(always)]
     pub(crate) fn freed(&self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
-        let Some(slot) = slot_of(freed.device) else { return };
-        let known = freed.block.unwrap_or(Live {
-            ticks: 0,
-            size_bytes,
-            stream,
-            stack: StackId::NONE,
-            scope: scope::current_id(),
-            flags: EventFlags::UNKNOWN_BLOCK,
-            pending_free: completes,
-        });
+        self.with_room(|| {
+            let Some(slot) = slot_of(freed.device) else { return };
+            let known = freed.block.unwrap_or(Live {
+                ticks: 0,
+                size_bytes,
+                stream,
+                stack: StackId::NONE,
+                scope: scope::current_id(),
+                flags: EventFlags::UNKNOWN_BLOCK,
+                pending_free: completes,
+            });
+            self.ended(
+                slot,
+                free_event(freed.device, freed.address, freed.ticks, &known, freed.stack),
+                &known,
+            );
+        })
+    }
+
+    /// Counts the end of a block, and keeps its event: a free, or what completes the free that was requested earlier.
+    #[inline(always)]
+    pub(super) fn ended(&self, slot: usize, mut event: Event, block: &Live) {
         let totals = &self.thread.state.slots[slot].totals;
-        if known.pending_free {
-            totals.count_completed(known.size_bytes);
-        } else {
-            totals.count_free(known.size_bytes);
-        }
-        let mut event = free_event(freed.device, freed.address, freed.ticks, &known, freed.stack);
-        if known.pending_free {
+        if block.pending_free {
+            totals.count_completed(block.size_bytes);
             event.action = Action::FreeCompleted;
+        } else {
+            totals.count_free(block.size_bytes);
         }
         self.event(slot, event);
     }
@@ -146,24 +221,26 @@ impl Hook {
 
     /// The block was given back by its client, but other streams may still use it.
     pub(crate) fn free_requested(&self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
-        let stack = self.stack(settings::frees_keep_own_stacks());
-        let newest = &self.thread.own().newest_ticks;
-        let (ticks, block) =
-            self.recorder.live.update(device, address, newest, |block| block.pending_free = true);
-        if block.is_some_and(|block| block.pending_free) {
-            return;
-        }
-        let flags = EventFlags::UNKNOWN_BLOCK;
-        let scope = scope::current_id();
-        let unknown =
-            Live { ticks, size_bytes, stream, stack: StackId::NONE, scope, flags, pending_free: false };
-        let known = block.unwrap_or(unknown);
-        let totals = &self.thread.state.slots[slot].totals;
-        totals.count_free(known.size_bytes);
-        totals.count_pending(known.size_bytes);
-        let event = free_event(device, address, ticks, &known, stack);
-        self.event(slot, Event { action: Action::FreeRequested, ..event });
+        self.with_room(|| {
+            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+            let stack = self.stack(settings::frees_keep_own_stacks());
+            let newest = &self.thread.own().newest_ticks;
+            let (ticks, block) =
+                self.recorder.live.update(device, address, newest, |block| block.pending_free = true);
+            if block.is_some_and(|block| block.pending_free) {
+                return;
+            }
+            let flags = EventFlags::UNKNOWN_BLOCK;
+            let scope = scope::current_id();
+            let unknown =
+                Live { ticks, size_bytes, stream, stack: StackId::NONE, scope, flags, pending_free: false };
+            let known = block.unwrap_or(unknown);
+            let totals = &self.thread.state.slots[slot].totals;
+            totals.count_free(known.size_bytes);
+            totals.count_pending(known.size_bytes);
+            let event = free_event(device, address, ticks, &known, stack);
+            self.event(slot, Event { action: Action::FreeRequested, ..event });
+        })
     }
 
     /// An event that touches no block: segments, out of memory.
@@ -175,25 +252,28 @@ impl Hook {
         address: u64,
         size_bytes: u64,
     ) {
-        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
-        if self.is_claimed(action, device, address, size_bytes) {
-            return;
-        }
-        let stack = self.stack(settings::events_keep_stacks());
-        let newest = &self.thread.own().newest_ticks;
-        // Segments lie in the same table's shards for their order alone: looking an address up stamps it.
-        let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
-        let totals = &self.thread.state.slots[slot].totals;
-        match action {
-            Action::SegmentAlloc | Action::SegmentMap => totals.count_segment(size_bytes),
-            Action::SegmentFree | Action::SegmentUnmap => totals.count_segment_free(size_bytes),
-            _ => {}
-        }
-        let (scope, thread) = (scope::current_id(), self.thread.thread());
-        let flags = EventFlags::default();
-        let event = Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
-        self.recorder.segments.note(&event);
-        self.event(slot, event);
+        self.with_room(|| {
+            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+            if self.is_claimed(action, device, address, size_bytes) {
+                return;
+            }
+            let stack = self.stack(settings::events_keep_stacks());
+            let newest = &self.thread.own().newest_ticks;
+            // Segments lie in the same table's shards for their order alone: looking an address up stamps it.
+            let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
+            let totals = &self.thread.state.slots[slot].totals;
+            match action {
+                Action::SegmentAlloc | Action::SegmentMap => totals.count_segment(size_bytes),
+                Action::SegmentFree | Action::SegmentUnmap => totals.count_segment_free(size_bytes),
+                _ => {}
+            }
+            let (scope, thread) = (scope::current_id(), self.thread.thread());
+            let flags = EventFlags::default();
+            let event =
+                Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
+            self.recorder.segments.note(&event);
+            self.event(slot, event);
+        })
     }
 
     /// Appends an event to the thread's chunk.
@@ -233,8 +313,8 @@ impl Hook {
         let old = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
-        let capacity =
-            full.as_ref().map_or(FIRST_CHUNK_EVENTS, |full| (full.capacity() * 2).min(CHUNK_EVENTS));
+        let before = full.as_ref().map_or(0, |full| full.capacity());
+        let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
         let from = std::ptr::from_ref(slot).addr();
         self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));

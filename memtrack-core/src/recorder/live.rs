@@ -53,7 +53,8 @@ impl LiveTable {
     #[inline(always)]
     fn stamp(&self, key: &Key, newest_of_thread: &Cell<u64>) -> u64 {
         let newest = &self.newest[self.blocks.determine_map(key)].0;
-        let ticks = stamp(super::clock::ticks(), newest.load(Ordering::Relaxed), newest_of_thread.get());
+        let now = super::clock::ticks_after(newest_of_thread.get());
+        let ticks = stamp(now, newest.load(Ordering::Relaxed), newest_of_thread.get());
         newest.store(ticks, Ordering::Relaxed);
         newest_of_thread.set(ticks);
         ticks
@@ -175,6 +176,16 @@ impl LiveTable {
     /// Puts a block back whose free failed, as if nothing had happened.
     pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: Live) {
         self.blocks.entry(Key { address, device }).or_insert(block);
+    }
+
+    /// Bytes that the table takes.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)
+    }
+
+    /// The newest stamp that was given out so far; 0 before the first.
+    pub(crate) fn newest_ticks(&self) -> u64 {
+        self.newest.iter().map(|newest| newest.0.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
     /// Forgets everything.

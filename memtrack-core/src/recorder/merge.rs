@@ -3,6 +3,7 @@
 //! at a time.
 
 use super::chunk::Chunk;
+use super::settings;
 use crate::event::Event;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,6 +29,17 @@ impl Run {
         let first_ticks = chunk.iter_rows(rows.clone()).next()?.ticks;
         let last_ticks = chunk.iter_rows(rows.end - 1..rows.end).next()?.ticks;
         Some(Self { chunk, rows, first_ticks, last_ticks })
+    }
+
+    /// Without the actions that do not belong into recordings.
+    pub(super) fn wanted(self) -> Option<Self> {
+        let wanted: Vec<Event> = self.events().filter(|event| settings::is_wanted(event.action)).collect();
+        let rows = 0..wanted.len();
+        if rows == (0..self.rows.len()) {
+            Some(self)
+        } else {
+            Self::of(Arc::new(Chunk::filled(wanted)), rows)
+        }
     }
 
     /// How many events it has.

@@ -30,6 +30,7 @@ mod here;
 mod hooks;
 mod inherit;
 mod keeper;
+mod kits;
 mod live;
 mod merge;
 mod oom;
@@ -48,10 +49,13 @@ mod streaming;
 mod sync;
 mod threads;
 mod totals;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+mod unload;
 
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
+pub(crate) use barrier::wait_for_hooks as hooks_have_ended;
 pub(crate) use clock::ticks;
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
@@ -234,6 +238,16 @@ pub fn record_oom(
 ) {
     other(Action::Oom, device, stream, device_free_bytes, requested_bytes);
     oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
+}
+
+/// Bytes of tables that know their own size.
+pub(crate) fn table_bytes() -> usize {
+    if !RECORDER.is_made() {
+        return 0;
+    }
+    let recorder = RECORDER.get();
+    let _inside = crate::reentry::enter();
+    recorder.live.table_bytes() + recorder.stacks.table_bytes() + threads::names_bytes()
 }
 
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {

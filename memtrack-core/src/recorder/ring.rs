@@ -3,6 +3,7 @@
 //! Exactness comes when a snapshot sorts what is left and takes the newest.
 
 use super::chunk::Chunk;
+use super::settings;
 use crate::event::Event;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +43,12 @@ impl Ring {
         else {
             return Vec::new();
         };
-        let counted = (len - chunk.partition_point(len, |event| event.ticks < since)) as u64;
+        let from = chunk.partition_point(len, |event| event.ticks < since);
+        let counted = if settings::leaves_out_any() {
+            chunk.iter_rows(from..len).filter(|event| settings::is_wanted(event.action)).count()
+        } else {
+            len - from
+        } as u64;
         self.len += u64::from(chunk.capacity());
         let full = Full { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);

@@ -126,7 +126,7 @@ impl Hook {
     #[inline]
     pub(super) fn make_room(&self, device: DeviceId, address: u64) {
         if let Some(segment) = self.recorder.segments.stop_being_a_block(device, address) {
-            self.take_back(&segment);
+            self.with_room(|| self.take_back(&segment));
         }
     }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
+/// As asked for: [`SKIPPED`], but while a snapshot is being taken.
+static UNWANTED: AtomicU32 = AtomicU32::new(0);
 static RING_ENTRIES: AtomicU64 = AtomicU64::new(u64::MAX);
 static SAMPLE_THRESHOLD_BYTES: AtomicU64 = AtomicU64::new(0);
 static SAMPLE_MEAN_BYTES: AtomicU64 = AtomicU64::new(1);
@@ -15,6 +17,7 @@ static START_TICKS: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn apply(options: &Options, start_ticks: u64) {
     CONTEXT.store(options.context as u8, Relaxed);
     SKIPPED.store(options.skip_actions, Relaxed);
+    UNWANTED.store(options.skip_actions, Relaxed);
     RING_ENTRIES.store(options.ring_entries(), Relaxed);
     SAMPLE_THRESHOLD_BYTES.store(options.sample_threshold_bytes, Relaxed);
     SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
@@ -39,10 +42,26 @@ pub(crate) fn frees_keep_own_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::All as u8
 }
 
-/// Whether events of `action` are left out.
+/// Whether hooks leave events of `action` out.
 #[inline(always)]
 pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
+}
+
+/// Has hooks write all events, or only those that are wanted: a collector needs to see which blocks began after its
+/// moment. What is unwanted is left out where chunks are read ([`is_wanted`]).
+pub(crate) fn write_all(all: bool) {
+    SKIPPED.store(if all { 0 } else { UNWANTED.load(Relaxed) }, Relaxed);
+}
+
+/// Whether there are actions that do not belong into recordings.
+pub(crate) fn leaves_out_any() -> bool {
+    UNWANTED.load(Relaxed) != 0
+}
+
+/// Whether events of `action` belong into recordings.
+pub(crate) fn is_wanted(action: Action) -> bool {
+    UNWANTED.load(Relaxed) & 1 << action as u8 == 0
 }
 
 /// Where the code lies whose frames say nothing: the preload library's, first address and one past the last.

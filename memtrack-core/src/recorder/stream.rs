@@ -111,7 +111,8 @@ impl Stream {
         let since = settings::start_ticks();
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        events.extend(chunk.iter_rows(from..to).filter(|event| event.ticks >= since));
+        let is_wanted = |event: &Event| event.ticks >= since && settings::is_wanted(event.action);
+        events.extend(chunk.iter_rows(from..to).filter(is_wanted));
         if !events.is_empty() {
             self.attempt(|stream| stream.try_write(recorder, &events));
         }
@@ -119,13 +120,15 @@ impl Stream {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
         if self.broken {
             return self
                 .trouble
                 .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
-        let Self { mut writer, .. } = self;
+        let Self { mut writer, mut written, .. } = self;
+        // What no event names may be named by what is live.
+        written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;

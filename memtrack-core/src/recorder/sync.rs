@@ -1,6 +1,7 @@
 //! The atomics and cells that `chunk` is written against. The model checker (`tests/programs/loom`) compiles that file
 //! with loom's in their place.
 
+pub(crate) use crate::own::{hold, release};
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `std`'s cell with loom's interface.

@@ -1,21 +1,26 @@
-//! One [`ThreadState`] per recording thread: its chunks, sums and room for captures. The states hang on a list that only
-//! grows and needs no lock; a thread that ends leaves its state, events included, to the next new thread.
+//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit it takes stacks with. The states hang on a
+//! list that only grows and needs no lock; a thread that ends leaves its state, events included, to the next new thread.
 //!
 //! The pointer to the own state lies in a `const` thread-local without a destructor, so that a hook can use it at any
-//! moment of a thread's life. A second thread-local's destructor gives the state up; allocations in thread-local
-//! destructors that run after it go through one state shared under a lock.
+//! moment of a thread's life. That a thread ends is told by a key of the C library's threads, not by a thread-local's
+//! destructor: to register one takes the dynamic linker's lock, for which a thread that allocates while a library is
+//! being loaded would wait for ever. What a thread allocates after that, and what threads beyond [`MAX_STATES`] do, goes
+//! through a few states that are shared under a lock.
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
 use super::fork::ForkCell;
+use super::kits::{self, Kit};
 use super::totals::{Sums, Totals};
 use crate::event::{DeviceId, Event, ThreadId};
 use crate::host::Sampler;
+use crate::reentry;
 use crate::snapshot::Thread;
-use crate::stack::capture::Capture;
-use crate::stack::intern::StackCache;
+use crate::stack::capture::StackBounds;
+use crate::stack::own_stack;
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Devices a recorder tells apart: the host heap, ordinals 0 to 30, and pinned host memory.
@@ -53,8 +58,10 @@ pub(crate) struct Slot {
 
 /// What only the owning thread touches.
 pub(crate) struct Own {
-    pub(crate) capture: Box<Capture>,
-    pub(crate) stacks: StackCache,
+    /// Where its stack lies.
+    pub(crate) bounds: StackBounds,
+    /// Since it first kept a stack, unless too many threads have one.
+    pub(crate) kit: Option<Kit>,
     pub(crate) sampler: Sampler,
     pub(crate) newest_ticks: Cell<u64>,
 }
@@ -62,7 +69,6 @@ pub(crate) struct Own {
 /// Everything the recorder keeps for one thread.
 pub(crate) struct ThreadState {
     next: AtomicPtr<ThreadState>,
-    owned: AtomicBool,
     id: AtomicU32,
     /// Odd while the thread is inside a hook: a collector waits for it to change.
     pub(super) activity: AtomicU64,
@@ -97,7 +103,8 @@ pub(crate) fn without_hook<R>(slot: usize, count: impl FnOnce(&Totals, &mut Samp
     }
 }
 
-// SAFETY: `own` is used only by the thread that owns the state (`owned`, or the orphan lock); all else is atomic.
+// SAFETY: `own` is used only by the thread that the state belongs to (it took it from those that are free, or holds the
+// lock of one that is shared); all else is atomic.
 unsafe impl Sync for ThreadState {}
 
 static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
@@ -105,29 +112,86 @@ static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 /// Threads by id, for reports. Locked when a thread first records, and by collectors.
 static NAMES: ForkCell<Mutex<Vec<Thread>>> = ForkCell::new(|| Mutex::new(vec![Thread::default()]));
 
-/// Threads beyond this number are recorded as the unknown thread.
-const MAX_THREADS: usize = 1 << 20;
+/// Threads beyond this number are recorded as the unknown thread: their names would take more than 5 MB.
+const MAX_THREADS: usize = 1 << 16;
 
-/// The state of all threads whose own one is gone: a thread that is ending uses it, one at a time.
-static ORPHANS: ForkCell<Mutex<Option<&'static ThreadState>>> = ForkCell::new(|| Mutex::new(None));
+/// States that belong to one thread at a time, and how many there are of them. They take 3 KB each, and a small chunk
+/// per device.
+const MAX_STATES: usize = 1 << 12;
+static STATES_MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// States of threads that have ended.
+static FREE: ForkCell<Mutex<Vec<&'static ThreadState>>> = ForkCell::new(Mutex::default);
+
+/// The states of threads that have none of their own: they are ending, or too many.
+const SHARED: usize = 8;
+type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
+static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
     static MINE: Cell<*const ThreadState> = const { Cell::new(std::ptr::null()) };
-    static GONE: Cell<bool> = const { Cell::new(false) };
-    static LEAVE: Leave = const { Leave };
+    /// What [`InHook::first`] does for the thread, and how often its end was put off.
+    static STAGE: Cell<u8> = const { Cell::new(NEW) };
 }
 
-struct Leave;
+/// Has no state yet.
+const NEW: u8 = 0;
+/// Was told of its end so many times.
+const ENDING: u8 = 3;
+/// Has no state of its own, and gets none.
+const SHARES: u8 = 255;
 
-impl Drop for Leave {
-    fn drop(&mut self) {
-        GONE.set(true);
-        let mine = MINE.replace(std::ptr::null());
-        // SAFETY: states are never freed.
-        if let Some(state) = unsafe { mine.as_ref() } {
-            state.owned.store(false, Ordering::Release);
+/// The key whose value tells the C library whom to call when a thread ends, plus one; 0 before it was made. Making and
+/// setting it takes no lock.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Has [`thread_ends`] called with `state` when the calling thread ends. Where the C library has no key left, states are
+/// not used again, and those that there may be are soon shared.
+fn tell_when_the_thread_ends(state: &'static ThreadState) {
+    let mut key = KEY.load(Ordering::Acquire);
+    // SAFETY: the functions touch the key that they are given, and the one that was just made by this call alone.
+    unsafe {
+        if key == 0 {
+            let mut made: libc::pthread_key_t = 0;
+            if libc::pthread_key_create(&mut made, Some(thread_ends)) != 0 {
+                return;
+            }
+            match KEY.compare_exchange(0, made + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => key = made + 1,
+                Err(other) => {
+                    libc::pthread_key_delete(made);
+                    key = other;
+                }
+            }
         }
+        libc::pthread_setspecific(key - 1, std::ptr::from_ref(state).cast());
     }
+}
+
+/// Called by the C library in a thread that ends, after all destructors of thread-locals.
+extern "C" fn thread_ends(state: *mut c_void) {
+    let _inside = reentry::enter();
+    // SAFETY: the value was set by `tell_when_the_thread_ends`; states are never freed.
+    let state = unsafe { &*state.cast::<ThreadState>() };
+    if MINE.get() != std::ptr::from_ref(state) {
+        // The child of a fork has begun anew.
+        return;
+    }
+    let told = STAGE.get() + 1;
+    if told < ENDING {
+        // Other keys' values end in the same round: what they free is better known while the thread has its state. The C
+        // library makes four rounds at least.
+        STAGE.set(told);
+        return tell_when_the_thread_ends(state);
+    }
+    STAGE.set(SHARES);
+    MINE.set(std::ptr::null());
+    // SAFETY: the calling thread owns the state until it is in the list of free ones.
+    let kit = unsafe { state.own() }.kit.take();
+    if let Some(kit) = kit {
+        kits::give_back(kit);
+    }
+    FREE.get().lock().unwrap_or_else(PoisonError::into_inner).push(state);
 }
 
 /// The calling thread inside a hook: its state, marked active.
@@ -135,10 +199,10 @@ pub(crate) struct InHook {
     pub(crate) state: &'static ThreadState,
     /// Boxed so that a hook consists of whole words: copied about with a one-byte discriminant among them, it stalls each
     /// time on the store that is narrower than the load (some 10 ns per event).
-    _orphans: Option<Box<OrphansLocked>>,
+    shared: Option<Box<SharedLocked>>,
 }
 
-type OrphansLocked = MutexGuard<'static, Option<&'static ThreadState>>;
+type SharedLocked = MutexGuard<'static, Option<&'static ThreadState>>;
 
 impl InHook {
     /// Enters a hook: finds or makes the thread's state and marks it active. Allocates at a thread's first event.
@@ -147,7 +211,7 @@ impl InHook {
         let mine = MINE.get();
         // SAFETY: states are never freed.
         let hook = match unsafe { mine.as_ref() } {
-            Some(state) => Self { state, _orphans: None },
+            Some(state) => Self { state, shared: None },
             None => Self::first(),
         };
         let activity = &hook.state.activity;
@@ -157,28 +221,49 @@ impl InHook {
         hook
     }
 
+    /// Nobody knows yet how much of the thread's stack is left.
     #[cold]
     fn first() -> Self {
-        if GONE.get() || LEAVE.try_with(|_| ()).is_err() {
-            let mut orphans = ORPHANS.get().lock().unwrap_or_else(PoisonError::into_inner);
-            let state = *orphans.get_or_insert_with(|| adopt(ThreadId::NONE));
-            // Perhaps another thread than last time, on another stack.
-            // SAFETY: whoever holds the lock owns the state.
-            unsafe { state.own() }.capture.adopt();
-            return Self { state, _orphans: Some(Box::new(orphans)) };
+        own_stack::run(Self::first_with_room)
+    }
+
+    fn first_with_room() -> Self {
+        if STAGE.get() != SHARES {
+            if let Some(state) = take_state() {
+                own(state, name_this_thread());
+                MINE.set(state);
+                tell_when_the_thread_ends(state);
+                return Self { state, shared: None };
+            }
+            STAGE.set(SHARES);
         }
-        let state = adopt(name_this_thread());
-        MINE.set(state);
-        Self { state, _orphans: None }
+        // Each thread has thread-locals of its own: their address tells the threads apart.
+        let mut shared =
+            one_of(SHARED_STATES.get(), STAGE.with(|stage| std::ptr::from_ref(stage).addr() >> 12));
+        let state = *shared.get_or_insert_with(make);
+        // Another thread than last time, on another stack.
+        own(state, ThreadId::NONE);
+        Self { state, shared: Some(Box::new(shared)) }
+    }
+
+    /// Whether the part of the thread's stack below `sp` has room for what a hook may do.
+    #[inline(always)]
+    pub(super) fn has_room(&self, sp: u64) -> bool {
+        self.own().bounds.has_below(sp, own_stack::ROOM_BYTES)
     }
 
     /// The parts that only the owning thread touches.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn own(&self) -> &mut Own {
-        // SAFETY: this thread owns the state (or holds the orphan lock), the re-entry guard keeps a second hook of
-        // this thread out, and no caller holds the result across another call of `own`. `adopt` has filled it.
+        // SAFETY: this thread owns the state (or holds the lock of a shared one), the re-entry guard keeps a second hook
+        // of this thread out, and no caller holds the result across another call of `own`. `own` has filled it.
         unsafe { self.state.own() }
+    }
+
+    /// Whether the state is one that threads share.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// The thread's id.
@@ -196,33 +281,38 @@ impl Drop for InHook {
     }
 }
 
-/// Takes over a state nobody owns, or makes one, for the thread with that id.
-fn adopt(thread: ThreadId) -> &'static ThreadState {
-    let free = states().find(|state| {
-        !state.owned.load(Ordering::Relaxed)
-            && state.owned.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
-    let state = free.unwrap_or_else(make);
+/// Locks the first of `all` that is free, from one on that `number` says, and waits for that one where none is.
+pub(super) fn one_of<T>(all: &'static [Mutex<T>], number: usize) -> MutexGuard<'static, T> {
+    let free = (0..all.len()).find_map(|next| all[(number + next) % all.len()].try_lock().ok());
+    free.unwrap_or_else(|| all[number % all.len()].lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A state that is free, or a new one; `None` when there are as many as there may be.
+fn take_state() -> Option<&'static ThreadState> {
+    let free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
+    free.or_else(|| {
+        let more = |made| (made < MAX_STATES).then_some(made + 1);
+        STATES_MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| make())
+    })
+}
+
+/// Makes a state the calling thread's, which has that id.
+fn own(state: &'static ThreadState, thread: ThreadId) {
     state.id.store(thread.0, Ordering::Relaxed);
-    // SAFETY: `owned` was just won, so nobody else touches `own`.
+    let bounds = StackBounds::of_this_thread();
+    // SAFETY: the state is the calling thread's: it is new, was taken from those that are free, or its lock is held.
     match unsafe { &mut *state.own.get() } {
-        Some(own) => own.capture.adopt(),
+        Some(own) => own.bounds = bounds,
         empty => {
-            *empty = Some(Own {
-                capture: Capture::for_this_thread(),
-                stacks: StackCache::new(),
-                sampler: Sampler::new(),
-                newest_ticks: Cell::new(0),
-            });
+            *empty = Some(Own { bounds, kit: None, sampler: Sampler::new(), newest_ticks: Cell::new(0) });
         }
     }
-    state
 }
 
 fn make() -> &'static ThreadState {
+    crate::own::hold(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
         next: AtomicPtr::new(std::ptr::null_mut()),
-        owned: AtomicBool::new(true),
         id: AtomicU32::new(0),
         activity: AtomicU64::new(0),
         slots: std::array::from_fn(|_| Slot {
@@ -256,6 +346,13 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 /// All threads that have recorded, by id.
 pub(crate) fn threads() -> Vec<Thread> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Bytes that the names take.
+pub(super) fn names_bytes() -> usize {
+    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // A name has at most 15 bytes, and the least that an allocator gives.
+    names.capacity() * size_of::<Thread>() + names.len() * 32
 }
 
 /// The threads with ids from `first` on: how many there were before does not matter.
@@ -300,7 +397,10 @@ pub(crate) fn sums(slot: usize) -> Sums {
 /// In the child of a fork: the states belong to the parent's threads, and a lock may be held by one that is gone.
 pub(crate) fn reset_after_fork() {
     MINE.set(std::ptr::null());
+    STAGE.set(NEW);
     STATES.store(std::ptr::null_mut(), Ordering::Release);
+    STATES_MADE.store(0, Ordering::Relaxed);
     NAMES.forget();
-    ORPHANS.forget();
+    FREE.forget();
+    SHARED_STATES.forget();
 }

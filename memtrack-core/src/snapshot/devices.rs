@@ -1,9 +1,27 @@
 //! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
 //! after the last of them, and pinned host memory the next, so that it has the same number in PyTorch's form.
 
-use super::Snapshot;
+use super::{DeviceStatistics, Snapshot};
 use crate::event::DeviceId;
 use std::collections::BTreeSet;
+
+/// The numbers of a snapshot's devices in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ordinals {
+    heap: u16,
+    pinned: u16,
+}
+
+impl Ordinals {
+    /// The ordinal of a device.
+    pub fn of(self, device: DeviceId) -> u16 {
+        match device {
+            DeviceId::HOST => self.heap,
+            DeviceId::PINNED => self.pinned,
+            DeviceId(ordinal) => ordinal,
+        }
+    }
+}
 
 impl Snapshot {
     /// Every device that an event, a block, a segment or a count mentions, pinned host memory and the host heap last.
@@ -22,22 +40,31 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
+    /// The numbers of its devices. Finding them out walks all events: who asks for many devices asks for this once.
+    pub fn ordinals(&self) -> Ordinals {
+        let devices = self.device_ids();
+        let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
+        let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
+        let heap = accelerators.max().map_or(0, |last| last.0 + 1);
+        // After the heap, if there is one: the same number as in PyTorch's form.
+        Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
+    }
+
+    /// What the recorder counted on `device`: exact whatever sampling and the ring left out. `None` where nobody counted.
+    pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
+        self.devices.iter().find(|row| row.device == device && row.counted)
+    }
+
     /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's form, where
     /// the heap is numbered like an accelerator, that of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
-        let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
-        let devices = self.device_ids().into_iter().chain(heap);
-        devices.filter(|device| device.is_accelerator()).max().map_or(0, |last| last.0 + 1)
+        self.ordinals().heap
     }
 
-    /// The ordinal of `device` in reports.
+    /// The ordinal of `device` in reports. That of memory of the host is found by a walk over all events: see
+    /// [`Self::ordinals`].
     pub fn ordinal(&self, device: DeviceId) -> u16 {
-        match device {
-            DeviceId::HOST => self.host_ordinal(),
-            // After the heap, if there is one: the same number as in PyTorch's form.
-            DeviceId::PINNED => self.host_ordinal() + u16::from(self.device_ids().contains(&DeviceId::HOST)),
-            DeviceId(ordinal) => ordinal,
-        }
+        if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
     }
 
     /// Whether that device is the heap of the process. In PyTorch's form a recording's heap is numbered like a device;
@@ -65,14 +92,14 @@ impl Snapshot {
 
     /// The device with that ordinal in reports, if the snapshot has it.
     pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
-        self.device_ids().into_iter().find(|&device| self.ordinal(device) == ordinal)
+        let ordinals = self.ordinals();
+        self.device_ids().into_iter().find(|&device| ordinals.of(device) == ordinal)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::DeviceStatistics;
     use crate::stack::symbols::Symbolizer;
 
     fn with_devices(devices: &[DeviceId]) -> Snapshot {

@@ -45,7 +45,7 @@ pub struct Segment {
     pub is_expandable: bool,
 }
 
-/// Exact counts of one device, whatever the ring or sampling left out.
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatistics {
     /// The device.
@@ -54,7 +54,7 @@ pub struct DeviceStatistics {
     pub recorded: u64,
     /// Events the ring dropped because of `max_entries`.
     pub dropped: u64,
-    /// Bytes handed out since the start, exact also for blocks that were not sampled.
+    /// Bytes handed out since the start as they were requested, exact also for blocks that were not sampled.
     pub allocated_bytes: u64,
     /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
     pub freed_bytes: u64,
@@ -64,6 +64,19 @@ pub struct DeviceStatistics {
     pub frees: u64,
     /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
     pub reserved_bytes: u64,
+    /// Whether the recorder itself counted the bytes and blocks. Otherwise nobody did: of a file of PyTorch's they are 0,
+    /// and of a recording without its end what the events add up to, samples without their weights.
+    #[serde(default = "counted", skip_serializing_if = "is_counted")]
+    pub counted: bool,
+}
+
+/// Rows of a file are the recorder's, unless they say otherwise.
+const fn counted() -> bool {
+    true
+}
+
+fn is_counted(counted: &bool) -> bool {
+    *counted
 }
 
 impl DeviceStatistics {
@@ -78,6 +91,7 @@ impl DeviceStatistics {
             allocations: 0,
             frees: 0,
             reserved_bytes: 0,
+            counted: true,
         }
     }
 }

@@ -9,17 +9,23 @@ mod end_state;
 mod frames;
 mod load;
 mod merge;
+mod ours;
 pub mod pytorch;
 pub mod recording;
 mod strings;
 mod tables;
 mod taken_back;
 mod value;
+mod weighed;
 
+pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
 pub use frames::*;
 pub use load::*;
+#[doc(hidden)]
+pub use ours::{OursBegins, OursEnds};
 pub use strings::*;
 pub use tables::*;
 pub use value::*;
+pub use weighed::Weighed;

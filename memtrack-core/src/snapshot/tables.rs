@@ -1,7 +1,10 @@
 //! The column tables of a [`Snapshot`].
 
 use super::pytorch::PyTorch;
-use super::{DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, Segment, StringTable};
+use super::{
+    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, Segment,
+    StringTable,
+};
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
     sampling_weight,
@@ -11,6 +14,8 @@ use serde::{Deserialize, Serialize};
 /// Everything known about one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
+    #[doc(hidden)]
+    pub ours_begins: OursBegins,
     /// Who recorded, and how.
     pub meta: Meta,
     /// How ticks become time.
@@ -41,6 +46,8 @@ pub struct Snapshot {
     pub driver: Vec<DriverReading>,
     /// What only PyTorch's files say; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
+    #[doc(hidden)]
+    pub ours_ends: OursEnds,
 }
 
 /// Who recorded, and in which mode.

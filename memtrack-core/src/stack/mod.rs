@@ -14,3 +14,5 @@ pub mod symbols;
 pub(crate) mod capture;
 #[cfg(feature = "record")]
 pub(crate) mod intern;
+#[cfg(feature = "record")]
+pub(crate) mod own_stack;

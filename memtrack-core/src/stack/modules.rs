@@ -57,6 +57,12 @@ extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void)
     0
 }
 
+/// One loaded binary by its program headers; `None` when it has no code.
+pub(crate) fn describe_loaded(name: &str, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
+    let module = describe(name.to_owned(), bias, headers)?;
+    Some(Module { path: real_path(name), ..module })
+}
+
 fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
     let loads = || headers.iter().filter(|header| header.p_type == PT_LOAD);
     let code = || loads().filter(|header| header.p_flags & PF_X != 0);

@@ -9,7 +9,7 @@ use crate::analysis::units::human_bytes;
 use crate::event::{DeviceId, StackId};
 use crate::snapshot::{Snapshot, StringId};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 /// What one row is of.
@@ -153,9 +153,19 @@ impl<'a> Usage<'a> {
             let rows = self.rows.iter().filter(|row| row.part == part);
             human_bytes(u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX))
         };
+        let is_heap = devices.len() == 1 && devices.iter().all(|&device| self.snapshot.is_heap(device));
         let [requested, rounding, free] = [Part::Requested, Part::Rounding, Part::Free].map(sum);
+        let pytorch = self.snapshot.pytorch.as_deref();
+        let estimated = match pytorch.is_some_and(|pytorch| !pytorch.samples.is_empty()) {
+            true => " (estimated: sampled blocks count as what they stand for)",
+            false => "",
+        };
+        if is_heap {
+            // It reserves nothing, and nobody sees what it rounds up.
+            return format!("{what}{of}: {requested} in use{estimated}");
+        }
         format!(
-            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free",
+            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free{estimated}",
             human_bytes(self.bytes())
         )
     }
@@ -170,12 +180,15 @@ impl<'a> Usage<'a> {
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
         let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
-        let several = self.devices().len() > 1;
+        let devices = self.devices();
+        let several = devices.len() > 1;
+        let names: BTreeMap<DeviceId, String> =
+            devices.into_iter().map(|device| (device, self.snapshot.device_name(device))).collect();
         let line = |row: &UsageRow| {
             let Group { device, stream, segment } = &self.groups[row.group];
             let mut line = prefix.to_owned();
             if several {
-                line += &format!("{};", self.snapshot.device_name(*device));
+                line += &format!("{};", names[device]);
             }
             line += &format!("stream_{}", clean(stream));
             if let Some(address) = segment {
@@ -202,11 +215,12 @@ impl<'a> Usage<'a> {
 
     /// The rows as JSON: bytes as integers, stacks innermost first.
     pub fn to_json(&self) -> Value {
+        let ordinals = self.snapshot.ordinals();
         let mut stacks = Stacks::of(self.snapshot);
         let row = |row: &UsageRow| {
             let Group { device, stream, segment } = &self.groups[row.group];
             let mut value = json!({
-                "device": self.snapshot.ordinal(*device),
+                "device": ordinals.of(*device),
                 "stream": stream,
                 "state": self.snapshot.strings.get(row.state),
                 "part": row.part.name(),

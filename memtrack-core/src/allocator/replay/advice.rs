@@ -30,8 +30,8 @@ impl Advice {
 
 /// Why nothing can be said about settings at all.
 fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
-    let requests = report.requests - report.existing_blocks as usize;
-    if let Some(failed) = best.outcome.first_oom {
+    let requests = report.requests;
+    if let Some(failed) = report.fails_at(&best.outcome) {
         let after = match best.outcome.failed_requests.saturating_sub(1) {
             0 => String::new(),
             later => format!(
@@ -39,11 +39,11 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
                 counted(later, "request")
             ),
         };
-        let place = match failed.checked_sub(report.existing_blocks as usize) {
-            None => "what was allocated before the first event already does not fit".to_owned(),
-            Some(number) => format!(
+        let place = match failed {
+            0 => "what was allocated before the first event already does not fit".to_owned(),
+            number => format!(
                 "the best one first fails at request {} of {}",
-                human_count(number as u64 + 1),
+                human_count(number),
                 human_count(requests as u64)
             ),
         };

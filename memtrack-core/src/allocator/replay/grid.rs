@@ -74,7 +74,7 @@ pub fn replay_grid(
     Ok(ReplayReport {
         device: requests.device,
         device_name: requests.device_name.clone(),
-        requests: requests.len(),
+        requests: requests.len() - requests.existing.0 as usize,
         existing_blocks: requests.existing.0,
         existing_bytes: requests.existing.1,
         capacity_bytes: capacity,

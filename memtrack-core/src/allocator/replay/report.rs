@@ -23,7 +23,7 @@ pub struct ReplayReport {
     pub device: u16,
     /// What it is called: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// How many requests there were, frees included, and allocations of what was live before the trace.
+    /// How many requests the trace holds, frees included. What was live before it is put in place without being counted.
     pub requests: usize,
     /// Blocks that were live before the trace began.
     pub existing_blocks: u64,
@@ -50,10 +50,19 @@ impl ReplayReport {
     /// The report as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
+        let settings = value["settings"].as_array_mut().into_iter().flatten();
+        for (settings, row) in settings.zip(&self.rows) {
+            settings["fails_at_request"] = self.fails_at(&row.outcome).into();
+        }
         let advice = Advice::on(self);
         value["recommended"] = advice.as_ref().and_then(|advice| advice.recommended.clone()).into();
         value["advice"] = advice.map(|advice| advice.text).into();
         value
+    }
+
+    /// The number of the first request of the trace that failed, from 1; 0: what was live before it did not fit already.
+    pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
+        outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }
 
     fn cells(&self, row: &Row) -> [String; 7] {
@@ -66,10 +75,10 @@ impl ReplayReport {
             human_bytes(outcome.peak_allocated_bytes),
             human_share(outcome.fragmentation),
             outcome.num_alloc_retries.to_string(),
-            match outcome.first_oom.map(|number| number.checked_sub(self.existing_blocks as usize)) {
+            match self.fails_at(outcome) {
                 None => "-".to_owned(),
-                Some(None) => "the start".to_owned(),
-                Some(Some(number)) => format!("request {}", human_count(number as u64 + 1)),
+                Some(0) => "the start".to_owned(),
+                Some(number) => format!("request {}", human_count(number)),
             },
             human_count((outcome.num_device_alloc + outcome.num_device_free) as u64),
         ]
@@ -82,7 +91,7 @@ impl fmt::Display for ReplayReport {
             Some(bytes) => format!("{} of memory", human_bytes(bytes)),
             None => "unlimited memory".to_owned(),
         };
-        let requests = counted(self.requests as u64 - self.existing_blocks, "request");
+        let requests = counted(self.requests as u64, "request");
         writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
         let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned))
             .chain(self.rows.iter().map(|row| self.cells(row)))

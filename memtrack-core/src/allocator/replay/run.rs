@@ -34,7 +34,8 @@ pub struct Outcome {
     /// The same as the replay saw it, with requests that no device could meet. After the first, a program would mostly
     /// not have gone on: the others tell little.
     pub failed_requests: u64,
-    /// The number of the first that failed, from 0; none: all were met.
+    /// The number of the first that failed, from 0, where what was live before the trace is counted first; none: all were
+    /// met. [`ReplayReport`](super::ReplayReport) says it by the trace's own requests.
     pub first_oom: Option<usize>,
     /// How often memory was taken from the device: each is slow.
     pub num_device_alloc: i64,

@@ -1,4 +1,6 @@
-//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1.
+//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. `allocated` is what PyTorch's
+//! statistics call so, rounded; `requested`, and every sum over the trace, is what its sizes add up to. What has no
+//! meaning on a heap, or is not known, is `null`.
 
 use super::{DeviceSummary, DriverMoment, Oom};
 use serde_json::{Value, json};
@@ -7,42 +9,52 @@ impl DeviceSummary {
     /// The summary as JSON.
     pub fn to_json(&self) -> Value {
         let held = &self.held;
+        let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
+        let requested_bytes = if self.is_host { allocated_bytes.into() } else { Value::from(held.requested) };
+        let active_bytes = allocated_bytes.saturating_add_unsigned(held.pending);
+        // A heap's blocks lie in no segments: what is said of those has no meaning there.
+        let of_segments = |number: u64| (!self.is_host).then_some(number);
         json!({
             "device": self.device,
             "is_host": self.is_host,
             "is_pinned": self.is_pinned,
-            "segments": held.segments,
-            "expandable_segments": held.expandable,
-            "reserved_bytes": held.reserved,
-            "allocated_bytes": held.allocated,
-            "allocated_blocks": held.blocks,
-            "requested_bytes": held.requested,
-            "active_bytes": held.active(),
-            "inactive_bytes": held.inactive,
-            "inactive_split_bytes": held.inactive_split,
-            "largest_inactive_bytes": held.largest_inactive,
-            "largest_inactive_split_bytes": held.largest_inactive_split,
-            "fragmentation": held.fragmentation(),
-            "internal_free_bytes": held.rounding(),
-            "external_free_bytes": held.inactive,
+            "segments": of_segments(held.segments),
+            "expandable_segments": of_segments(held.expandable),
+            "reserved_bytes": of_segments(held.reserved),
+            "resident_bytes": self.resident_bytes,
+            "allocated_bytes": allocated_bytes,
+            "allocated_blocks": allocated_blocks,
+            "requested_bytes": requested_bytes,
+            "active_bytes": active_bytes,
+            "estimated": estimated,
+            "inactive_bytes": of_segments(held.inactive),
+            "inactive_split_bytes": of_segments(held.inactive_split),
+            "largest_inactive_bytes": of_segments(held.largest_inactive),
+            "largest_inactive_split_bytes": of_segments(held.largest_inactive_split),
+            "fragmentation": (!self.is_host).then(|| held.fragmentation()),
+            "internal_free_bytes": of_segments(held.rounding()),
+            "external_free_bytes": of_segments(held.inactive),
             "pending_free_bytes": held.pending,
             "pending_free_blocks": held.pending_blocks,
-            "releasable_bytes": held.free_segment_bytes,
+            "releasable_bytes": of_segments(held.free_segment_bytes),
             "peak": {
-                "allocated_bytes": self.peak.allocated_bytes,
+                "requested_bytes": self.peak_bytes(),
+                "estimated": self.peak.estimated,
                 "event": self.peak.event,
                 "seconds": self.peak.seconds,
-                "reserved_bytes": self.peak.reserved_bytes,
+                "reserved_bytes": of_segments(self.peak.reserved_bytes),
             },
-            "reserved_peak_bytes": self.reserved_peak.bytes,
+            "reserved_peak_bytes": of_segments(self.reserved_peak.bytes),
             "events": self.events,
             "dropped_events": self.dropped,
             "dropped_parts": self.earlier_parts,
-            "older_blocks": self.older.0,
-            "older_bytes": self.older.1,
+            "older_blocks": self.older.blocks,
+            "older_bytes": self.older.bytes,
+            "older_estimated": self.older.estimated,
             "frees_without_allocation": self.frees_without_allocation,
-            "live_at_end_bytes": self.kept.0,
-            "live_at_end_blocks": self.kept.1,
+            "live_at_end_bytes": self.kept.bytes,
+            "live_at_end_blocks": self.kept.blocks,
+            "live_at_end_estimated": self.kept.estimated,
             "out_of_memory_events": self.oom_count,
             "out_of_memory": self.ooms.iter().map(oom).collect::<Vec<_>>(),
             "contradictions": self.contradictions(),
@@ -58,7 +70,8 @@ fn oom(oom: &Oom) -> Value {
         "seconds": oom.seconds,
         "requested_bytes": oom.requested_bytes,
         "device_free_bytes": oom.device_free_bytes,
-        "live_bytes": oom.live_bytes,
-        "live_blocks": oom.live_blocks,
+        "live_bytes": oom.live.bytes,
+        "live_blocks": oom.live.blocks,
+        "live_estimated": oom.live.estimated,
     })
 }

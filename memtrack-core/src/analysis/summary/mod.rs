@@ -8,7 +8,8 @@ mod text;
 
 use super::held::Held;
 use super::highest::{Highest, HighestOf};
-use super::lifetimes::{Lifetime, lifetimes};
+use super::lifetimes::{Lifetime, is_estimate, lifetimes};
+use super::net::{Net, net};
 use super::reserved::ReservedPeak;
 use super::top::StackLine;
 use super::top::stacks::named;
@@ -36,7 +37,12 @@ pub struct DeviceSummary {
     pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
-    /// Its highest point of allocated bytes, with the largest groups.
+    /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where [`Self::held`] is an
+    /// estimate and this is exact.
+    pub net: Option<Net>,
+    /// Of a heap, the resident set of the process at the end, where it is known.
+    pub resident_bytes: Option<u64>,
+    /// Its highest point of requested bytes, with the largest groups.
     pub peak: Highest,
     /// The most bytes that were reserved.
     pub reserved_peak: ReservedPeak,
@@ -46,12 +52,12 @@ pub struct DeviceSummary {
     pub dropped: u64,
     /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
     pub earlier_parts: u64,
-    /// Blocks that were live before the trace begins, and their bytes.
-    pub older: (u64, u64),
+    /// Blocks that were live before the trace begins.
+    pub older: Sum,
     /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
     pub frees_without_allocation: u64,
-    /// Bytes that were allocated within the trace and are live at its end, and their blocks.
-    pub kept: (u64, u64),
+    /// Blocks that were allocated within the trace and are live at its end.
+    pub kept: Sum,
     /// Of those, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
     pub unheld: (u64, u64),
     /// The stack that most of those bytes are from, as named, and its bytes.
@@ -62,6 +68,29 @@ pub struct DeviceSummary {
     pub oom_count: u64,
     /// What the CUDA driver said of the device, by moment; nothing where it was not hooked.
     pub driver: Vec<DriverMoment>,
+}
+
+/// Blocks, and what they come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// How many.
+    pub blocks: u64,
+    /// Their requested bytes.
+    pub bytes: u64,
+    /// Whether they are estimates from samples.
+    pub estimated: bool,
+}
+
+impl Sum {
+    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> Self {
+        let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
+        for one in lifetimes {
+            blocks += one.blocks;
+            bytes = bytes.saturating_add(one.bytes);
+            estimated |= one.estimated;
+        }
+        Self { blocks: blocks.round() as u64, bytes, estimated }
+    }
 }
 
 /// Memory ran out.
@@ -75,10 +104,27 @@ pub struct Oom {
     pub requested_bytes: u64,
     /// Free bytes of the device.
     pub device_free_bytes: u64,
-    /// Bytes live then.
-    pub live_bytes: u64,
     /// Blocks live then.
-    pub live_blocks: u64,
+    pub live: Sum,
+}
+
+impl DeviceSummary {
+    /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding nobody
+    /// sees, allocated bytes are the requested ones.
+    pub fn allocated(&self) -> (i64, i64, bool) {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        match self.net {
+            Some(net) => (net.bytes, net.blocks, false),
+            None => (signed(self.held.allocated), signed(self.held.blocks), self.held.estimated),
+        }
+    }
+
+    /// The highest requested bytes: those of the trace, or what is there at the end if that is more. An estimate may lie
+    /// below what was counted.
+    pub fn peak_bytes(&self) -> u64 {
+        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
+        self.peak.requested_bytes.max(now)
+    }
 }
 
 /// Sums a snapshot in PyTorch's form up, device by device.
@@ -89,11 +135,14 @@ pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSumma
 }
 
 fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
-    let peak = Highest::find(snapshot, symbols, device, HighestOf::Allocated, 3);
+    let peak = Highest::find(snapshot, symbols, device, HighestOf::Requested, 3);
     let lifetimes = lifetimes(snapshot, device);
+    let is_heap = snapshot.is_heap(device);
+    // Of a sampled heap every sum is an estimate, also one into which no sample went.
+    let estimated = is_estimate(snapshot, device, &lifetimes);
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
-        let chosen = lifetimes.iter().filter(|lifetime| filter(lifetime));
-        chosen.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
+        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)));
+        Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let kept = sum(&is_kept);
@@ -107,33 +156,34 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
     let rows = || snapshot.events.rows_of(device);
     let ooms: Vec<(usize, usize)> =
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
-    let oom = |&(event, row): &(usize, usize)| {
-        let (live_blocks, live_bytes) = sum(&|one| one.is_live_after(Some(row)));
-        Oom {
-            event,
-            seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
-            requested_bytes: snapshot.events.size_bytes[row],
-            device_free_bytes: snapshot.events.address[row],
-            live_bytes,
-            live_blocks,
-        }
+    let oom = |&(event, row): &(usize, usize)| Oom {
+        event,
+        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        requested_bytes: snapshot.events.size_bytes[row],
+        device_free_bytes: snapshot.oom_free_bytes(row),
+        live: sum(&|one| one.is_live_after(Some(row))),
     };
     let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
     let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
+    let mut held = Held::of(snapshot, device);
+    held.estimated |= estimated;
+    let counts = snapshot.exact_counts(device).filter(|_| is_heap);
     DeviceSummary {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
-        is_host: snapshot.is_heap(device),
+        is_host: is_heap,
         is_pinned: snapshot.is_pinned(device),
-        held: Held::of(snapshot, device),
+        net: net(snapshot, device).filter(|_| held.estimated),
+        resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
+        held,
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
-        frees_without_allocation: sum(&|one| !one.known).0,
-        kept: (kept.1, kept.0),
+        frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
+        kept,
         unheld: contradictions::unheld(snapshot, device, &lifetimes),
         largest_kept,
         ooms: last_ooms,

@@ -1,11 +1,14 @@
 //! A summary in words, with the three things to look at first.
 
 use super::DeviceSummary;
+use crate::analysis::net::Net;
 use crate::analysis::top::StackLine;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
-use crate::analysis::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
+use crate::analysis::units::{
+    capitalised, counted, estimated_bytes, estimated_count, human_bytes, human_count, human_share, printable,
+};
 use std::fmt;
 
 /// Shares below these are nothing to worry about, then something, then much.
@@ -23,7 +26,8 @@ impl DeviceSummary {
     pub fn look_first(&self) -> Vec<String> {
         let held = &self.held;
         // What weighs more comes first: running out, then bytes as a share of the device's peak.
-        let whole = self.reserved_peak.bytes.max(self.peak.allocated_bytes).max(1) as f64;
+        let reserved = if self.is_host { 0 } else { self.reserved_peak.bytes };
+        let whole = reserved.max(self.peak_bytes()).max(1) as f64;
         let mut things: Vec<(f64, String)> = Vec::new();
         if let Some(oom) = self.ooms.last() {
             things.push((
@@ -32,19 +36,20 @@ impl DeviceSummary {
                     "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
                     oom.event,
                     human_bytes(oom.requested_bytes),
-                    human_bytes(oom.live_bytes)
+                    estimated_bytes(oom.live.bytes, oom.live.estimated)
                 ),
             ));
         }
         if let Some(row) = self.peak.live.rows.first() {
-            let (bytes, share) = (human_bytes(row.allocated_bytes), human_share(row.share));
+            let (bytes, share) =
+                (estimated_bytes(row.allocated_bytes, row.estimated), human_share(row.share));
             let text = format!(
                 "the largest group at the peak, {bytes} ({share}), {}",
                 origin(&row.name, &row.stack)
             );
             things.push((row.allocated_bytes as f64 / whole, text));
         }
-        if held.inactive_split > 0 {
+        if held.inactive_split > 0 && !self.is_host {
             let bytes = human_bytes(held.inactive_split);
             let text = format!(
                 "{bytes} are free but stuck in split segments, in {}; the largest of them has {}",
@@ -53,23 +58,23 @@ impl DeviceSummary {
             );
             things.push((held.inactive_split as f64 / whole, text));
         }
-        if held.free_segment_bytes > 0 {
+        if held.free_segment_bytes > 0 && !self.is_host {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
             let text = format!("{bytes} in {segments} are cached and could be given back");
             things.push((held.free_segment_bytes as f64 / whole, text));
         }
-        if let Some((stack, bytes)) = self.largest_kept.as_ref().filter(|_| self.kept.0 > 0) {
+        if let Some((stack, bytes)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
-                human_bytes(self.kept.0),
-                human_bytes(*bytes),
+                estimated_bytes(self.kept.bytes, self.kept.estimated),
+                estimated_bytes(*bytes, self.kept.estimated),
                 origin(NO_STACK, stack)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
-            things.push((self.kept.0 as f64 / whole / 2.0, text));
+            things.push((self.kept.bytes as f64 / whole / 2.0, text));
         }
-        if held.rounding() > 0 {
+        if held.rounding() > 0 && !self.is_host {
             let text = format!("{} were added by rounding", human_bytes(held.rounding()));
             things.push((held.rounding() as f64 / whole, text));
         }
@@ -91,17 +96,131 @@ fn origin(name: &str, stack: &[StackLine]) -> String {
     }
 }
 
+/// Writes a line with its title.
+type Line<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
+
 impl fmt::Display for DeviceSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = &self.held;
         writeln!(f, "{}", capitalised(&self.device_name))?;
-        let mut line = |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
+        let line = &mut |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
+        if self.is_host {
+            self.heap(line)?
+        } else {
+            self.segments(line)?
+        }
+        let bytes = human_bytes;
+        for oom in &self.ooms {
+            line(
+                "Out of memory",
+                format!(
+                    "event {}: {} asked for, {} free on the device, {} live in {}",
+                    oom.event,
+                    bytes(oom.requested_bytes),
+                    bytes(oom.device_free_bytes),
+                    estimated_bytes(oom.live.bytes, oom.live.estimated),
+                    estimated_count(oom.live.blocks, "block", oom.live.estimated)
+                ),
+            )?;
+        }
+        if self.oom_count > self.ooms.len() as u64 {
+            line("", format!("{} in all", counted(self.oom_count, "time")))?;
+        }
+        for (title, text) in super::driver::lines(&self.driver) {
+            line(title, text)?;
+        }
+        let mut trace = counted(self.events, "event");
+        if self.dropped > 0 {
+            let older = counted(self.dropped, "older one");
+            trace += &match self.earlier_parts {
+                0 => format!("; {older} did not fit the ring"),
+                parts => {
+                    let were = if self.dropped == 1 { "was" } else { "were" };
+                    format!("; {older} {were} in {} of the recording that are gone", counted(parts, "part"))
+                }
+            };
+        }
+        line("Trace", trace)?;
+        let older = self.older;
+        if older.blocks > 0 {
+            line(
+                "",
+                format!(
+                    "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
+                    estimated_count(older.blocks, "block", older.estimated),
+                    estimated_bytes(older.bytes, older.estimated),
+                    human_count(self.frees_without_allocation)
+                ),
+            )?;
+        }
+        if self.is_host && (self.held.estimated || self.peak.estimated) {
+            line("", "~ estimated from samples of small blocks".to_owned())?;
+        }
+        for contradiction in self.contradictions() {
+            line("Contradiction", contradiction)?;
+        }
+        for (place, thing) in self.look_first().into_iter().enumerate() {
+            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceSummary {
+    /// What a heap holds: blocks in no segments, whose rounding nobody sees.
+    fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
+        match self.net {
+            Some(Net { bytes, blocks }) if bytes >= 0 => {
+                // Older blocks that were given back may have been more than are there.
+                let blocks = u64::try_from(blocks).map(|blocks| format!(" in {}", counted(blocks, "block")));
+                let (bytes, blocks) = (human_bytes(bytes.unsigned_abs()), blocks.unwrap_or_default());
+                line("Allocated", format!("{bytes}{blocks}: all handed out less all given back, counted"))?;
+            }
+            Some(Net { bytes, .. }) => {
+                let more =
+                    format!("more was given back than handed out, by {}", human_bytes(bytes.unsigned_abs()));
+                line("Allocated", format!("{more}: it was from before recording began"))?;
+                self.held(line, "")?;
+            }
+            None => self.held(line, "Allocated")?,
+        }
+        if self.held.pending_blocks > 0 {
+            let (bytes, blocks) =
+                (human_bytes(self.held.pending), counted(self.held.pending_blocks, "block"));
+            line("", format!("{bytes} in {blocks} pending their free"))?;
+        }
+        if let Some(resident) = self.resident_bytes {
+            let resident = human_bytes(resident);
+            line("Resident", format!("{resident} at the end: the whole process, its code and stacks too"))?;
+        }
+        self.peak(line)
+    }
+
+    /// The recorded blocks that are live.
+    fn held(&self, line: &mut Line<'_>, title: &str) -> fmt::Result {
+        let held = &self.held;
+        let bytes = estimated_bytes(held.allocated, held.estimated);
+        line(title, format!("{bytes} in {}", estimated_count(held.blocks, "block", held.estimated)))
+    }
+
+    fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
+        let when = match (self.peak.event, self.peak.seconds) {
+            _ if self.peak_bytes() > self.peak.requested_bytes => "at the end".to_owned(),
+            (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
+            _ => "before the first event".to_owned(),
+        };
+        let bytes = estimated_bytes(self.peak_bytes(), self.peak.estimated);
+        line("Peak", format!("{bytes} requested, {when}"))
+    }
+
+    /// What the segments of a device hold.
+    fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
+        let held = &self.held;
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");
         line(
             "Allocated",
             format!(
-                "{} in {}; {} were asked for",
+                "{} in {}; {} requested",
                 bytes(held.allocated),
                 blocks(held.blocks),
                 bytes(held.requested)
@@ -137,62 +256,7 @@ impl fmt::Display for DeviceSummary {
                 bytes(held.inactive)
             ),
         )?;
-        let when = match (self.peak.event, self.peak.seconds) {
-            (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
-            _ => "before the first event".to_owned(),
-        };
-        line("Peak", format!("{} allocated, {when}", bytes(self.peak.allocated_bytes)))?;
-        line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))?;
-        for oom in &self.ooms {
-            line(
-                "Out of memory",
-                format!(
-                    "event {}: {} asked for, {} free on the device, {} live in {}",
-                    oom.event,
-                    bytes(oom.requested_bytes),
-                    bytes(oom.device_free_bytes),
-                    bytes(oom.live_bytes),
-                    blocks(oom.live_blocks)
-                ),
-            )?;
-        }
-        if self.oom_count > self.ooms.len() as u64 {
-            line("", format!("{} in all", counted(self.oom_count, "time")))?;
-        }
-        for (title, text) in super::driver::lines(&self.driver) {
-            line(title, text)?;
-        }
-        let (older, older_bytes) = self.older;
-        let mut trace = counted(self.events, "event");
-        if self.dropped > 0 {
-            let older = counted(self.dropped, "older one");
-            trace += &match self.earlier_parts {
-                0 => format!("; {older} did not fit the ring"),
-                parts => {
-                    let were = if self.dropped == 1 { "was" } else { "were" };
-                    format!("; {older} {were} in {} of the recording that are gone", counted(parts, "part"))
-                }
-            };
-        }
-        line("Trace", trace)?;
-        if older > 0 {
-            let freed = self.frees_without_allocation;
-            line(
-                "",
-                format!(
-                    "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
-                    blocks(older),
-                    bytes(older_bytes),
-                    count(freed)
-                ),
-            )?;
-        }
-        for contradiction in self.contradictions() {
-            line("Contradiction", contradiction)?;
-        }
-        for (place, thing) in self.look_first().into_iter().enumerate() {
-            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;
-        }
-        Ok(())
+        self.peak(line)?;
+        line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))
     }
 }

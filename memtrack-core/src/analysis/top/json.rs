@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 impl TopReport {
     /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
     /// times seconds.
+    ///
+    /// Bytes are requested ones. What is not known is `null`, such as exact counts where nobody counted.
     pub fn to_json(&self) -> Value {
+        let exact = |count: u64| self.statistics.counted.then_some(count);
         json!({
             "device": self.device,
             "is_host": self.is_host,
@@ -16,7 +19,7 @@ impl TopReport {
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "rows_in_all": self.rows_in_all,
             "totals": {
-                "allocated_bytes": self.totals.allocated_bytes,
+                "requested_bytes": self.totals.allocated_bytes,
                 "count": self.totals.count,
                 "estimated": self.totals.estimated,
             },
@@ -24,8 +27,8 @@ impl TopReport {
             "peak": self.peak.to_json(self.peak_place.as_ref()),
             "recorded_events": self.statistics.recorded,
             "dropped_events": self.statistics.dropped,
-            "exact_allocated_bytes": self.statistics.allocated_bytes,
-            "exact_allocations": self.statistics.allocations,
+            "exact_requested_bytes": exact(self.statistics.allocated_bytes),
+            "exact_allocations": exact(self.statistics.allocations),
             "sample_threshold_bytes": self.sample_threshold_bytes,
             "sample_mean_bytes": self.sample_mean_bytes,
         })
@@ -35,7 +38,7 @@ impl TopReport {
 fn row(row: &TopRow) -> Value {
     let mut value = json!({
         "name": row.name,
-        "allocated_bytes": row.allocated_bytes,
+        "requested_bytes": row.allocated_bytes,
         "live_at_peak_bytes": row.live_at_peak_bytes,
         "count": row.count,
         "largest_bytes": row.largest_bytes,

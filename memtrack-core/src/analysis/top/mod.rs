@@ -1,8 +1,8 @@
 //! The ranking: which operators, modules, stacks or phases made the memory of a device. The command `memtrack top`
 //! and programs call [`top`]; `rows` computes, `text` and `json` print.
 //!
-//! Allocated bytes and counts are those of the events that the recording holds; live bytes at the peak also know
-//! blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
+//! Bytes are requested ones, as a trace's sizes have them; what an allocator rounds them up to is the segments' to say.
+//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
 
 pub(super) mod frames;
 mod groups;
@@ -40,13 +40,15 @@ pub enum By {
     Stream,
     /// Memory pools.
     Pool,
+    /// The program's own texts: PyTorch's `user_metadata`.
+    Metadata,
     /// Blocks of equal size.
     Size,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Operator,
         Self::Module,
         Self::Stack,
@@ -56,6 +58,7 @@ impl By {
         Self::Category,
         Self::Stream,
         Self::Pool,
+        Self::Metadata,
         Self::Size,
     ];
 
@@ -71,6 +74,7 @@ impl By {
             Self::Category => "What a profile says the memory was for",
             Self::Stream => "Streams",
             Self::Pool => "Memory pools",
+            Self::Metadata => "What the program said of itself (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
     }
@@ -98,6 +102,7 @@ impl By {
             Self::Category => "category",
             Self::Stream => "stream",
             Self::Pool => "pool",
+            Self::Metadata => "metadata",
             Self::Size => "size",
         }
     }
@@ -126,7 +131,7 @@ impl Default for TopOptions {
 pub struct TopRow {
     /// The operator, module path or phase; for a stack its first function that says something.
     pub name: String,
-    /// Bytes allocated; with [`TopOptions::at`], bytes live at that moment.
+    /// Bytes requested; with [`TopOptions::at`], those of them that were live at that moment.
     pub allocated_bytes: u64,
     /// Of the bytes live at the device's peak, those of this row.
     pub live_at_peak_bytes: u64,
@@ -134,7 +139,7 @@ pub struct TopRow {
     pub count: u64,
     /// Size of the largest block allocated, in bytes.
     pub largest_bytes: u64,
-    /// Its share of all bytes allocated, 0 to 1.
+    /// Its share of all bytes requested, 0 to 1.
     pub share: f64,
     /// Whether sampled blocks went in, so that bytes, count and share are estimates.
     pub estimated: bool,
@@ -154,11 +159,11 @@ pub struct StackLine {
 /// Sums over all rows, also those beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes allocated.
+    /// Bytes requested.
     pub allocated_bytes: u64,
     /// Blocks allocated.
     pub count: u64,
-    /// Whether sampled blocks went in.
+    /// Whether they are estimates: sampled blocks went in, or small ones may have been passed over.
     pub estimated: bool,
 }
 
@@ -177,19 +182,23 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
-    /// The first rows, by allocated bytes descending; of equal ones by what was live at the peak, then by name.
+    /// The first rows, by requested bytes descending; of equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
     /// How many rows there are without the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
+    /// Of the blocks allocated those that were not recorded one by one: their bytes and their number. They are exact, and
+    /// all that samples stand for; none where nobody counted.
+    pub sampled: Option<(u64, u64)>,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
     /// The peak.
     pub peak: Peak,
     /// The phase and the operator of the event that reached the peak; none when it was reached before.
     pub peak_place: Option<(String, String)>,
-    /// The recorder's exact counts of the device, among them dropped events.
+    /// The recorder's counts of the device, among them dropped events; exact where they are
+    /// [`counted`](DeviceStatistics::counted).
     pub statistics: DeviceStatistics,
     /// Below this size in bytes host blocks were sampled; 0: none were.
     pub sample_threshold_bytes: u64,

@@ -5,7 +5,7 @@ use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
 use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
-use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
 use crate::event::{DeviceId, ScopeId, StackId};
@@ -84,7 +84,7 @@ impl Sorter<'_> {
                 Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
             }
             // Their rows are found by their groups.
-            By::Category | By::Stream | By::Pool | By::Size => Key::Name(operator),
+            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
@@ -141,7 +141,9 @@ pub(super) fn rank(
     options: &TopOptions,
 ) -> TopReport {
     let lifetimes = lifetimes(snapshot, device);
-    let peak = Peak::of(snapshot, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let mut peak = Peak::of(snapshot, &lifetimes);
+    peak.estimated |= estimated;
     let mut attributor = Attributor::new(snapshot, &options.patterns);
     let peak_place = peak.row.map(|row| {
         let event = snapshot.events.get(row);
@@ -159,7 +161,7 @@ pub(super) fn rank(
         sums: Vec::new(),
         known: HashMap::default(),
     };
-    let (mut totals, mut blocks) = (Totals::default(), 0.0);
+    let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
@@ -183,20 +185,17 @@ pub(super) fn rank(
             sums.blocks += lifetime.blocks;
             sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
-            totals.estimated |= lifetime.estimated;
             blocks += lifetime.blocks;
             attribution.add(source, lifetime.bytes);
         }
     }
     totals.count = blocks.round() as u64;
     let mut rows = sorter.finish(totals.allocated_bytes);
-    // A row into which no sample went is no exact row: its small blocks may just not have been picked.
-    let sampled = device.is_host() && snapshot.meta.sample_threshold_bytes > 0;
-    totals.estimated |= sampled;
-    rows.iter_mut().for_each(|row| row.estimated |= sampled);
+    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
+    let statistics =
+        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
-    let statistics = snapshot.devices.iter().find(|row| row.device == device);
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
@@ -207,10 +206,11 @@ pub(super) fn rank(
         rows,
         rows_in_all,
         totals,
+        sampled: not_one_by_one(snapshot, device, &lifetimes),
         attribution,
         peak,
         peak_place,
-        statistics: statistics.copied().unwrap_or(DeviceStatistics::of(device)),
+        statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
     }

@@ -1,28 +1,54 @@
 //! Which stacks of a ranking are one row: those that are equal from the first frame that says something outwards.
 
 use super::StackLine;
-use crate::analysis::trim::{is_internal, is_plumbing};
+use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
 use crate::event::StackId;
 use crate::snapshot::Snapshot;
-use crate::stack::symbols::Symbolizer;
+use crate::stack::symbols::{Frame, Symbolizer};
 use std::collections::HashMap;
 
 /// Remembers which addresses say something.
 #[derive(Default)]
 pub(super) struct Trimmer {
-    plumbing: HashMap<u64, bool, foldhash::fast::RandomState>,
+    known: HashMap<u64, Says, foldhash::fast::RandomState>,
+}
+
+/// What the functions at an address say of who asked for memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Says {
+    /// Something.
+    Something,
+    /// Nothing: they pass the allocation on.
+    Nothing,
+    /// That the program's own allocator begins here, so that everything further in says nothing either.
+    AllocatorEntry,
+}
+
+impl Says {
+    fn of(frames: &[Frame]) -> Self {
+        // Functions inlined into one another share an address: the outermost of them decides whether anything is left.
+        let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
+        let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
+        match (outermost, entry) {
+            (None, None) => Self::Nothing,
+            (outermost, Some(entry)) if outermost.is_none_or(|outermost| outermost < entry) => {
+                Self::AllocatorEntry
+            }
+            _ => Self::Something,
+        }
+    }
 }
 
 impl Trimmer {
     /// The addresses from the first that says something; all of them when none does.
     pub(super) fn trim<'a>(&mut self, addresses: &'a [u64], symbols: &mut Symbolizer) -> &'a [u64] {
-        let first = addresses.iter().position(|&address| {
-            !*self
-                .plumbing
-                .entry(address)
-                .or_insert_with(|| symbols.frames(address).iter().all(|frame| is_plumbing(&frame.function)))
-        });
-        &addresses[first.unwrap_or(0)..]
+        let known = &mut self.known;
+        let mut says =
+            |address: u64| *known.entry(address).or_insert_with(|| Says::of(&symbols.frames(address)));
+        let entered = addresses.iter().rposition(|&address| says(address) == Says::AllocatorEntry);
+        let outside = entered.map_or(0, |entry| entry + 1);
+        let first = addresses[outside..].iter().position(|&address| says(address) == Says::Something);
+        &addresses[first.map_or(0, |first| outside + first)..]
     }
 }
 
@@ -51,7 +77,7 @@ pub(super) fn lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLin
         let frames = symbols.frames(address);
         lines.extend(frames.iter().map(|frame| StackLine { address, frame: frame.clone() }));
     }
-    let first = lines.iter().position(|line| !is_plumbing(&line.frame.function)).unwrap_or(0);
-    lines.drain(..first);
+    let frames: Vec<Frame> = lines.iter().map(|line| line.frame.clone()).collect();
+    lines.drain(..lines.len() - interesting(&frames).len());
     lines
 }

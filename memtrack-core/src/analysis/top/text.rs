@@ -5,7 +5,8 @@ use super::{By, TopReport, TopRow};
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::moment::Moment;
 use crate::analysis::units::{
-    counted, human_bytes, human_count, human_estimate, human_share, printable, shorten_middle,
+    counted, estimated_bytes, estimated_count, human_bytes, human_count, human_estimate, human_share,
+    printable, shorten_middle,
 };
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
@@ -71,6 +72,7 @@ impl TopReport {
             By::Category => "categories",
             By::Stream => "streams",
             By::Pool => "pools",
+            By::Metadata => "texts of the program's",
             By::Size => "sizes",
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
@@ -100,21 +102,22 @@ impl TopReport {
             By::Category => "Category",
             By::Stream => "Stream",
             By::Pool => "Pool",
+            By::Metadata => "Text",
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let allocated = if self.at.is_some() { "Live" } else { "Allocated" };
+        let allocated = if self.at.is_some() { "Live" } else { "Requested" };
         // At the peak, what was live then and what was live at the peak is one.
         let at_peak = (self.at != Some(Moment::Peak)).then_some("Live at peak");
         let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
         table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
         for row in &self.rows {
-            let mark = if row.estimated { "~" } else { "" };
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let live_at_peak = at_peak.map(|_| format!("{mark}{}", human_bytes(row.live_at_peak_bytes)));
-            let allocated = [format!("{mark}{}", human_bytes(row.allocated_bytes)), human_share(row.share)];
+            let bytes = |bytes| estimated_bytes(bytes, row.estimated);
+            let live_at_peak = at_peak.map(|_| bytes(row.live_at_peak_bytes));
+            let allocated = [bytes(row.allocated_bytes), human_share(row.share)];
             let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
             let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
@@ -131,16 +134,13 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
         };
-        let what = if self.at.is_some() { "Live then" } else { "Allocated" };
-        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.allocations > 0 {
+        let what = if self.at.is_some() { "Live then" } else { "Requested" };
+        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
             // The recorder counts every block, also those of which only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
         } else {
-            let count = match self.totals.estimated {
-                true => format!("{} blocks", human_estimate(self.totals.count, true)),
-                false => counted(self.totals.count, "block"),
-            };
+            let count = estimated_count(self.totals.count, "block", self.totals.estimated);
             let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
@@ -161,20 +161,45 @@ impl TopReport {
             );
         }
         if self.statistics.dropped > 0 {
-            let _ = writeln!(
+            let _ = write!(
                 text,
-                "Dropped: {} did not fit the ring; {} were allocated in all, in {}",
-                counted(self.statistics.dropped, "older event"),
-                human_bytes(self.statistics.allocated_bytes),
-                counted(self.statistics.allocations, "block"),
+                "Dropped: {} did not fit the ring",
+                counted(self.statistics.dropped, "older event")
             );
+            let _ = match self.statistics.counted {
+                true => writeln!(
+                    text,
+                    "; {} were requested in all, in {}",
+                    human_bytes(self.statistics.allocated_bytes),
+                    counted(self.statistics.allocations, "block"),
+                ),
+                false => writeln!(text),
+            };
         }
-        if self.is_host && self.sample_threshold_bytes > 0 {
+        self.sampling(text);
+    }
+
+    /// What `~` means, and what the rows without it may lack. Nothing where every block was recorded.
+    fn sampling(&self, text: &mut String) {
+        if !self.totals.estimated {
+            return;
+        }
+        let (below, mean) = (human_bytes(self.sample_threshold_bytes), human_bytes(self.sample_mean_bytes));
+        let these = match self.sampled {
+            Some((bytes, blocks)) => {
+                format!("blocks below {below}, {} in {}", human_bytes(bytes), counted(blocks, "block"))
+            }
+            None => format!("blocks below {below}"),
+        };
+        let _ = writeln!(text, "~ estimated: {these}, are sampled, one per {mean} on average");
+        // Of so many bytes none is picked in one case of twenty.
+        let missed = self.sample_mean_bytes.saturating_mul(3);
+        let missed = self.sampled.map_or(missed, |(bytes, _)| missed.min(bytes));
+        if self.rows.iter().any(|row| !row.estimated) && missed > 0 {
+            let missed = human_bytes(missed);
             let _ = writeln!(
                 text,
-                "~ estimated: blocks below {} are sampled, one per {} on average",
-                human_bytes(self.sample_threshold_bytes),
-                human_bytes(self.sample_mean_bytes),
+                "Without ~ are rows of which no block was sampled; smaller ones that were never picked may add up to {missed}"
             );
         }
     }

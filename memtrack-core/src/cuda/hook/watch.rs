@@ -166,7 +166,9 @@ impl Watch {
     }
 
     /// The driver's answer to either.
-    pub(super) fn all_freed(&self, result: CuResult, freed: Vec<DriverFreed>) {
+    pub(super) fn all_freed(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
+        // Those that end a pool's blocks are stamped anew: after all others, or a thread's events would be out of order.
+        freed.sort_by_key(DriverFreed::ends_others);
         freed.into_iter().for_each(|freed| self.freed(result, Some(freed)));
     }
 }

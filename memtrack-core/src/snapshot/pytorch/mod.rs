@@ -2,6 +2,7 @@
 //! without loss, and written again. [`load`] and [`write`](fn@write) are the doors; [`PyTorch`] explains where everything is.
 
 mod convert;
+mod counts;
 mod error;
 mod events;
 mod input;
@@ -12,6 +13,7 @@ mod output;
 mod read;
 mod readings;
 mod records;
+mod samples;
 mod scopes;
 mod settings;
 mod write;
@@ -29,6 +31,7 @@ pub use output::format_of;
 #[cfg(feature = "record")]
 pub(crate) use output::tagged;
 pub use records::{Odd, Records, Shape, known};
+pub use samples::Samples;
 pub use write::write;
 
 use super::{Snapshot, Value};
@@ -44,7 +47,8 @@ use std::ops::Range;
 ///
 /// The parts that every snapshot has are filled from these tables, so that reports need not look here: row `n` of
 /// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds; an
-/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event); the segments and
+/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no other:
+/// [`Snapshot::oom_free_bytes`]); the segments and
 /// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
 /// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
 /// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
@@ -57,12 +61,18 @@ pub struct PyTorch {
     pub root: Vec<(Value, Part)>,
     /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
+    /// The first segments are in a tuple; files of PyTorch's have a list.
+    pub segments_are_a_tuple: bool,
+    /// The traces are in a tuple; files of PyTorch's have a list.
+    pub traces_are_a_tuple: bool,
     /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device under whose number a recording's host heap went in. Files do not say it.
+    /// The device under whose number a recording's host heap went in. Only files that memtrack wrote say it.
     pub heap: Option<DeviceId>,
+    /// Blocks that stand for others; only in files that memtrack wrote.
+    pub samples: Samples,
     /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
     pub events: Records,
     /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
@@ -117,5 +127,18 @@ impl Snapshot {
         }
         let place = details.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
         events::value_at(&self.events, details, row, place)
+    }
+
+    /// What the device had free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). Such an event of a
+    /// PyTorch file may have an address beside it, which says nothing.
+    ///
+    /// # Panics
+    /// When there is no such event.
+    pub fn oom_free_bytes(&self, row: usize) -> u64 {
+        let details = self.pytorch.as_deref().map(|pytorch| &pytorch.events);
+        match details.filter(|details| details.has(row, Key::Addr) && details.has(row, Key::DeviceFree)) {
+            Some(details) => details.number(row, Key::DeviceFree),
+            None => self.events.address[row],
+        }
     }
 }

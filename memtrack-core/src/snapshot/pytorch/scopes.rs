@@ -4,6 +4,7 @@
 //! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
 //! with a key such as `action` would be taken for an event.)
 
+use super::samples::active_blocks;
 use super::settings::of_memtrack;
 use super::{Key, PyTorch, StringInterner};
 use crate::event::ScopeId;
@@ -43,7 +44,7 @@ pub(super) fn value<'a>(
     (!scopes.is_empty()).then(|| Value::List(scopes.into()))
 }
 
-/// Gives the events of a snapshot that memtrack wrote their scopes again.
+/// Gives the events and blocks of a snapshot that memtrack wrote their scopes again.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
@@ -51,9 +52,16 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
         return;
     }
     for row in 0..pytorch.events.len() {
-        if let Some(&scope) = paths.get(&pytorch.events.text(row, Key::UserMetadata)) {
+        let text = pytorch.events.text(row, Key::UserMetadata);
+        if let Some(&scope) = paths.get(&pytorch.samples.path(text)) {
             snapshot.events.scope[row] = scope;
         }
+    }
+    let texts: Vec<StringId> = active_blocks(pytorch, &snapshot.strings)
+        .map(|row| pytorch.samples.path(pytorch.blocks.text(row, Key::UserMetadata)))
+        .collect();
+    for (block, text) in snapshot.blocks.iter_mut().zip(texts) {
+        block.scope = paths.get(&text).copied().unwrap_or(block.scope);
     }
     snapshot.scopes = scopes;
 }

@@ -2,6 +2,9 @@
 
 use super::StringInterner;
 use crate::snapshot::{StringTable, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
 
 const MEMTRACK: &str = "memtrack";
 
@@ -22,6 +25,41 @@ pub(super) fn with_parts<'a>(
 /// One of the parts.
 pub(super) fn of_memtrack<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
     under(under(settings, MEMTRACK, strings)?, part, strings)
+}
+
+/// Fields of a record that are read back at most.
+const MOST_FIELDS: usize = 64;
+
+/// A record of numbers and words as a list of `[name, value]`: a dictionary with a key such as `action` would be taken for
+/// an event.
+pub(super) fn record(fields: &impl Serialize, strings: &mut StringInterner) -> Value {
+    let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
+    let pairs = fields.iter().map(|(name, field)| {
+        let field = match field {
+            Json::String(word) => text(word),
+            other => Value::integer(other.as_u64().unwrap_or(0).into()),
+        };
+        Value::List([text(name), field].into())
+    });
+    Value::List(pairs.collect())
+}
+
+/// Reads such a record back; `None` where it makes no sense. Names that are not known are passed over here and stay in
+/// the file.
+pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
+    let Value::List(pairs) = value else { return None };
+    let mut fields = Map::new();
+    for pair in pairs.iter().take(MOST_FIELDS) {
+        let Value::List(pair) = pair else { return None };
+        let [Value::Str(name), field] = &pair[..] else { return None };
+        let field = match field {
+            Value::Str(word) => Json::from(strings.get(*word).into_owned()),
+            other => Json::from(u64::try_from(other.as_i128()?).ok()?),
+        };
+        fields.insert(strings.get(*name).into_owned(), field);
+    }
+    serde_json::from_value(Json::Object(fields)).ok()
 }
 
 /// What a dictionary holds under a name that is in no vocabulary.

@@ -231,6 +231,11 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
+            // Of a sampled heap the events are no count of its blocks.
+            let sampled = snapshot.meta.sample_threshold_bytes > 0;
+            for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
+                counts.counted = false;
+            }
         }
         if snapshot.meta.earlier_parts > 0 {
             let mut kept: HashMap<DeviceId, u64> = HashMap::new();

@@ -42,6 +42,12 @@ impl StackBounds {
         sp >= self.low && sp < self.high
     }
 
+    /// Whether `sp` points into this stack, and `bytes` lie below it.
+    #[inline(always)]
+    pub(crate) fn has_below(&self, sp: u64, bytes: u64) -> bool {
+        sp < self.high && sp >= self.low.saturating_add(bytes)
+    }
+
     /// The word at `address`, if it lies between `sp`, the lowest address in use, and the bottom of the stack.
     #[inline(always)]
     pub(crate) fn read(&self, sp: u64, address: u64) -> Option<u64> {

@@ -4,8 +4,8 @@
 //! walk would read is read and compared, so reuse is exact.
 #![allow(unsafe_code)]
 
-use super::unwind::{Registers, ThreadUnwinder};
-use super::{Capture, CaptureMethod, MAX_FRAMES, StackBounds};
+use super::unwind::ThreadUnwinder;
+use super::{Capture, CaptureMethod, MAX_FRAMES, Registers, StackBounds};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static PROVEN: AtomicBool = AtomicBool::new(false);
@@ -131,21 +131,21 @@ fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
 
 /// Takes one stack both ways and turns frame pointers on if they agree.
 pub(super) fn self_check() {
-    PROVEN.store(agrees(&mut Capture::for_this_thread(), 3), Ordering::Relaxed);
+    PROVEN.store(agrees(&mut Capture::new(), &StackBounds::of_this_thread(), 3), Ordering::Relaxed);
 }
 
 /// Adds frames of our own, so that even `main` has something to compare.
 #[inline(never)]
-fn agrees(capture: &mut Capture, deeper: u32) -> bool {
+fn agrees(capture: &mut Capture, bounds: &StackBounds, deeper: u32) -> bool {
     if deeper > 0 {
-        let result = agrees(capture, deeper - 1);
+        let result = agrees(capture, bounds, deeper - 1);
         return std::hint::black_box(result);
     }
-    let by_unwinder = match capture.take_by(CaptureMethod::Backtrace) {
+    let by_unwinder = match capture.take_by(CaptureMethod::Backtrace, bounds) {
         Some(addresses) => addresses.to_vec(),
         None => return false,
     };
-    let Some(by_pointers) = capture.take_by(CaptureMethod::FramePointers) else { return false };
+    let Some(by_pointers) = capture.take_by(CaptureMethod::FramePointers, bounds) else { return false };
     // The innermost frames are this function and the two `take_by` calls, which differ; the outermost are glibc's.
     let common = by_pointers.iter().filter(|address| by_unwinder.contains(address)).count();
     common >= 4 && common + OUTERMOST_FRAMES_FREE + 4 >= by_unwinder.len() && common + 4 >= by_pointers.len()

@@ -1,8 +1,18 @@
 //! Reuse of the previous stack must never show: whatever a thread did before, a walk gives what the `backtrace` crate
 //! gives, which remembers nothing.
 
-use super::{Capture, CaptureMethod, prepare};
+use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;
+
+/// Room for captures on one thread.
+struct Captures(Box<Capture>, StackBounds);
+
+impl Captures {
+    #[inline(always)]
+    fn take_by(&mut self, method: CaptureMethod) -> Option<&[u64]> {
+        self.0.take_by(method, &self.1)
+    }
+}
 
 /// A pseudo-random sequence, the same each time.
 struct Random(u64);
@@ -16,7 +26,7 @@ impl Random {
 
 /// Takes the stack both ways from here.
 #[inline(never)]
-fn compare(capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let Some(taken) = capture.take_by(method).map(<[u64]>::to_vec) else {
         assert_eq!(method, CaptureMethod::FramePointers, "the chain may break, the unwinder must not");
         return;
@@ -39,7 +49,7 @@ fn compare(capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
     *compared += 1;
 }
 
-type Step = fn(&mut Random, u64, &mut Capture, CaptureMethod, &mut u64);
+type Step = fn(&mut Random, u64, &mut Captures, CaptureMethod, &mut u64);
 
 /// One of several functions whose frames differ in size, alignment and use of registers.
 fn step(random: &mut Random) -> Step {
@@ -47,7 +57,13 @@ fn step(random: &mut Random) -> Step {
 }
 
 #[inline(never)]
-fn deeper(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+fn deeper(
+    random: &mut Random,
+    depth: u64,
+    capture: &mut Captures,
+    method: CaptureMethod,
+    compared: &mut u64,
+) {
     if depth == 0 {
         return compare(capture, method, compared);
     }
@@ -66,13 +82,13 @@ fn random_depth(depth: u64) -> u64 {
 }
 
 #[inline(never)]
-fn plain(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+fn plain(random: &mut Random, depth: u64, capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     deeper(random, depth, capture, method, compared);
     black_box(depth);
 }
 
 #[inline(never)]
-fn large(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+fn large(random: &mut Random, depth: u64, capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let mut room = [depth; 40];
     deeper(random, depth, capture, method, compared);
     black_box(&mut room);
@@ -86,7 +102,7 @@ struct Aligned(#[expect(dead_code, reason = "room on the stack")] [u64; 8]);
 fn aligned(
     random: &mut Random,
     depth: u64,
-    capture: &mut Capture,
+    capture: &mut Captures,
     method: CaptureMethod,
     compared: &mut u64,
 ) {
@@ -100,7 +116,7 @@ fn aligned(
 struct Wide(#[expect(dead_code, reason = "room on the stack")] [u64; 32]);
 
 #[inline(never)]
-fn wide(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureMethod, compared: &mut u64) {
+fn wide(random: &mut Random, depth: u64, capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let mut room = Wide([depth; 32]);
     black_box(&mut room);
     deeper(random, depth, capture, method, compared);
@@ -112,7 +128,7 @@ fn wide(random: &mut Random, depth: u64, capture: &mut Capture, method: CaptureM
 fn by_two_calls(
     random: &mut Random,
     depth: u64,
-    capture: &mut Capture,
+    capture: &mut Captures,
     method: CaptureMethod,
     compared: &mut u64,
 ) {
@@ -129,7 +145,7 @@ fn by_two_calls(
 fn through_a_closure(
     random: &mut Random,
     depth: u64,
-    capture: &mut Capture,
+    capture: &mut Captures,
     method: CaptureMethod,
     compared: &mut u64,
 ) {
@@ -146,7 +162,7 @@ fn on_some_threads(method: CaptureMethod) -> u64 {
     let threads: Vec<_> = (0..3)
         .map(|seed| {
             std::thread::spawn(move || {
-                let mut capture = Capture::for_this_thread();
+                let mut capture = Captures(Capture::new(), StackBounds::of_this_thread());
                 let (mut random, mut compared) = (Random(seed), 0);
                 while compared < 2000 {
                     let depth = random.below(45);
@@ -175,4 +191,35 @@ fn the_chain_of_frame_pointers_with_reuse_sees_what_backtrace_sees() {
     if prepare() == CaptureMethod::FramePointers {
         assert!(on_some_threads(CaptureMethod::FramePointers) >= 3000);
     }
+}
+
+/// What a hook does where the thread's stack has no room left: the registers are read here, the walk goes on elsewhere.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_stack_can_be_taken_from_another_stack() {
+    prepare();
+    let mut captures = Captures(Capture::new(), StackBounds::of_this_thread());
+    let truth = captures.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
+    let registers = Registers::here();
+    let Captures(capture, bounds) = &mut captures;
+    let taken = crate::stack::own_stack::run(|| capture.take(&registers, bounds).to_vec());
+    let common = taken.iter().filter(|address| truth.contains(address)).count();
+    assert!(common + 1 >= taken.len() && common > 3, "{common} of {} frames", taken.len());
+}
+
+/// A coroutine's stack is known by nobody; here any block of memory is one.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_stack_that_is_not_the_threads_is_taken_without_reading_beyond_it() {
+    #[inline(never)]
+    fn inner(captures: &mut Captures) -> Vec<u64> {
+        let registers = Registers::here();
+        assert!(!captures.1.contain(registers.stack_pointer()), "on a stack of its own");
+        let stack = captures.0.take(&registers, &captures.1).to_vec();
+        black_box(stack)
+    }
+    prepare();
+    let mut captures = Captures(Capture::new(), StackBounds::of_this_thread());
+    let stack = crate::stack::own_stack::run(|| inner(&mut captures));
+    assert!(!stack.is_empty(), "at least the caller's frame");
 }

@@ -5,41 +5,9 @@
 //! align their stack pointer, those of an older stack may survive in the gaps.)
 #![allow(unsafe_code)]
 
-use super::{MAX_FRAMES, StackBounds, modules};
+use super::{MAX_FRAMES, Registers, StackBounds, modules};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
-
-/// The registers a walk starts from.
-#[derive(Clone, Copy)]
-pub(crate) struct Registers {
-    /// Instruction pointer.
-    pub(crate) ip: u64,
-    /// Stack pointer.
-    pub(crate) sp: u64,
-    /// Frame pointer, or whatever `rbp` holds.
-    pub(crate) bp: u64,
-}
-
-impl Registers {
-    /// Those of the calling function.
-    #[inline(always)]
-    pub(crate) fn here() -> Self {
-        let (ip, sp, bp);
-        // SAFETY: three registers are read and none is changed; memory and flags are untouched.
-        unsafe {
-            std::arch::asm!(
-                "lea {ip}, [rip]",
-                "mov {sp}, rsp",
-                "mov {bp}, rbp",
-                ip = out(reg) ip,
-                sp = out(reg) sp,
-                bp = out(reg) bp,
-                options(nomem, nostack, preserves_flags),
-            );
-        }
-        Self { ip, sp, bp }
-    }
-}
 
 /// A frame of the previous stack: the state after unwinding to it.
 #[derive(Clone, Copy)]
@@ -191,6 +159,34 @@ impl ThreadUnwinder {
         }
         self.len = kept + fresh_len;
         &self.saved_addresses[..self.len]
+    }
+
+    /// Walks from `registers` over words that `read` finds, and remembers nothing: for a stack that is not the thread's.
+    pub(super) fn walk_once(
+        &mut self,
+        registers: &Registers,
+        mut read: impl FnMut(u64) -> Option<u64>,
+    ) -> &[u64] {
+        self.len = 0;
+        let Some(unwinder) = modules::unwinder() else { return &[] };
+        let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
+        let mut address = FrameAddress::from_instruction_pointer(registers.ip);
+        let mut read = |at: u64| read(at).ok_or(());
+        let mut from = MAX_FRAMES;
+        let mut lowest = registers.sp;
+        while from > 0 {
+            let cache = &mut self.caches[cache_of(&mut self.ways, address.address_for_lookup())];
+            let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read) else { break };
+            if regs.sp() <= lowest {
+                break;
+            }
+            lowest = regs.sp();
+            from -= 1;
+            self.saved_addresses[from] = ip;
+            let Some(next) = FrameAddress::from_return_address(ip) else { break };
+            address = next;
+        }
+        &self.saved_addresses[from..]
     }
 
     /// Checks that what was read for the saved frames outside `innermost` still stands on the stack; the index of the

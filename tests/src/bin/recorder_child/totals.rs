@@ -1,7 +1,7 @@
 //! Totals against a counting allocator, and sampled ones against the truth.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, sampling_weight};
-use memtrack_core::host::own_bytes;
+use memtrack_core::host::own_heap_bytes;
 use memtrack_core::recorder::Options;
 use memtrack_tests::counting::live_bytes;
 use memtrack_tests::replay::{replay, statistics};
@@ -35,7 +35,7 @@ pub fn exact() {
     let mut old = Vec::new();
     churn(1, &mut old);
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(1 << 24)).unwrap();
-    let (counted, own) = (live_bytes(), own_bytes());
+    let (counted, own) = (live_bytes(), own_heap_bytes());
     let mut kept = Vec::new();
     churn(2, &mut kept);
     // Memory from before the start is given back.
@@ -53,7 +53,7 @@ pub fn exact() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     kept.extend(receiver.try_iter().flatten().step_by(2));
-    let (counted, own) = (live_bytes() - counted, own_bytes() - own);
+    let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let counts = statistics(snapshot, HOST);

@@ -1,13 +1,12 @@
 //! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
 
-use super::segments::{BLOCK, segment_shapes};
-use super::{Convert, Names, event_shapes};
+use super::segments::{block_shapes, segment_shapes};
+use super::{Convert, event_shapes};
 use crate::allocator::{AllocatorSettings, BlockState, MempoolId, SegmentInfo, TraceEntry};
 use crate::event::{DeviceId, Event, EventFlags, ScopeId, ThreadId};
-use crate::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape};
-use crate::snapshot::{LiveBlock, Segment, Snapshot, Value};
+use crate::snapshot::pytorch::{Key, Odd, Part, Records};
+use crate::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 use crate::stack::symbols::Symbolizer;
-use std::collections::HashMap;
 
 /// An allocator at one moment.
 pub(crate) struct AllocatorState {
@@ -24,13 +23,7 @@ pub(crate) struct AllocatorState {
 impl AllocatorState {
     /// The snapshot, with the names of `symbols`.
     pub(crate) fn into_snapshot(self, symbols: &mut Symbolizer) -> Snapshot {
-        let mut convert = Convert {
-            from: &self.names,
-            names: Names::new(&self.names, symbols),
-            to: Snapshot::default(),
-            pytorch: PyTorch::default(),
-            scopes: HashMap::new(),
-        };
+        let mut convert = Convert::new(&self.names, symbols);
         convert.to.meta.max_entries = u64::MAX;
         convert.to.meta.complete = true;
         convert.pytorch.events.shapes = event_shapes();
@@ -42,7 +35,7 @@ impl AllocatorState {
             convert.pytorch.traces.push(start..convert.to.events.len());
         }
         convert.pytorch.segments.shapes = segment_shapes();
-        convert.pytorch.blocks.shapes = vec![Shape::of(&BLOCK)];
+        convert.pytorch.blocks.shapes = block_shapes();
         for segment in &self.segments {
             convert.allocator_segment(segment);
         }
@@ -78,7 +71,8 @@ impl Convert<'_> {
     fn allocator_segment(&mut self, segment: &SegmentInfo) {
         let first = self.pytorch.blocks.len() as u64;
         for block in &segment.blocks {
-            self.block(block.address, block.size, block.requested_size, block.state.name(), block.stack);
+            let state = block.state.name();
+            self.block(block.address, block.size, block.requested_size, state, block.stack, StringId::EMPTY);
             if block.state != BlockState::Inactive {
                 let stack = self.names.stack(block.stack);
                 self.to.blocks.push(LiveBlock {

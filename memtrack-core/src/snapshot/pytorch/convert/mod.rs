@@ -3,16 +3,21 @@
 
 mod allocator;
 mod names;
+mod places;
 mod segments;
 
-use super::{Key, Odd, Part, PyTorch, Records, Shape, known, readings, scopes, settings};
-use crate::event::{Action, DeviceId, Event, ScopeId};
+use super::samples::{self, Texts};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scopes, settings};
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
 use crate::scope::ScopeStep;
-use crate::snapshot::{Clock, DeviceStatistics, DriverReading, Meta, Snapshot, StringId, Value};
+use crate::snapshot::{
+    Clock, DeviceStatistics, DriverReading, Meta, Ordinals, Snapshot, StringId, Value, Weighed,
+};
 use crate::stack::symbols::Symbolizer;
 pub(crate) use allocator::AllocatorState;
 use names::Names;
-use std::collections::{HashMap, HashSet};
+use places::Places;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// The keys of an event in PyTorch's order, those that are there with a stack last.
@@ -39,21 +44,14 @@ impl Snapshot {
     /// is returned as it is. The host heap is the device after the last accelerator.
     ///
     /// Times become microseconds, and a name that is no UTF-8 was made so when it was recorded. What PyTorch has no
-    /// place for (threads, sampling) is lost.
+    /// place for (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
+    /// totals and peaks are the recording's estimates; its own size and its weight stand in its `user_metadata`.
     pub fn as_pytorch(&self, symbols: &mut Symbolizer) -> Self {
         if self.pytorch.is_some() {
             return self.clone();
         }
-        let mut convert = Convert {
-            from: self,
-            names: Names::new(self, symbols),
-            to: Self {
-                meta: Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() },
-                ..Self::default()
-            },
-            pytorch: PyTorch::default(),
-            scopes: HashMap::new(),
-        };
+        let mut convert = Convert::new(self, symbols);
+        convert.to.meta = Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() };
         convert.events();
         convert.segments();
         convert.finish()
@@ -67,20 +65,39 @@ struct Convert<'a> {
     pytorch: PyTorch,
     /// The paths of scopes.
     scopes: HashMap<ScopeId, StringId>,
+    ordinals: Ordinals,
+    /// The metadata of sampled blocks.
+    samples: Texts,
+    /// Where the blocks of sampled devices lie.
+    places: HashMap<DeviceId, Places>,
 }
 
-impl Convert<'_> {
+impl<'a> Convert<'a> {
+    fn new(from: &'a Snapshot, symbols: &'a mut Symbolizer) -> Self {
+        Self {
+            from,
+            names: Names::new(from, symbols),
+            to: Snapshot::default(),
+            pytorch: PyTorch::default(),
+            scopes: HashMap::new(),
+            ordinals: from.ordinals(),
+            samples: Texts::default(),
+            places: HashMap::new(),
+        }
+    }
+
     fn events(&mut self) {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
         let mut devices = from.device_ids();
         devices.retain(|device| !device.is_pinned());
         let heap = devices.iter().find(|device| device.is_host());
-        self.pytorch.heap = heap.map(|&heap| DeviceId(from.ordinal(heap)));
-        let count = devices.iter().map(|&device| usize::from(from.ordinal(device)) + 1).max().unwrap_or(0);
-        for ordinal in 0..count {
-            let device = devices.iter().copied().find(|&device| usize::from(from.ordinal(device)) == ordinal);
-            let rows = self.trace(device, DeviceId(ordinal as u16));
+        self.pytorch.heap = heap.map(|&heap| DeviceId(self.ordinals.of(heap)));
+        let by_ordinal: BTreeMap<u16, DeviceId> =
+            devices.iter().map(|&device| (self.ordinals.of(device), device)).collect();
+        let last = by_ordinal.keys().next_back().copied();
+        for ordinal in last.into_iter().flat_map(|last| 0..=last) {
+            let rows = self.trace(by_ordinal.get(&ordinal).copied(), DeviceId(ordinal));
             self.pytorch.traces.push(rows);
         }
         self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
@@ -90,29 +107,54 @@ impl Convert<'_> {
     fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
         let from = self.from;
         let start = self.to.events.len();
+        let mut places = of.and_then(|device| Places::of(from, device));
         for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
-            let event = from.events.get(row);
-            let as_action = |action| Event { action, device, ..event };
-            if event.action == Action::Free {
-                self.event(&as_action(Action::FreeRequested));
-                self.event(&as_action(Action::FreeCompleted));
-            } else {
-                self.event(&as_action(event.action));
+            let event = Event { device, ..from.events.get(row) };
+            let Some(places) = &mut places else {
+                self.whole_event(&event);
+                continue;
+            };
+            if event.action == Action::Alloc
+                && let Some(before) = places.in_the_way(&event)
+            {
+                let (ticks, stack) = (event.ticks, StackId::NONE);
+                let gone = Event { action: Action::Free, ticks, stack, ..before };
+                let address = places.place(&gone);
+                self.whole_event(&Event { address, ..gone });
             }
+            let address = places.place(&event);
+            self.whole_event(&Event { address, ..event });
+        }
+        if let (Some(of), Some(places)) = (of, places) {
+            self.places.insert(of, places);
         }
         start..self.to.events.len()
+    }
+
+    /// An event, or the two that PyTorch makes of it.
+    fn whole_event(&mut self, event: &Event) {
+        if event.action == Action::Free {
+            self.event(&Event { action: Action::FreeRequested, ..*event });
+            self.event(&Event { action: Action::FreeCompleted, ..*event });
+        } else {
+            self.event(event);
+        }
     }
 
     /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
     /// is one device more.
     fn device(&self, device: DeviceId) -> DeviceId {
-        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.from.ordinal(device)) }
+        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
 
     fn event(&mut self, event: &Event) {
         let stack = self.names.stack(event.stack);
         let shape = 2 * u32::from(event.action == Action::Oom) + u32::from(!stack.is_none());
-        let scope = self.scope(event.scope);
+        let mut metadata = self.scope(event.scope);
+        let weighed = Weighed::of(event.size_bytes, event.flags, &self.from.meta);
+        if weighed.estimated {
+            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
+        }
         let none = self.names.strings.intern(b"N/A");
         let details = &mut self.pytorch.events;
         let row = details.push(shape);
@@ -125,13 +167,13 @@ impl Convert<'_> {
         }
         keep_bits(details, row, Key::Stream, event.stream.0);
         details.set(row, Key::CompileContext, none.0.into());
-        details.set(row, Key::UserMetadata, scope.0.into());
+        details.set(row, Key::UserMetadata, metadata.0.into());
         set_default_pool(details, row, Key::PoolId);
         let time_us = self.from.clock.time_ns(event.ticks) / 1000;
         let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
-        let size_bytes = event.size_bytes.min(LARGEST);
-        let scope = ScopeId::NONE;
-        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, ..*event });
+        let size_bytes = weighed.bytes.min(LARGEST);
+        let (scope, flags) = (ScopeId::NONE, without_sampling(event.flags));
+        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
     }
 
     /// The path of a scope: `encoder.forward.matmul`; empty outside.
@@ -144,7 +186,8 @@ impl Convert<'_> {
         })
     }
 
-    /// What memtrack adds: what the parts of the scopes' paths are, and what the driver said. Of scopes with one path the first speaks for all.
+    /// What memtrack adds: what the parts of the scopes' paths are, what the driver said and the recorder counted, and
+    /// what sampled blocks stand for. Of scopes with one path the first speaks for all.
     fn settings(&mut self) -> Value {
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
         scopes.sort_unstable();
@@ -164,10 +207,21 @@ impl Convert<'_> {
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
         let driver = readings::value(&driver, strings);
-        settings::with_parts([("scopes", scopes), ("driver", driver)], strings)
+        let parts = [
+            ("scopes", scopes),
+            ("driver", driver),
+            ("heap", counts::heap(self.pytorch.heap)),
+            ("sampling", counts::sampling(&self.from.meta, strings)),
+            ("counts", counts::counts(&self.to.devices, strings)),
+            ("samples", self.samples.value()),
+        ];
+        settings::with_parts(parts, strings)
     }
 
     fn finish(mut self) -> Snapshot {
+        let with_number =
+            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
+        self.to.devices = self.from.devices.iter().map(with_number).collect();
         let settings = Part::Value(self.settings());
         let root = [
             (Key::Segments, Part::Segments),
@@ -180,9 +234,6 @@ impl Convert<'_> {
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
         let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
         self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
-        let with_number =
-            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
-        self.to.devices = self.from.devices.iter().map(with_number).collect();
         let Names { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;
@@ -190,6 +241,7 @@ impl Convert<'_> {
         let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
         self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
         self.to.pytorch = Some(Box::new(self.pytorch));
+        samples::restore(&mut self.to);
         scopes::restore(&mut self.to);
         readings::restore(&mut self.to);
         self.to
@@ -202,7 +254,7 @@ impl Convert<'_> {
 /// 115234), and today make them another type than all other numbers. A size that large is not real and becomes this one.
 /// An address or handle may be (tagged pointers), and there the bits count: see [`keep_bits`]. What was read from a file
 /// of PyTorch's is not made here: Python's own pickler would write it as it was, and so does memtrack.
-const LARGEST: u64 = i64::MAX as u64;
+pub(super) const LARGEST: u64 = i64::MAX as u64;
 
 /// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
 /// the column, and whoever reads the file, have it as it is.
@@ -212,6 +264,13 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     {
         records.odd.push(Odd { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
     }
+}
+
+/// The flags without what says that a block was sampled: it has the bytes that it stands for already.
+fn without_sampling(flags: EventFlags) -> EventFlags {
+    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
+    let kept = others.into_iter().filter(|&other| flags.contains(other));
+    kept.fold(EventFlags::default(), EventFlags::with)
 }
 
 /// Everything of ours is of the default pool.

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 pub(super) fn fill(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.take() else { return };
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
-    let statistics = |device| DeviceStatistics::of(device);
+    // Nobody counted what was handed out.
+    let statistics = |device| DeviceStatistics { counted: false, ..DeviceStatistics::of(device) };
     for (ordinal, rows) in pytorch.traces.iter().enumerate() {
         let device = DeviceId(ordinal as u16);
         devices.entry(device).or_insert_with(|| statistics(device)).recorded = rows.len() as u64;

@@ -1,0 +1,63 @@
+//! What a recorded block stands for. Of a sampled heap a block that was picked stands for others of its size; in a
+//! recording its flags say so, and in PyTorch's form what memtrack wrote beside it. Reports ask here, and so agree.
+
+use super::{Meta, Snapshot};
+use crate::event::EventFlags;
+use crate::snapshot::pytorch::Key;
+
+/// A block, and what it stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighed {
+    /// Its own size in bytes.
+    pub size_bytes: u64,
+    /// The bytes it stands for: its size, or more when it was sampled.
+    pub bytes: u64,
+    /// The blocks it stands for: 1, or more when it was sampled.
+    pub blocks: f64,
+    /// Whether it was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
+    pub estimated: bool,
+}
+
+impl Weighed {
+    /// Of a recording with that `meta`: a block of `size_bytes` with these `flags`.
+    pub fn of(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
+        let estimated = flags.contains(EventFlags::SAMPLED);
+        let blocks = meta.weight(flags, size_bytes);
+        let bytes = if estimated { (size_bytes as f64 * blocks).round() as u64 } else { size_bytes };
+        Self { size_bytes, bytes, blocks, estimated }
+    }
+
+    /// A block that stands for itself.
+    fn exact(size_bytes: u64) -> Self {
+        Self { size_bytes, bytes: size_bytes, blocks: 1.0, estimated: false }
+    }
+}
+
+impl Snapshot {
+    /// What the block of the event in `row` stands for.
+    ///
+    /// # Panics
+    /// When there is no such event.
+    pub fn weighed_event(&self, row: usize) -> Weighed {
+        let bytes = self.events.size_bytes[row];
+        let Some(pytorch) = self.pytorch.as_deref() else {
+            return Weighed::of(bytes, self.events.flags[row], &self.meta);
+        };
+        if pytorch.samples.is_empty() {
+            return Weighed::exact(bytes);
+        }
+        pytorch.samples.weighed(pytorch.events.text(row, Key::UserMetadata), bytes)
+    }
+
+    /// What the live block in that row of [`Self::blocks`] stands for.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    pub fn weighed_block(&self, row: usize) -> Weighed {
+        let block = &self.blocks[row];
+        match self.pytorch.as_deref() {
+            None => Weighed::of(block.size_bytes, block.flags, &self.meta),
+            Some(pytorch) => pytorch.samples.weighed_block(row, block.size_bytes),
+        }
+    }
+}

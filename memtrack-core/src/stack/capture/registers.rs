@@ -1,0 +1,52 @@
+//! Where a walk starts: the registers of a frame that stays while the walk goes on. They are read before the work may
+//! move to another stack.
+#![allow(unsafe_code)]
+
+/// The registers a walk starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registers {
+    /// Instruction pointer.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    pub(super) ip: u64,
+    /// Stack pointer.
+    pub(super) sp: u64,
+    /// Frame pointer, or whatever `rbp` holds.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    pub(super) bp: u64,
+}
+
+impl Registers {
+    /// Those of the calling function.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let (ip, sp, bp);
+        // SAFETY: three registers are read and none is changed; memory and flags are untouched.
+        unsafe {
+            std::arch::asm!(
+                "lea {ip}, [rip]",
+                "mov {sp}, rsp",
+                "mov {bp}, rbp",
+                ip = out(reg) ip,
+                sp = out(reg) sp,
+                bp = out(reg) bp,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        Self { ip, sp, bp }
+    }
+
+    /// Only about where the stack is: elsewhere stacks are taken another way.
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let here = 0_u8;
+        Self { sp: (&raw const here).addr() as u64 }
+    }
+
+    /// The stack pointer.
+    #[inline(always)]
+    pub(crate) fn stack_pointer(&self) -> u64 {
+        self.sp
+    }
+}
