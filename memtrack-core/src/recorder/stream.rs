@@ -170,7 +170,7 @@ impl Stream {
         let mut written = Tables::default();
         let since = settings::start_ticks();
         // Where events are left out, nobody could tell when these end.
-        let follows_blocks = ![Action::Alloc, Action::Free].into_iter().any(settings::skips);
+        let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
         let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
         blocks.retain(|block| block.ticks >= since);
         let segments = recorder.segments.between(since, moment);
