@@ -19,3 +19,18 @@ fn sampled_totals_are_near_the_truth_for_each_stack_and_sums_are_exact() {
 fn short_threads_are_sampled_without_bias() {
     run_well(CHILD, &["totals_short_threads"], Path::new("."));
 }
+
+#[test]
+fn a_load_beyond_the_budget_is_sampled_without_bias_and_every_free_is_found() {
+    run_well(CHILD, &["totals_budget"], Path::new("."));
+}
+
+#[test]
+fn what_costs_little_is_recorded_block_by_block_in_every_session() {
+    run_well(CHILD, &["totals_cheap"], Path::new("."));
+}
+
+#[test]
+fn live_blocks_beyond_the_bound_are_sampled() {
+    run_well(CHILD, &["totals_many_live"], Path::new("."));
+}

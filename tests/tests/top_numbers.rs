@@ -162,13 +162,16 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
     assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
-    assert!(
-        text.contains("~1.0 KiB")
-            && text.contains("~11")
-            && text.contains("~ estimated: blocks below 4.0 KiB"),
-        "{text}"
+    // One sample says no more than a bound.
+    assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB "), "{text}");
+    assert!(text.contains("they may lack up to 3.1 KiB in such blocks"), "{text}");
+    let json = &report.to_json()["rows"][1];
+    assert_eq!(
+        (json["requested_bytes"].as_u64(), json["count_se"].as_f64().map(f64::round)),
+        (Some(1051), Some(10.0))
     );
-    assert!(!rank(&run(), By::Operator).to_string().contains('~'));
+    assert!(text.contains("in 95 of 100 cases: blocks below 4.0 KiB are sampled, one per 1000 B"), "{text}");
+    assert!(!rank(&run(), By::Operator).to_string().contains(['~', '±', '<']));
 }
 
 #[test]
@@ -184,7 +187,10 @@ fn blocks_too_small_to_be_sampled_are_not_denied() {
         text.contains("121.1 KiB in 1,001 blocks were allocated, so small that none was picked"),
         "{text}"
     );
-    assert!(text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("~ estimated"), "{text}");
+    assert!(
+        text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("in 95 of 100 cases"),
+        "{text}"
+    );
 }
 
 #[test]

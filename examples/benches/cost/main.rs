@@ -1,26 +1,29 @@
-//! One training run in one of memtrack's modes, and what it took: `cost.py` runs this many times and compares.
+//! One training run in one of memtrack's modes, and what it took: `cost.py` and `accuracy.py` run this many times and
+//! compare.
 //!
 //! `off` has the tracking allocator in place and starts nothing, `default` is `start_monitor()`, `exact` records every
-//! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` keeps all events. Prints one
-//! line of JSON and ends: no report is made.
+//! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` keeps all events, and so
+//! does `budget`, which may take the share of the time that `--budget` says. Prints one line of JSON and ends. With
+//! `--rows FILE` the ranking of operators goes there as JSON; else no report is made.
 #![allow(missing_docs)]
 
 use std::error::Error;
 use std::time::Instant;
 
 use memtrack_core::recorder::Options;
-use memtrack_core::{TrackingAllocator, start_monitor_with, stop};
+use memtrack_core::{By, TrackingAllocator, start_monitor_with, stop};
 use memtrack_examples::config::Config;
 use memtrack_examples::training;
 
 #[global_allocator]
 static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
-const USAGE: &str = "usage: cost [--mode off|default|exact|exact-all] [--config default|tiny] [--steps N]";
+const USAGE: &str = "usage: cost [--mode off|default|exact|exact-all|budget] [--config default|tiny] [--steps N] \
+                     [--budget SHARE] [--rows FILE]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut mode, mut config) = (String::from("off"), Config::default());
-    let mut steps = None;
+    let (mut steps, mut budget, mut rows) = (None, 0.03, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -32,6 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 _ => return Err(USAGE.into()),
             },
             "--steps" => steps = Some(value()?.parse()?),
+            "--budget" => budget = value()?.parse()?,
+            "--rows" => rows = Some(value()?),
             // What `cargo bench` passes.
             "--bench" => {}
             _ => return Err(USAGE.into()),
@@ -41,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = match mode.as_str() {
         "off" => None,
         "default" => Some(Options::new()),
+        "budget" => Some(Options::new().budget(budget).max_entries(u64::MAX)),
         "exact" => Some(Options::new().exact()),
         "exact-all" => Some(Options::new().exact().max_entries(u64::MAX)),
         _ => return Err(USAGE.into()),
@@ -61,18 +67,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     let stacks = recording.as_ref().map_or(0, |recording| recording.snapshot().stacks.len());
     let frames = recording.as_ref().map_or(0, |recording| recording.snapshot().stacks.addresses.len());
+    let sampling = recording.as_ref().and_then(|recording| recording.snapshot().sampling).unwrap_or_default();
+    if let (Some(path), Some(recording)) = (rows, &recording) {
+        std::fs::write(path, recording.top(By::Operator, usize::MAX).to_json().to_string())?;
+    }
     let last_loss = outcome.losses.last().copied().unwrap_or_default();
     println!(
         "{{\"mode\": \"{mode}\", \"wall_seconds\": {:.6}, \"cpu_seconds\": {:.6}, \"peak_kib\": {}, \
          \"stop_seconds\": {:.6}, \"stop_cpu_seconds\": {:.6}, \"peak_kib_after_stop\": {}, \
          \"allocations\": {allocations}, \"recorded\": {recorded}, \"dropped\": {dropped}, \"stacks\": {stacks}, \
-         \"frames\": {frames}, \"last_loss\": {last_loss}}}",
+         \"frames\": {frames}, \"unrecorded\": {}, \"own_share\": {:.5}, \"exact_share\": {:.5}, \
+         \"widest_interval_bytes\": {}, \"last_loss\": {last_loss}}}",
         trained.0.as_secs_f64(),
         trained.1.cpu_seconds,
         trained.1.peak_kib,
         (stopped.0 - trained.0).as_secs_f64(),
         stopped.1.cpu_seconds - trained.1.cpu_seconds,
         stopped.1.peak_kib,
+        sampling.unrecorded_blocks,
+        sampling.spent_seconds / sampling.cpu_seconds.max(1e-9),
+        sampling.exact_seconds / sampling.cpu_seconds.max(1e-9),
+        sampling.widest_interval_bytes,
     );
     Ok(())
 }

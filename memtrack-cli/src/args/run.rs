@@ -37,7 +37,8 @@ pub(crate) struct RunArgs {
     /// Which stacks to keep
     #[arg(long, value_enum, default_value_t = Stacks::Alloc)]
     pub(crate) stacks: Stacks,
-    /// Record the program's heap too, from its start: blocks of 64 KiB and more, and a sample of smaller ones
+    /// Record the program's heap too, from its start: every block while that takes less than
+    /// 3 % of its threads' time, else a sample of those below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
     /// How many of the programs that it starts are recorded; of the others it is said how many there were

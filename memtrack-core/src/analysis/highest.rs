@@ -6,7 +6,7 @@ use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
 use super::top::{By, TopOptions, TopReport, top_with};
-use super::units::{counted, estimated_bytes, estimated_count, human_bytes, human_share, printable};
+use super::units::{counted, human_bytes, human_share, printable};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -123,7 +123,7 @@ impl Highest {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
-        let (of, requested) = (self.of.name(), estimated_bytes(self.requested_bytes, self.estimated));
+        let (of, requested) = (self.of.name(), live.totals.bytes_error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
         if self.reserved_bytes > 0 && !live.is_host {
             write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
@@ -135,8 +135,8 @@ impl Highest {
             _ => writeln!(f, ", before the first event")?,
         }
         for (place, row) in live.rows.iter().enumerate() {
-            let bytes = estimated_bytes(row.allocated_bytes, row.estimated);
-            let blocks = estimated_count(row.count, "block", row.estimated);
+            let bytes = row.errors.allocated_bytes.as_bytes(row.allocated_bytes);
+            let blocks = row.errors.count.as_counted(row.count, "block");
             writeln!(f, "\n{:>3}. {bytes}  {}  {blocks}", place + 1, human_share(row.share))?;
             if row.stack.is_empty() {
                 writeln!(f, "{INDENT}{}", printable(&row.name))?;
@@ -148,8 +148,11 @@ impl Highest {
         let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();
         let more = live.rows_in_all - live.rows.len();
         if more > 0 {
-            let rest = estimated_bytes(self.requested_bytes.saturating_sub(shown), self.estimated);
-            writeln!(f, "\n… and {}, {rest}", counted(more as u64, "more group"))?;
+            let rest = match self.estimated {
+                true => String::new(),
+                false => format!(", {}", human_bytes(self.requested_bytes.saturating_sub(shown))),
+            };
+            writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
         }
         Ok(())
     }

@@ -133,5 +133,5 @@ pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]
 
 /// Whether small blocks of `device` were picked by chance.
 fn is_sampled(snapshot: &Snapshot, device: DeviceId) -> bool {
-    snapshot.is_heap(device) && snapshot.meta.sample_threshold_bytes > 0
+    snapshot.is_heap(device) && snapshot.may_lack_small_blocks()
 }

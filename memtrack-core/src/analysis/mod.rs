@@ -4,6 +4,7 @@
 //! where the snapshot came from.
 
 pub mod attribution;
+pub mod estimate;
 pub mod held;
 pub mod highest;
 pub mod layout;

@@ -1,8 +1,9 @@
 //! The moment at which a device held the most. [`Peak::of`] walks the lifetimes once; reports then ask which of them
 //! were live at that moment.
 
+use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::Lifetime;
-use super::units::{human_bytes, printable};
+use super::units::printable;
 use crate::snapshot::Snapshot;
 use serde_json::{Value, json};
 
@@ -17,6 +18,8 @@ pub struct Peak {
     pub seconds: Option<f64>,
     /// Whether sampled blocks were live at the peak, so that the number is an estimate.
     pub estimated: bool,
+    /// How far the number is off, given that the peak was then.
+    pub error: Estimate,
 }
 
 impl Peak {
@@ -42,13 +45,24 @@ impl Peak {
         }
         let seconds = row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]));
         let estimated = lifetimes.iter().any(|lifetime| lifetime.estimated && lifetime.is_live_after(row));
-        Self { bytes: u64::try_from(highest).unwrap_or(u64::MAX), row, seconds, estimated }
+        let bytes = u64::try_from(highest).unwrap_or(u64::MAX);
+        let mut peak = Self { bytes, row, seconds, estimated, error: Estimate::default() };
+        peak.judge(&Precision::of_some_device(snapshot, lifetimes), lifetimes);
+        peak
+    }
+
+    /// Works out the error with a recording's `precision`.
+    pub(super) fn judge(&mut self, precision: &Precision, lifetimes: &[Lifetime]) {
+        let mut sum = Sum::default();
+        for lifetime in lifetimes.iter().filter(|lifetime| lifetime.is_live_after(self.row)) {
+            sum.add(lifetime.size_bytes as f64, lifetime.blocks);
+        }
+        self.error = precision.bytes(&sum);
     }
 
     /// The peak in one line; `place` is the phase and the operator of the event that reached it.
     pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
-        let mark = if self.estimated { "~" } else { "" };
-        let what = format!("Peak: {mark}{} live", human_bytes(self.bytes));
+        let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         match (self.seconds, place) {
             // A file without scopes has nothing to say here.
             (Some(seconds), Some((phase, operator)))
@@ -67,12 +81,14 @@ impl Peak {
     /// The peak as JSON; `place` as in [`Self::described`].
     pub(super) fn to_json(self, place: Option<&(String, String)>) -> Value {
         let (phase, operator) = place.cloned().unzip();
-        json!({
+        let mut value = json!({
             "bytes": self.bytes,
             "seconds": self.seconds,
             "phase": phase,
             "operator": operator,
             "estimated": self.estimated,
-        })
+        });
+        self.error.put("bytes", &mut value);
+        value
     }
 }

@@ -3,7 +3,6 @@
 
 use super::peak::Peak;
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};
-use super::units::{human_bytes, human_estimate};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::stack::symbols::Symbolizer;
@@ -37,13 +36,16 @@ impl PhaseReport {
     /// The report as JSON: bytes and counts as integers, times in seconds.
     pub fn to_json(&self) -> serde_json::Value {
         let row = |row: &TopRow| {
-            serde_json::json!({
+            let mut value = serde_json::json!({
                 "phase": row.name,
                 "requested_bytes": row.allocated_bytes,
                 "live_at_peak_bytes": row.live_at_peak_bytes,
                 "count": row.count,
                 "estimated": row.estimated,
-            })
+                "live_at_peak_estimated": row.live_estimated,
+            });
+            row.errors.put(&mut value);
+            value
         };
         serde_json::json!({
             "phases": self.rows.iter().map(row).collect::<Vec<_>>(),
@@ -56,14 +58,14 @@ impl fmt::Display for PhaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for row in &self.rows {
-            let mark = if row.estimated { "~" } else { "" };
+            let errors = &row.errors;
             writeln!(
                 f,
                 "{:width$}  {:>12} requested  {:>12} live at the peak  {:>10} blocks",
                 row.name,
-                format!("{mark}{}", human_bytes(row.allocated_bytes)),
-                format!("{mark}{}", human_bytes(row.live_at_peak_bytes)),
-                human_estimate(row.count, row.estimated),
+                errors.allocated_bytes.as_bytes(row.allocated_bytes),
+                errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),
+                errors.count.as_count(row.count),
             )?;
         }
         writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))

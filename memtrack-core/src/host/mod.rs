@@ -1,18 +1,21 @@
 //! The host heap as a source of events: [`TrackingAllocator`] goes around the program's global allocator. Blocks of the
-//! threshold (64 KiB by default) and more are recorded exactly, smaller ones are sampled by bytes; the sums of all
-//! blocks are exact in both cases.
+//! threshold (64 KiB by default) and more are recorded exactly; smaller ones too while a budget of processor time allows
+//! it, and else they are sampled by bytes. The sums of all blocks are exact in every case.
 #![allow(unsafe_code)]
 
+mod budget;
+mod cpu_time;
+mod followed;
 pub(crate) mod reserve;
 mod resident;
 mod sampler;
-mod samples;
 
+pub(crate) use budget::so_far as sampling_so_far;
 pub(crate) use resident::{resident_bytes, resident_bytes_lately};
-pub(crate) use sampler::Sampler;
+pub(crate) use sampler::{Rules, Sampler};
 
 use crate::event::{Action, DeviceId, EventFlags, StreamId};
-use crate::recorder::{Hook, sample_mean_bytes, sample_threshold_bytes, without_hook};
+use crate::recorder::{Hook, sample_threshold_bytes, session_number, without_hook};
 use crate::{reentry, switch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -40,7 +43,7 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 ///
 /// # What it does per call
 /// While nothing is monitored: one relaxed load and a branch. While something is: for a block below the threshold, two
-/// sums of this thread and a countdown; for a sampled one and for those of the threshold and more, a stack, the live
+/// sums of this thread and a countdown; for a recorded one, which is each while the budget allows it, a stack, the live
 /// table and an event (the README has the numbers). It never blocks for long, never panics and never records itself.
 ///
 /// # What it does not see
@@ -161,15 +164,16 @@ pub fn own_bytes() -> i64 {
     crate::own::held() + crate::recorder::table_bytes() as i64
 }
 
-/// A new session: no block is a sample any more.
+/// A new session: no block is followed any more, and nothing is spent.
 pub(crate) fn forget_samples() {
-    samples::clear();
+    followed::clear();
+    budget::begin();
 }
 
 /// In the child of a fork: files are the parent's.
 pub(crate) fn reset_after_fork() {
     resident::reset_after_fork();
-    samples::clear();
+    followed::reset_after_fork();
 }
 
 /// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of the
@@ -198,15 +202,15 @@ pub(crate) fn after_alloc(block: *mut u8, size: usize) {
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
         let picked = without_hook(HOST_SLOT, |totals, sampler| {
-            let picked = sampler.picks(size_bytes, sample_mean_bytes());
-            if !picked {
+            let picked = sampler.picks(size_bytes, session_number());
+            if picked.is_none() {
                 totals.count_alloc(size_bytes);
             }
             picked
         });
         match picked {
-            Some(false) => return,
-            Some(true) => flags = EventFlags::SAMPLED,
+            Some(None) => return,
+            Some(Some(picked)) => flags = picked,
             None => return first_small(block, size_bytes),
         }
     }
@@ -223,11 +227,11 @@ fn first_small(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// A block below the threshold: picked as a sample, or only counted.
+/// A block below the threshold: picked, or only counted.
 #[inline(always)]
 fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
-    if hook.thread.own().sampler.picks(size_bytes, sample_mean_bytes()) {
-        allocated(hook, block, size_bytes, EventFlags::SAMPLED);
+    if let Some(flags) = hook.thread.own().sampler.picks(size_bytes, session_number()) {
+        allocated(hook, block, size_bytes, flags);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
     }
@@ -247,8 +251,10 @@ pub(crate) fn before_free(block: *mut u8, size: usize) {
     }
     let Some(hook) = Hook::enter() else { return };
     if is_tracked(address, size_bytes) {
+        let begun = hook.thread.own().sampler.free_begins();
         let freed = hook.free(HOST, address);
         freed_host(&hook, freed, size_bytes);
+        hook.thread.own().sampler.free_ends(begun);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
@@ -287,21 +293,21 @@ pub(crate) fn around_realloc(
     new
 }
 
-/// Whether a block may be in the live table: large, or perhaps a sample.
+/// Whether a block may be in the live table: large, or perhaps picked.
 #[inline(always)]
 fn is_tracked(address: u64, size_bytes: u64) -> bool {
-    size_bytes >= sample_threshold_bytes() || samples::may_contain(address)
+    size_bytes >= sample_threshold_bytes() || followed::may_contain(address)
 }
 
 #[inline(always)]
 fn freed_host(hook: &Hook, freed: crate::recorder::Freed, size_bytes: u64) {
-    if freed.is_sampled() {
-        samples::remove(freed.address());
+    if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
+        followed::remove(freed.address());
     }
     if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.freed(freed, size_bytes, HEAP, false);
     } else {
-        // It only looked like a sample.
+        // It only looked as if it had been picked.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }
@@ -311,8 +317,12 @@ fn allocated(hook: &Hook, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
         return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
     }
-    if flags.contains(EventFlags::SAMPLED) {
-        samples::add(block as u64);
+    let is_small = size_bytes < sample_threshold_bytes();
+    if is_small {
+        followed::add(block as u64);
     }
     hook.alloc(HOST, HEAP, block as u64, size_bytes, flags);
+    let own = hook.thread.own();
+    let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
+    own.sampler.recorded(is_small, own.newest_ticks.get(), blocks);
 }

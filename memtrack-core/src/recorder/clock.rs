@@ -69,6 +69,17 @@ pub(crate) fn reading() -> (u64, u64) {
     (before + after.saturating_sub(before) / 2, now)
 }
 
+/// How many nanoseconds a tick lasts, measured from the first call on; 1 while too little has passed to tell.
+pub(crate) fn ns_per_tick() -> f64 {
+    /// The least that is measured over: a reading is some 50 ns off.
+    const LEAST_NS: u64 = 50_000;
+    static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
+    let reading = || (ticks(), monotonic_ns());
+    let (first, now) = (*FIRST.get_or_init(reading), reading());
+    let (ticks, ns) = (now.0.saturating_sub(first.0), now.1.saturating_sub(first.1));
+    if ns < LEAST_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
+}
+
 /// Whether the counter has one constant rate in all power states and the kernel trusts it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

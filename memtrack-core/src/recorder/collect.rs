@@ -8,10 +8,10 @@ use super::chunk::Chunk;
 use super::merge::Run;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, binaries, clock, merge, settings};
+use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{
-    Clock, DeviceStatistics, DriverReading, EventTable, LiveBlock, Meta, Segment, Snapshot,
+    Clock, DeviceStatistics, DriverReading, EventTable, LiveBlock, Meta, Sampling, Segment, Snapshot,
 };
 use crate::{reentry, scope};
 use std::collections::{HashMap, HashSet};
@@ -39,6 +39,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
         memtrack_version: env!("CARGO_PKG_VERSION").to_owned(),
         sample_threshold_bytes: options.sample_threshold_bytes,
         sample_mean_bytes: options.sample_mean_bytes,
+        budget: options.budget_share(),
         max_entries: options.ring_entries(),
         context: options.context.name().to_owned(),
         complete,
@@ -63,6 +64,7 @@ impl Recorder {
         let since = settings::start_ticks();
         let sums: [Sums; DEVICE_SLOTS] =
             std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
+        let scope_sums = scope_sums::all();
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
@@ -104,7 +106,9 @@ impl Recorder {
             blocks,
             segments,
             devices,
+            scope_sums: Some(scope_sums),
             driver: self.driver_readings(),
+            sampling: sampling(options, &sums),
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();
@@ -221,6 +225,17 @@ fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
             segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
         }
     }
+}
+
+/// How the host's small blocks were sampled; `None` where none could be.
+fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> {
+    let could_be = options.wants_host_heap() && options.sample_threshold_bytes > 0;
+    let host = &sums[0];
+    could_be.then(|| Sampling {
+        unrecorded_blocks: host.allocations.saturating_sub(host.followed),
+        unrecorded_bytes: host.allocated_bytes.saturating_sub(host.followed_bytes),
+        ..crate::host::sampling_so_far()
+    })
 }
 
 /// The counts of a device; none for one that was never heard of.

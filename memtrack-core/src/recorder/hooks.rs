@@ -154,6 +154,8 @@ impl Hook {
                 self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
             }
             totals.count_alloc(size_bytes);
+            totals.count_followed(size_bytes);
+            self.thread.state.allocates_from(slot);
             let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
             let action = Action::Alloc;
             let thread = self.thread.thread();
@@ -343,10 +345,10 @@ impl Freed {
         self.address
     }
 
-    /// Whether the block was in the live table as a sample.
+    /// The size at which the block was in the live table.
     #[inline(always)]
-    pub(crate) fn is_sampled(&self) -> bool {
-        self.block.is_some_and(|block| block.flags.contains(EventFlags::SAMPLED))
+    pub(crate) fn known_bytes(&self) -> Option<u64> {
+        self.block.map(|block| block.size_bytes)
     }
 }
 

@@ -41,6 +41,7 @@ mod parts;
 #[cfg(feature = "cuda")]
 pub(crate) mod readings;
 mod ring;
+mod scope_sums;
 mod segments;
 pub(crate) mod session;
 mod settings;
@@ -56,14 +57,14 @@ pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use options::{Context, Enabled, Options, UnknownOption, parse_actions};
 
 pub(crate) use barrier::wait_for_hooks as hooks_have_ended;
-pub(crate) use clock::ticks;
+pub(crate) use clock::{ns_per_tick, ticks};
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook};
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;
-pub(crate) use settings::{sample_mean_bytes, sample_threshold_bytes};
-pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
+pub(crate) use settings::{sample_threshold_bytes, sampling, session as session_number};
+pub(crate) use threads::{DEVICE_SLOTS, device_of, scope_changed, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};
@@ -77,6 +78,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
 pub(crate) static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
+
+/// How many blocks the live table holds. Looks at each shard: a microsecond or two.
+pub(crate) fn live_blocks() -> u64 {
+    RECORDER.get().live.len() as u64
+}
 
 /// What all threads share.
 pub(crate) struct Recorder {

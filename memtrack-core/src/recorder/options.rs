@@ -87,8 +87,12 @@ impl FromStr for Context {
     }
 }
 
-/// What to record. The default suits a training run: events with allocation stacks, at most 1 Mi per device, host blocks
-/// of 64 KiB and more exactly and smaller ones sampled every 512 KiB on average, nothing written to disk.
+/// With a budget, host blocks of so many bytes and more are always recorded.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// What to record. The default suits a training run and a service: events with allocation stacks, at most 1 Mi per
+/// device, every host block while that takes less than 3 % of the threads' time and else a sample of those below 64 KiB,
+/// nothing written to disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub(crate) enabled: Enabled,
@@ -97,6 +101,10 @@ pub struct Options {
     pub(crate) skip_actions: u32,
     pub(crate) sample_threshold_bytes: u64,
     pub(crate) sample_mean_bytes: u64,
+    /// Millionths of the threads' processor time; 0: no budget, but a fixed rate.
+    pub(crate) budget_millionths: u32,
+    pub(crate) live_blocks: u64,
+    pub(crate) tracker_entries: u64,
     pub(crate) host_heap: bool,
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
@@ -113,8 +121,11 @@ impl Default for Options {
             context: Context::Alloc,
             max_entries: 1 << 20,
             skip_actions: 0,
-            sample_threshold_bytes: 64 << 10,
-            sample_mean_bytes: 512 << 10,
+            sample_threshold_bytes: SMALL_BYTES,
+            sample_mean_bytes: 0,
+            budget_millionths: 30_000,
+            live_blocks: 384 << 10,
+            tracker_entries: 1 << 18,
             host_heap: true,
             output: None,
             stream: false,
@@ -156,9 +167,31 @@ impl Options {
         self
     }
 
-    /// Records every host block exactly, however small.
+    /// Records every host block while that takes less than `share` of the processor time that the program's threads use
+    /// (0.03: 3 %, the default). A thread for which it would take more samples its blocks below 64 KiB, at a rate that
+    /// follows its load; larger ones and those of devices are always recorded. What a sample stands for is recorded with
+    /// it, so that reports know how far to trust their numbers. A `share` outside of 0 to 1 is brought there.
+    pub fn budget(mut self, share: f64) -> Self {
+        self.sample_threshold_bytes = SMALL_BYTES;
+        self.sample_mean_bytes = 0;
+        // Not quite nothing: that would mean "no budget".
+        self.budget_millionths = ((share * 1e6) as u32).clamp(1, 1_000_000);
+        self
+    }
+
+    /// With a [budget](Self::budget): how many live blocks are remembered before small ones are sampled for the sake of
+    /// memory; from three quarters of it on, ever fewer are picked. One takes up to 130 bytes: the default, 393,216,
+    /// stays within 50 MiB. At least 1,024.
+    pub fn live_blocks(mut self, most: u64) -> Self {
+        self.live_blocks = most.max(1024);
+        self
+    }
+
+    /// Records every host block, however small, whatever it costs: a few hundred nanoseconds each, and up to 130 bytes
+    /// for each that is live.
     pub fn exact(mut self) -> Self {
         self.sample_threshold_bytes = 0;
+        self.budget_millionths = 0;
         self
     }
 
@@ -167,6 +200,15 @@ impl Options {
     pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
         self.sample_threshold_bytes = threshold_bytes;
         self.sample_mean_bytes = mean_bytes.max(1);
+        self.budget_millionths = 0;
+        self
+    }
+
+    /// How many operators a tracker keeps one by one, the newest; at least 1, and up to 8,192 more. Each takes 40 bytes, so
+    /// the default of 262,144 takes 10 MiB at most. Of older operators their number, their peaks and the 1,000 that grew
+    /// most are kept. Each tracker has its own options for this.
+    pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
+        self.tracker_entries = tracker_entries.max(1);
         self
     }
 
@@ -242,12 +284,13 @@ impl Options {
     /// What is lost of these options because a session with others runs already, as a line for the user; none where
     /// nothing is that matters.
     pub(crate) fn lost_beside(&self, running: &Self) -> Option<String> {
-        if self == running {
+        if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }
         if !running.is_of_run {
             let lost = "monitoring runs already; the options of the first monitor hold";
-            return (*self != Self::default()).then(|| lost.to_owned());
+            let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
+            return (*self != default).then(|| lost.to_owned());
         }
         let files = [&self.output, &self.dump_on_oom].into_iter().flatten();
         let mut lost: Vec<String> = files.map(|file| format!("{} is not written", file.display())).collect();
@@ -257,6 +300,11 @@ impl Options {
         let into = running.output.as_ref()?.display();
         let what = lost.join(", and ");
         (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
+    }
+
+    /// The share of the threads' processor time that recording may take; 0 where there is no such budget.
+    pub(crate) fn budget_share(&self) -> f64 {
+        f64::from(self.budget_millionths) / 1e6
     }
 
     /// The ring's bound: one entry in state mode.

@@ -9,7 +9,8 @@ use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, settings,
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, scope_sums,
+    settings,
 };
 use crate::host::reserve;
 use crate::snapshot::Snapshot;
@@ -97,6 +98,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
             }
         }
     }
+    scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
     publish(Some(options));

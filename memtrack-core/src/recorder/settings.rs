@@ -2,6 +2,7 @@
 
 use super::options::{Context, Options};
 use crate::event::Action;
+use crate::host::Rules;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
@@ -11,6 +12,9 @@ static UNWANTED: AtomicU32 = AtomicU32::new(0);
 static RING_ENTRIES: AtomicU64 = AtomicU64::new(u64::MAX);
 static SAMPLE_THRESHOLD_BYTES: AtomicU64 = AtomicU64::new(0);
 static SAMPLE_MEAN_BYTES: AtomicU64 = AtomicU64::new(1);
+static BUDGET_MILLIONTHS: AtomicU32 = AtomicU32::new(0);
+static LIVE_BLOCKS: AtomicU64 = AtomicU64::new(u64::MAX);
+static SESSION: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
 
 /// Takes over the options of a session that starts now; `start_ticks` is the first stamp that belongs to it.
@@ -21,6 +25,10 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     RING_ENTRIES.store(options.ring_entries(), Relaxed);
     SAMPLE_THRESHOLD_BYTES.store(options.sample_threshold_bytes, Relaxed);
     SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
+    BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
+    LIVE_BLOCKS.store(options.live_blocks, Relaxed);
+    // Threads begin anew when they see it.
+    SESSION.fetch_add(1, Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
 }
 
@@ -105,10 +113,19 @@ pub(crate) fn sample_threshold_bytes() -> u64 {
     SAMPLE_THRESHOLD_BYTES.load(Relaxed)
 }
 
-/// Mean gap between samples in bytes.
+/// A number of the session, from 1.
 #[inline(always)]
-pub(crate) fn sample_mean_bytes() -> u64 {
-    SAMPLE_MEAN_BYTES.load(Relaxed)
+pub(crate) fn session() -> u64 {
+    SESSION.load(Relaxed)
+}
+
+/// How small host blocks are picked.
+pub(crate) fn sampling() -> Rules {
+    Rules {
+        mean_bytes: SAMPLE_MEAN_BYTES.load(Relaxed),
+        budget: f64::from(BUDGET_MILLIONTHS.load(Relaxed)) / 1e6,
+        live_blocks: LIVE_BLOCKS.load(Relaxed),
+    }
 }
 
 /// The first stamp of the session.

@@ -9,12 +9,16 @@ pub(crate) struct Totals {
     allocated_bytes: AtomicU64,
     freed_bytes: AtomicU64,
     allocations: AtomicU64,
+    followed: AtomicU64,
+    followed_bytes: AtomicU64,
     frees: AtomicU64,
     segment_bytes: AtomicU64,
     freed_segment_bytes: AtomicU64,
     pending_bytes: AtomicU64,
     completed_bytes: AtomicU64,
     recorded: AtomicU64,
+    /// Of the allocated bytes and allocations, those that scopes were told of.
+    told: [AtomicU64; 2],
 }
 
 /// Sums over threads, or differences of them.
@@ -23,6 +27,9 @@ pub(crate) struct Sums {
     pub(crate) allocated_bytes: u64,
     pub(crate) freed_bytes: u64,
     pub(crate) allocations: u64,
+    /// Of the blocks and bytes handed out, those that the live table followed.
+    pub(crate) followed: u64,
+    pub(crate) followed_bytes: u64,
     pub(crate) frees: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) freed_segment_bytes: u64,
@@ -47,11 +54,39 @@ impl Totals {
         add(&self.allocations, 1);
     }
 
+    /// A block that was counted went into the live table.
+    #[inline(always)]
+    pub(crate) fn count_followed(&self, size_bytes: u64) {
+        add(&self.followed, 1);
+        add(&self.followed_bytes, size_bytes);
+    }
+
+    /// Blocks handed out so far.
+    #[inline(always)]
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
     /// A block was given back.
     #[inline(always)]
     pub(crate) fn count_free(&self, size_bytes: u64) {
         add(&self.freed_bytes, size_bytes);
         add(&self.frees, 1);
+    }
+
+    /// What was allocated, in bytes and blocks, that scopes were not told of yet.
+    #[inline(always)]
+    pub(crate) fn growth(&self) -> [u64; 2] {
+        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let [bytes, blocks] = [&self.allocated_bytes, &self.allocations].map(get);
+        [bytes.wrapping_sub(get(&self.told[0])), blocks.wrapping_sub(get(&self.told[1]))]
+    }
+
+    /// Scopes were told of so much more, or less. For the owner; for others while nothing is recorded.
+    #[inline(always)]
+    pub(crate) fn told_too(&self, [bytes, blocks]: [u64; 2]) {
+        add(&self.told[0], bytes);
+        add(&self.told[1], blocks);
     }
 
     /// A block that was counted never was one.
@@ -92,6 +127,8 @@ impl Totals {
         sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
         sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
         sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
+        sums.followed = sums.followed.wrapping_add(get(&self.followed));
+        sums.followed_bytes = sums.followed_bytes.wrapping_add(get(&self.followed_bytes));
         sums.frees += get(&self.frees);
         sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
         sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
@@ -108,6 +145,8 @@ impl Sums {
             allocated_bytes: self.allocated_bytes.wrapping_sub(before.allocated_bytes),
             freed_bytes: self.freed_bytes.wrapping_sub(before.freed_bytes),
             allocations: self.allocations.wrapping_sub(before.allocations),
+            followed: self.followed.wrapping_sub(before.followed),
+            followed_bytes: self.followed_bytes.wrapping_sub(before.followed_bytes),
             frees: self.frees.wrapping_sub(before.frees),
             segment_bytes: self.segment_bytes.wrapping_sub(before.segment_bytes),
             freed_segment_bytes: self.freed_segment_bytes.wrapping_sub(before.freed_segment_bytes),

@@ -45,6 +45,24 @@ pub struct Segment {
     pub is_expandable: bool,
 }
 
+/// How the small blocks of the host heap were sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    /// Blocks that were counted and not recorded; exact. 0: every block was recorded.
+    pub unrecorded_blocks: u64,
+    /// Their bytes.
+    pub unrecorded_bytes: u64,
+    /// The widest mean gap between samples that was in force on any thread, in bytes; 0: none were taken.
+    pub widest_interval_bytes: u64,
+    /// Processor time of the threads that recorded, in seconds; 0 without a budget.
+    pub cpu_seconds: f64,
+    /// Of it that in which every block was recorded.
+    pub exact_seconds: f64,
+    /// What recording host blocks took of it, by the recorder's own measurement.
+    pub spent_seconds: f64,
+}
+
 /// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatistics {

@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, Segment,
-    StringTable,
+    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, Sampling,
+    ScopeSums, Segment, StringTable,
 };
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
@@ -42,12 +42,33 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What each scope allocated, exactly; `None` where that was not recorded.
+    pub scope_sums: Option<ScopeSums>,
     /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
     pub driver: Vec<DriverReading>,
+    /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
+    pub sampling: Option<Sampling>,
     /// What only PyTorch's files say; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
     #[doc(hidden)]
     pub ours_ends: OursEnds,
+}
+
+impl Snapshot {
+    /// Whether small blocks of the host heap may have gone by unrecorded, so that sums over those that were recorded are
+    /// estimates.
+    pub fn may_lack_small_blocks(&self) -> bool {
+        match &self.sampling {
+            Some(sampling) => sampling.unrecorded_blocks > 0,
+            // A stream that was cut. Under a budget samples begin when it is used up, and then there are some.
+            None if self.meta.budget > 0.0 => {
+                let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
+                self.events.flags.iter().copied().any(is_sampled)
+                    || self.blocks.iter().any(|block| is_sampled(block.flags))
+            }
+            None => self.meta.sample_threshold_bytes > 0,
+        }
+    }
 }
 
 /// Who recorded, and in which mode.
@@ -62,8 +83,11 @@ pub struct Meta {
     pub memtrack_version: String,
     /// Host blocks below this size in bytes are sampled; 0: every block is exact.
     pub sample_threshold_bytes: u64,
-    /// Mean gap in bytes between two samples.
+    /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample says
+    /// its own.
     pub sample_mean_bytes: u64,
+    /// The share of the threads' processor time that recording might take; 0: there was no budget.
+    pub budget: f64,
     /// The ring's bound in events per device; `u64::MAX`: none.
     pub max_entries: u64,
     /// The context mode: `none`, `state`, `alloc` or `all`.

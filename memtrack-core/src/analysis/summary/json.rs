@@ -14,7 +14,7 @@ impl DeviceSummary {
         let active_bytes = allocated_bytes.saturating_add_unsigned(held.pending);
         // A heap's blocks lie in no segments: what is said of those has no meaning there.
         let of_segments = |number: u64| (!self.is_host).then_some(number);
-        json!({
+        let mut value = json!({
             "device": self.device,
             "is_host": self.is_host,
             "is_pinned": self.is_pinned,
@@ -60,12 +60,18 @@ impl DeviceSummary {
             "contradictions": self.contradictions(),
             "driver": self.driver.iter().map(DriverMoment::as_json).collect::<Vec<_>>(),
             "look_first": self.look_first(),
-        })
+        });
+        self.peak.live.totals.bytes_error.put("requested_bytes", &mut value["peak"]);
+        self.older.bytes_error.put("older_bytes", &mut value);
+        self.older.blocks_error.put("older_blocks", &mut value);
+        self.kept.bytes_error.put("live_at_end_bytes", &mut value);
+        self.kept.blocks_error.put("live_at_end_blocks", &mut value);
+        value
     }
 }
 
 fn oom(oom: &Oom) -> Value {
-    json!({
+    let mut value = json!({
         "event": oom.event,
         "seconds": oom.seconds,
         "requested_bytes": oom.requested_bytes,
@@ -73,5 +79,8 @@ fn oom(oom: &Oom) -> Value {
         "live_bytes": oom.live.bytes,
         "live_blocks": oom.live.blocks,
         "live_estimated": oom.live.estimated,
-    })
+    });
+    oom.live.bytes_error.put("live_bytes", &mut value);
+    oom.live.blocks_error.put("live_blocks", &mut value);
+    value
 }

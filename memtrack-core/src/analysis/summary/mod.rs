@@ -6,6 +6,7 @@ mod driver;
 mod json;
 mod text;
 
+use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::highest::{Highest, HighestOf};
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
@@ -56,12 +57,14 @@ pub struct DeviceSummary {
     pub older: Sum,
     /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
     pub frees_without_allocation: u64,
+    /// Blocks that are live at the end, as the trace and the live blocks tell of them.
+    pub live: Sum,
     /// Blocks that were allocated within the trace and are live at its end.
     pub kept: Sum,
-    /// Of those, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
+    /// Of these, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
     pub unheld: (u64, u64),
     /// The stack that most of those bytes are from, as named, and its bytes.
-    pub largest_kept: Option<(Vec<StackLine>, u64)>,
+    pub largest_kept: Option<(Vec<StackLine>, Sum)>,
     /// When memory ran out, the last times.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
@@ -71,7 +74,7 @@ pub struct DeviceSummary {
 }
 
 /// Blocks, and what they come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
     /// How many.
     pub blocks: u64,
@@ -79,17 +82,25 @@ pub struct Sum {
     pub bytes: u64,
     /// Whether they are estimates from samples.
     pub estimated: bool,
+    /// How far their number may be off.
+    pub blocks_error: Estimate,
+    /// How far their bytes may be off.
+    pub bytes_error: Estimate,
 }
 
 impl Sum {
-    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> Self {
+    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>, precision: &Precision) -> Self {
         let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
+        let (mut block_sum, mut byte_sum) = (estimate::Sum::default(), estimate::Sum::default());
         for one in lifetimes {
             blocks += one.blocks;
             bytes = bytes.saturating_add(one.bytes);
             estimated |= one.estimated;
+            block_sum.add(1.0, one.blocks);
+            byte_sum.add(one.size_bytes as f64, one.blocks);
         }
-        Self { blocks: blocks.round() as u64, bytes, estimated }
+        let (blocks_error, bytes_error) = (precision.blocks(&block_sum), precision.bytes(&byte_sum));
+        Self { blocks: blocks.round() as u64, bytes, estimated, blocks_error, bytes_error }
     }
 }
 
@@ -140,8 +151,9 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
     let is_heap = snapshot.is_heap(device);
     // Of a sampled heap every sum is an estimate, also one into which no sample went.
     let estimated = is_estimate(snapshot, device, &lifetimes);
+    let precision = Precision::of(snapshot, device, &lifetimes);
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
-        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)));
+        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
@@ -152,7 +164,8 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         *bytes = bytes.saturating_add(one.bytes);
     }
     let largest_kept = by_stack.into_iter().max_by_key(|&(_, bytes)| bytes);
-    let largest_kept = largest_kept.map(|(stack, bytes)| (named(snapshot, stack, symbols), bytes));
+    let largest_kept = largest_kept
+        .map(|(stack, _)| (named(snapshot, stack, symbols), sum(&|one| is_kept(one) && one.stack == stack)));
     let rows = || snapshot.events.rows_of(device);
     let ooms: Vec<(usize, usize)> =
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
@@ -180,6 +193,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
+        live: sum(&|one| one.to.is_none()),
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,

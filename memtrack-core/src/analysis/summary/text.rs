@@ -6,9 +6,7 @@ use crate::analysis::top::StackLine;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
-use crate::analysis::units::{
-    capitalised, counted, estimated_bytes, estimated_count, human_bytes, human_count, human_share, printable,
-};
+use crate::analysis::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use std::fmt;
 
 /// Shares below these are nothing to worry about, then something, then much.
@@ -36,13 +34,13 @@ impl DeviceSummary {
                     "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
                     oom.event,
                     human_bytes(oom.requested_bytes),
-                    estimated_bytes(oom.live.bytes, oom.live.estimated)
+                    oom.live.bytes_error.as_bytes(oom.live.bytes)
                 ),
             ));
         }
         if let Some(row) = self.peak.live.rows.first() {
             let (bytes, share) =
-                (estimated_bytes(row.allocated_bytes, row.estimated), human_share(row.share));
+                (row.errors.allocated_bytes.as_bytes(row.allocated_bytes), human_share(row.share));
             let text = format!(
                 "the largest group at the peak, {bytes} ({share}), {}",
                 origin(&row.name, &row.stack)
@@ -64,11 +62,11 @@ impl DeviceSummary {
             let text = format!("{bytes} in {segments} are cached and could be given back");
             things.push((held.free_segment_bytes as f64 / whole, text));
         }
-        if let Some((stack, bytes)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
+        if let Some((stack, largest)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
-                estimated_bytes(self.kept.bytes, self.kept.estimated),
-                estimated_bytes(*bytes, self.kept.estimated),
+                self.kept.bytes_error.as_bytes(self.kept.bytes),
+                largest.bytes_error.as_bytes(largest.bytes),
                 origin(NO_STACK, stack)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
@@ -117,8 +115,8 @@ impl fmt::Display for DeviceSummary {
                     oom.event,
                     bytes(oom.requested_bytes),
                     bytes(oom.device_free_bytes),
-                    estimated_bytes(oom.live.bytes, oom.live.estimated),
-                    estimated_count(oom.live.blocks, "block", oom.live.estimated)
+                    oom.live.bytes_error.as_bytes(oom.live.bytes),
+                    oom.live.blocks_error.as_counted(oom.live.blocks, "block")
                 ),
             )?;
         }
@@ -146,14 +144,16 @@ impl fmt::Display for DeviceSummary {
                 "",
                 format!(
                     "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
-                    estimated_count(older.blocks, "block", older.estimated),
-                    estimated_bytes(older.bytes, older.estimated),
+                    older.blocks_error.as_counted(older.blocks, "block"),
+                    older.bytes_error.as_bytes(older.bytes),
                     human_count(self.frees_without_allocation)
                 ),
             )?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
-            line("", "~ estimated from samples of small blocks".to_owned())?;
+            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases, and numbers without them may lack what \
+                        was not picked";
+            line("", text.to_owned())?;
         }
         for contradiction in self.contradictions() {
             line("Contradiction", contradiction)?;
@@ -198,8 +198,9 @@ impl DeviceSummary {
     /// The recorded blocks that are live.
     fn held(&self, line: &mut Line<'_>, title: &str) -> fmt::Result {
         let held = &self.held;
-        let bytes = estimated_bytes(held.allocated, held.estimated);
-        line(title, format!("{bytes} in {}", estimated_count(held.blocks, "block", held.estimated)))
+        let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
+        let blocks = blocks.as_counted(held.blocks, "block");
+        line(title, format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
     }
 
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
@@ -208,7 +209,10 @@ impl DeviceSummary {
             (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
             _ => "before the first event".to_owned(),
         };
-        let bytes = estimated_bytes(self.peak_bytes(), self.peak.estimated);
+        let bytes = match self.peak_bytes() {
+            bytes if bytes == self.peak.requested_bytes => self.peak.live.totals.bytes_error.as_bytes(bytes),
+            counted => human_bytes(counted),
+        };
         line("Peak", format!("{bytes} requested, {when}"))
     }
 

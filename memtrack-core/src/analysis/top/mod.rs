@@ -2,8 +2,11 @@
 //! and programs call [`top`]; `rows` computes, `text` and `json` print.
 //!
 //! Bytes are requested ones, as a trace's sizes have them; what an allocator rounds them up to is the segments' to say.
-//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
+//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before.
+//! Where sampled blocks went in, a row is an estimate and marked so; but what scopes allocated the recorder has summed up
+//! exactly, and rows that scopes alone decide are those sums.
 
+mod exact;
 pub(super) mod frames;
 mod groups;
 mod json;
@@ -12,11 +15,12 @@ pub(super) mod stacks;
 mod text;
 
 use super::attribution::AttributedBytes;
+use super::estimate::Estimate;
 use super::moment::Moment;
 use super::patterns::Patterns;
 use super::peak::Peak;
 use crate::event::DeviceId;
-use crate::snapshot::{DeviceStatistics, ScopeKind, Snapshot};
+use crate::snapshot::{DeviceStatistics, Sampling, ScopeKind, Snapshot};
 use crate::stack::symbols::{Frame, Symbolizer};
 
 /// What the rows of a ranking are.
@@ -141,10 +145,26 @@ pub struct TopRow {
     pub largest_bytes: u64,
     /// Its share of all bytes requested, 0 to 1.
     pub share: f64,
-    /// Whether sampled blocks went in, so that bytes, count and share are estimates.
+    /// Whether bytes, count and share are estimates: sampled blocks went in. Where scopes alone decide the row, its bytes and
+    /// count are the recorder's exact sums.
     pub estimated: bool,
+    /// Whether the bytes live at the peak are an estimate.
+    pub live_estimated: bool,
+    /// How far the numbers may be off.
+    pub errors: RowErrors,
     /// The stack, innermost first, from the first function that says something; empty for other rankings.
     pub stack: Vec<StackLine>,
+}
+
+/// How far the numbers of a [`TopRow`] may be off.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowErrors {
+    /// Of the bytes allocated.
+    pub allocated_bytes: Estimate,
+    /// Of the bytes live at the peak.
+    pub live_at_peak_bytes: Estimate,
+    /// Of the blocks allocated.
+    pub count: Estimate,
 }
 
 /// One function of a row's stack.
@@ -157,7 +177,7 @@ pub struct StackLine {
 }
 
 /// Sums over all rows, also those beyond the limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Bytes requested.
     pub allocated_bytes: u64,
@@ -165,6 +185,10 @@ pub struct Totals {
     pub count: u64,
     /// Whether they are estimates: sampled blocks went in, or small ones may have been passed over.
     pub estimated: bool,
+    /// How far the bytes may be off.
+    pub bytes_error: Estimate,
+    /// How far the count may be off.
+    pub count_error: Estimate,
 }
 
 /// The ranking of one device.
@@ -188,11 +212,23 @@ pub struct TopReport {
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
+    /// Whether any of the numbers rests on samples, or small blocks may have gone by unrecorded.
+    pub estimated: bool,
     /// Of the blocks allocated those that were not recorded one by one: their bytes and their number. They are exact, and
     /// all that samples stand for; none where nobody counted.
     pub sampled: Option<(u64, u64)>,
+    /// Whether the sums of scopes are the recorder's own, exact ones of the whole session, also of events that were dropped:
+    /// then rows that scopes alone decide, the totals and the annotated bytes are exact.
+    pub exact_scopes: bool,
+    /// How old in seconds the sums of scopes were when the program ended without ending its recording; `None` where it was
+    /// ended, or where there are none.
+    pub sums_at_seconds: Option<f64>,
+    /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](crate::snapshot::ScopeSums::folded)).
+    pub folded_scopes: u64,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
+    /// How far those may be off: annotated, named from stacks, unattributed.
+    pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
     /// The phase and the operator of the event that reached the peak; none when it was reached before.
@@ -202,8 +238,15 @@ pub struct TopReport {
     pub statistics: DeviceStatistics,
     /// Below this size in bytes host blocks were sampled; 0: none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap in bytes between two samples.
+    /// The mean gap in bytes between two samples where it was fixed.
     pub sample_mean_bytes: u64,
+    /// The share of the threads' processor time that recording might take; 0: there was no such budget.
+    pub budget: f64,
+    /// How the host's small blocks were sampled, where that is known.
+    pub sampling: Option<Sampling>,
+    /// Who allocated less than so many bytes in small blocks may have left no sample, and then no row (in 5 of 100
+    /// cases); 0 where every block was recorded.
+    pub detection_limit_bytes: u64,
 }
 
 /// Ranks who allocated on `device`, naming stacks from the binaries at their recorded paths. [`top_with`] takes

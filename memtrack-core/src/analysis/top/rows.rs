@@ -1,10 +1,12 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
 //! of those is named once.
 
+use super::exact::ExactSums;
 use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
-use super::{By, StackLine, TopOptions, TopReport, TopRow, Totals};
+use super::{By, RowErrors, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
@@ -30,11 +32,19 @@ enum Key {
 /// Sums of one row while they grow.
 #[derive(Default)]
 struct Sums {
+    allocated: Sum,
+    live_at_peak: Sum,
+    count: Sum,
     allocated_bytes: u64,
     live_at_peak_bytes: u64,
     blocks: f64,
     largest_bytes: u64,
     estimated: bool,
+    live_estimated: bool,
+    /// Recorded blocks went in that only their stack brought here.
+    is_split: bool,
+    /// The recorder's own sums went in, and nothing else.
+    is_exact: bool,
 }
 
 /// Finds the rows of allocations.
@@ -95,7 +105,7 @@ impl Sorter<'_> {
         (row, source)
     }
 
-    fn finish(self, allocated_bytes: u64) -> Vec<TopRow> {
+    fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
         let (sums, symbols) = (self.sums, self.symbols);
         let row = |(key, place): (Key, usize)| {
             let sums = &sums[place];
@@ -117,6 +127,18 @@ impl Sorter<'_> {
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
+                live_estimated: sums.live_estimated,
+                errors: RowErrors {
+                    allocated_bytes: match sums.is_exact {
+                        true => Estimate::exact(sums.allocated_bytes as f64),
+                        false => precision.bytes(&sums.allocated),
+                    },
+                    live_at_peak_bytes: precision.bytes(&sums.live_at_peak),
+                    count: match sums.is_exact {
+                        true => Estimate::exact(sums.blocks),
+                        false => precision.blocks(&sums.count),
+                    },
+                },
                 stack,
             }
         };
@@ -141,15 +163,21 @@ pub(super) fn rank(
     options: &TopOptions,
 ) -> TopReport {
     let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let mut peak = Peak::of(snapshot, &lifetimes);
     peak.estimated |= estimated;
+    peak.judge(&precision, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
     let peak_place = peak.row.map(|row| {
         let event = snapshot.events.get(row);
         let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
         (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
     });
+    let exact = match options.at {
+        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
+        Some(_) => None,
+    };
     let mut sorter = Sorter {
         snapshot,
         symbols,
@@ -163,6 +191,8 @@ pub(super) fn rank(
     };
     let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
+    let (mut all_bytes, mut all_blocks, mut attributed) =
+        (Sum::default(), Sum::default(), [Sum::default(); 3]);
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = match options.at {
@@ -176,26 +206,63 @@ pub(super) fn rank(
         }
         let (row, source) = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
-        sums.estimated |= lifetime.estimated;
+        sums.live_estimated |= live && lifetime.estimated;
         if live {
             sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
         }
         if allocated {
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            attribution.add(source, lifetime.bytes);
+            if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
+                continue;
+            }
+            sums.estimated |= lifetime.estimated;
+            sums.is_split = true;
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
-            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
+            sums.count.add(1.0, lifetime.blocks);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
-            attribution.add(source, lifetime.bytes);
+            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
+            all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+            all_blocks.add(1.0, lifetime.blocks);
         }
     }
     totals.count = blocks.round() as u64;
-    let mut rows = sorter.finish(totals.allocated_bytes);
+    totals.bytes_error = precision.bytes(&all_bytes);
+    totals.count_error = precision.blocks(&all_blocks);
+    let mut attribution_errors = attributed.map(|sum| precision.bytes(&sum));
+    if let Some(exact) = &exact {
+        for (name, [bytes, count]) in exact.rows() {
+            let row = sorter.row(Key::Name(name.to_owned()));
+            let sums = &mut sorter.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.allocated.add(bytes as f64, 1.0);
+            sums.count.add(count as f64, 1.0);
+            sums.is_exact = !sums.is_split;
+        }
+        attribution.annotated = exact.annotated;
+        attribution_errors[Source::Annotated as usize] = Estimate::exact(exact.annotated as f64);
+        let [allocated_bytes, count] = exact.total;
+        totals = Totals {
+            allocated_bytes,
+            count,
+            estimated: false,
+            bytes_error: Estimate::exact(allocated_bytes as f64),
+            count_error: Estimate::exact(count as f64),
+        };
+    }
+    let mut rows = sorter.finish(totals.allocated_bytes, &precision);
+    let rows_in_all = rows.len();
+    rows.truncate(options.limit);
+    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
+    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
     let statistics =
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
-    let rows_in_all = rows.len();
-    rows.truncate(options.limit);
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
@@ -206,13 +273,21 @@ pub(super) fn rank(
         rows,
         rows_in_all,
         totals,
+        estimated,
         sampled: not_one_by_one(snapshot, device, &lifetimes),
+        exact_scopes: exact.is_some(),
+        sums_at_seconds,
+        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
         attribution,
+        attribution_errors,
         peak,
         peak_place,
         statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        budget: snapshot.meta.budget,
+        sampling: snapshot.sampling.filter(|_| device.is_host()),
+        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
     }
 }
 

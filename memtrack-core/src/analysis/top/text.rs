@@ -2,12 +2,10 @@
 
 use super::frames::frame_lines;
 use super::{By, TopReport, TopRow};
+use crate::analysis::attribution::Source;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::moment::Moment;
-use crate::analysis::units::{
-    counted, estimated_bytes, estimated_count, human_bytes, human_count, human_estimate, human_share,
-    printable, shorten_middle,
-};
+use crate::analysis::units::{counted, human_bytes, human_count, human_share, printable, shorten_middle};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
 
@@ -112,13 +110,13 @@ impl TopReport {
         let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
         table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
         for row in &self.rows {
+            let errors = &row.errors;
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let bytes = |bytes| estimated_bytes(bytes, row.estimated);
-            let live_at_peak = at_peak.map(|_| bytes(row.live_at_peak_bytes));
-            let allocated = [bytes(row.allocated_bytes), human_share(row.share)];
-            let blocks = [human_estimate(row.count, row.estimated), human_bytes(row.largest_bytes)];
+            let live_at_peak = at_peak.map(|_| errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes));
+            let allocated = [errors.allocated_bytes.as_bytes(row.allocated_bytes), human_share(row.share)];
+            let blocks = [errors.count.as_count(row.count), human_bytes(row.largest_bytes)];
             let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
         }
@@ -129,10 +127,10 @@ impl TopReport {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
-        let mark = if self.totals.estimated { "~" } else { "" };
-        let part = |bytes: u64| {
+        let errors = &self.attribution_errors;
+        let part = |bytes: u64, source: Source| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
-            format!("{mark}{} ({})", human_bytes(bytes), human_share(share))
+            format!("{} ({})", errors[source as usize].as_bytes(bytes), human_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
@@ -140,8 +138,8 @@ impl TopReport {
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
         } else {
-            let count = estimated_count(self.totals.count, "block", self.totals.estimated);
-            let _ = writeln!(text, "{what}: {mark}{} in {count}", human_bytes(total));
+            let count = self.totals.count_error.as_counted(self.totals.count, "block");
+            let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
             let _ = writeln!(
@@ -155,9 +153,9 @@ impl TopReport {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
-                part(self.attribution.annotated),
-                part(self.attribution.named_from_stacks),
-                part(self.attribution.unattributed),
+                part(self.attribution.annotated, Source::Annotated),
+                part(self.attribution.named_from_stacks, Source::NamedFromStack),
+                part(self.attribution.unattributed, Source::Unattributed),
             );
         }
         if self.statistics.dropped > 0 {
@@ -176,31 +174,59 @@ impl TopReport {
                 false => writeln!(text),
             };
         }
-        self.sampling(text);
-    }
-
-    /// What `~` means, and what the rows without it may lack. Nothing where every block was recorded.
-    fn sampling(&self, text: &mut String) {
-        if !self.totals.estimated {
-            return;
-        }
-        let (below, mean) = (human_bytes(self.sample_threshold_bytes), human_bytes(self.sample_mean_bytes));
-        let these = match self.sampled {
-            Some((bytes, blocks)) => {
-                format!("blocks below {below}, {} in {}", human_bytes(bytes), counted(blocks, "block"))
-            }
-            None => format!("blocks below {below}"),
-        };
-        let _ = writeln!(text, "~ estimated: {these}, are sampled, one per {mean} on average");
-        // Of so many bytes none is picked in one case of twenty.
-        let missed = self.sample_mean_bytes.saturating_mul(3);
-        let missed = self.sampled.map_or(missed, |(bytes, _)| missed.min(bytes));
-        if self.rows.iter().any(|row| !row.estimated) && missed > 0 {
-            let missed = human_bytes(missed);
+        if self.folded_scopes > 0 {
             let _ = writeln!(
                 text,
-                "Without ~ are rows of which no block was sampled; smaller ones that were never picked may add up to {missed}"
+                "Folded: scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in \
+                 what lies deepest.",
+                counted(self.folded_scopes, "time"),
             );
+        }
+        if let Some(seconds) = self.sums_at_seconds {
+            let _ = writeln!(
+                text,
+                "The exact sums of scopes are those of {seconds:.3} s after the start; the recording was not ended."
+            );
+        }
+        self.say_how_sampled(text);
+    }
+
+    /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
+    fn say_how_sampled(&self, text: &mut String) {
+        if !self.estimated {
+            return;
+        }
+        let these = match self.sampled {
+            Some((bytes, blocks)) => format!(", {} in {},", human_bytes(bytes), counted(blocks, "block")),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "± and < hold in 95 of 100 cases: blocks below {}{these} are sampled, {}",
+            human_bytes(self.sample_threshold_bytes),
+            self.how_sampled(),
+        );
+        if self.detection_limit_bytes > 0 {
+            let limit = human_bytes(self.detection_limit_bytes);
+            let _ = writeln!(
+                text,
+                "Of rows without ± and < no sample was picked: they may lack up to {limit} in such blocks, and rows with less \
+                 may be missing"
+            );
+        }
+    }
+
+    /// How far apart samples lie.
+    fn how_sampled(&self) -> String {
+        let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
+        let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
+        match (self.sample_mean_bytes, widest) {
+            (0, 0) => format!("where each would take {budget} of the time"),
+            (0, widest) => {
+                let widest = human_bytes(widest);
+                format!("at worst one per {widest} on average, where each would take {budget} of the time")
+            }
+            (mean, _) => format!("one per {} on average", human_bytes(mean)),
         }
     }
 }

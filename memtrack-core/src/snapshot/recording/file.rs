@@ -50,6 +50,10 @@ impl Snapshot {
         }
         writer.clock(self.clock.last)?;
         writer.driver(&self.driver)?;
+        writer.sampling(self.sampling.as_ref())?;
+        if let Some(sums) = &self.scope_sums {
+            writer.scope_sums(sums)?;
+        }
         writer.close(&self.blocks, &self.segments, &self.devices, self.meta.complete)
     }
 

@@ -9,7 +9,9 @@ use super::payload;
 use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
-use crate::snapshot::{DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Scope, Segment, Thread};
+use crate::snapshot::{
+    DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment, Thread,
+};
 use std::io::{self, Write};
 
 /// Events in one chunk at most.
@@ -177,6 +179,35 @@ impl<W: Write> RecordingWriter<W> {
             self.json(chunk::DRIVER, readings)?;
         }
         self.hand_over()
+    }
+
+    /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
+        if let Some(sampling) = sampling {
+            self.json(chunk::SAMPLING, sampling)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes what each scope has allocated. Of several calls the last counts. The scopes must be written before.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        let mut rest = &sums.rows[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_scope_sums(&mut self.raw, sums, now, later.is_empty());
+            self.push(chunk::SCOPE_SUMS);
+            rest = later;
+            if rest.is_empty() {
+                return self.hand_over();
+            }
+        }
     }
 
     /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.

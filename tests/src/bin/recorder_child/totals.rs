@@ -3,6 +3,7 @@
 use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, sampling_weight};
 use memtrack_core::host::own_heap_bytes;
 use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::LiveBlock;
 use memtrack_tests::counting::live_bytes;
 use memtrack_tests::replay::{replay, statistics};
 use std::alloc::{Layout, alloc, dealloc};
@@ -146,4 +147,96 @@ pub fn short_threads() {
     let estimate = picked * sampling_weight(SIZE as u64, MEAN) / THREADS as f64;
     // Some 2,700 samples.
     assert!((estimate - 1.0).abs() < 0.08, "{estimate}");
+}
+
+/// Three threads that do nothing but allocate, far beyond the default budget: what goes unrecorded is counted to the
+/// block, the estimates are near the truth, and each recorded block's free is.
+pub fn budget() {
+    memtrack_core::start_monitor_with(&Options::new().max_entries(1 << 24)).unwrap();
+    // What every block while it is recorded adds, and still lives when the thread is sampled.
+    let kept: Vec<Box<[u8; 48]>> = (0..300).map(|_| Box::new([1; 48])).collect();
+    let threads: Vec<_> =
+        (0..3).map(|_| thread::spawn(|| (many_small(), some_middling(), few_large()))).collect();
+    let truth: u64 =
+        threads.into_iter().map(|thread| thread.join().unwrap()).map(|(a, b, c)| a + b + c).sum();
+    drop(kept);
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    let counts = statistics(snapshot, HOST);
+    let sampling = snapshot.sampling.expect("a budget says what it did");
+    let allocs = || snapshot.events.iter().filter(|event| event.action == Action::Alloc);
+    assert_eq!(sampling.unrecorded_blocks, counts.allocations - allocs().count() as u64);
+    let recorded: u64 = allocs().map(|event| event.size_bytes).sum();
+    assert_eq!(sampling.unrecorded_bytes, counts.allocated_bytes - recorded);
+    assert!(sampling.unrecorded_blocks > counts.allocations / 2, "{sampling:?}");
+    assert!(sampling.spent_seconds > 0.0 && sampling.cpu_seconds > sampling.exact_seconds, "{sampling:?}");
+    let sum = |value: fn(u64) -> f64, power: i32| -> f64 {
+        allocs()
+            .map(|event| {
+                let weight = snapshot.meta.weight(event.flags, event.size_bytes);
+                match power {
+                    1 => value(event.size_bytes) * weight,
+                    _ => (value(event.size_bytes) * weight).powi(2) * (1.0 - 1.0 / weight),
+                }
+            })
+            .sum()
+    };
+    for (value, exact) in [(as_bytes as fn(u64) -> f64, counts.allocated_bytes), (as_one, counts.allocations)]
+    {
+        let (estimate, deviation) = (sum(value, 1), sum(value, 2).sqrt());
+        let off = estimate - exact as f64;
+        // Once in three million runs.
+        assert!(off.abs() < 5.0 * deviation, "{estimate} ± {deviation}, exactly {exact}");
+    }
+    assert!(counts.allocated_bytes > truth && deviation_is_small(sum(as_bytes, 2), counts.allocated_bytes));
+    let replayed = replay(snapshot, HOST);
+    replayed.assert_blocks_of(snapshot, HOST);
+    let small = snapshot.blocks.iter().filter(|block| block.size_bytes < 1000).count();
+    // The handles of threads and what memtrack does not see of their ends.
+    assert!(small < 100, "{small} blocks are taken for live");
+}
+
+fn as_bytes(size: u64) -> f64 {
+    size as f64
+}
+
+fn as_one(_: u64) -> f64 {
+    1.0
+}
+
+/// Below a tenth.
+fn deviation_is_small(variance: f64, exact: u64) -> bool {
+    variance.sqrt() < exact as f64 / 10.0
+}
+
+/// Few blocks, twice: a session does not begin with the rate of the one before.
+pub fn cheap() {
+    for heavy in [false, true, false] {
+        memtrack_core::start_monitor();
+        (0..100).for_each(|size| once(16 + size));
+        if heavy {
+            many_small();
+        }
+        let recording = memtrack_core::stop();
+        let sampling = recording.snapshot().sampling.expect("a budget says what it did");
+        assert_eq!(sampling.unrecorded_blocks > 0, heavy, "{sampling:?}");
+        assert_eq!(recording.to_string().contains('±'), heavy, "{recording}");
+    }
+}
+
+/// More live blocks than are to be remembered, with time enough to record each.
+pub fn many_live() {
+    const BOUND: u64 = 4096;
+    memtrack_core::start_monitor_with(&Options::new().budget(1.0).live_blocks(BOUND)).unwrap();
+    let kept: Vec<Box<[u8; 64]>> = (0..200_000).map(|_| Box::new([0; 64])).collect();
+    let snapshot = memtrack_core::snapshot().expect("a session runs");
+    drop(kept);
+    memtrack_core::stop();
+    let live = snapshot.blocks.len() as u64;
+    // A thread looks at the table after each 1,024 recorded blocks.
+    assert!(live > BOUND / 2 && live < BOUND + 1100, "{live}");
+    let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
+    let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
+    let variance: f64 = snapshot.blocks.iter().map(weight).map(|weight| weight * (weight - 1.0)).sum();
+    assert!((estimate - 200_000.0).abs() < 5.0 * variance.sqrt() + 100.0, "{estimate} ± {}", variance.sqrt());
 }

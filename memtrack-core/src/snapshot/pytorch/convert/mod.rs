@@ -52,6 +52,7 @@ impl Snapshot {
         }
         let mut convert = Convert::new(self, symbols);
         convert.to.meta = Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() };
+        convert.to.sampling = self.sampling;
         convert.events();
         convert.segments();
         convert.finish()

@@ -1,0 +1,123 @@
+//! Tells cheaply that a small block is not in the live table: counts of those that are, by a hash of their address. A
+//! block whose count is 0 was not picked, and most frees of a sampled program end there. While every block is recorded
+//! there may be hundreds of thousands, so the counts are many; those of one page of addresses lie beside each other,
+//! because what a program frees together lay together.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+/// With as many blocks as the live table holds by default, one free in eleven looks in vain.
+const SLOTS: usize = 1 << 22;
+/// The counts of a page of addresses: one for each 16 bytes.
+const PAGE_SHIFT: u32 = 12;
+const SLOTS_OF_PAGE: usize = 1 << (PAGE_SHIFT - 4);
+const PAGES_SHIFT: u32 = u64::BITS - (SLOTS / SLOTS_OF_PAGE).trailing_zeros();
+/// Where there was no memory for more.
+const FEW_SLOTS: usize = 1 << 13;
+
+/// [`SLOTS`] counts, made when the first block is followed and then kept; null before.
+static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
+
+#[inline(always)]
+fn slot_of(address: u64) -> usize {
+    let page = ((address >> PAGE_SHIFT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> PAGES_SHIFT) as usize;
+    page * SLOTS_OF_PAGE + (address >> 4) as usize % SLOTS_OF_PAGE
+}
+
+#[inline(always)]
+fn count_of(counts: *mut AtomicU8, address: u64) -> &'static AtomicU8 {
+    let slot = slot_of(address);
+    if std::ptr::eq(counts, few()) {
+        return &FEW[slot % FEW_SLOTS];
+    }
+    // SAFETY: a pointer other than that of `FEW` is that of `SLOTS` counts that are never given back, and a slot is
+    // below their number.
+    unsafe { &*counts.add(slot) }
+}
+
+fn few() -> *mut AtomicU8 {
+    FEW.as_ptr().cast_mut()
+}
+
+/// Whether the block at `address` may be in the live table.
+#[inline(always)]
+pub(super) fn may_contain(address: u64) -> bool {
+    let counts = COUNTS.load(Ordering::Acquire);
+    !counts.is_null() && count_of(counts, address).load(Ordering::Relaxed) != 0
+}
+
+/// The block at `address` goes into the live table. Done before its address leaves the allocator, so that its free finds
+/// it; and inside a hook.
+#[inline(always)]
+pub(super) fn add(address: u64) {
+    let mut counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() {
+        counts = make();
+    }
+    // A count that is full stays full: then every block of the slot is looked up, which is slower and still right.
+    let _ = count_of(counts, address)
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_add(1)));
+}
+
+/// The block at `address` is given back.
+#[inline(always)]
+pub(super) fn remove(address: u64) {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() {
+        return;
+    }
+    let less = |count| match count {
+        0 | u8::MAX => None,
+        count => Some(count - 1),
+    };
+    let _ = count_of(counts, address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+}
+
+#[cold]
+fn make() -> *mut AtomicU8 {
+    const LAYOUT: Layout = Layout::new::<[AtomicU8; SLOTS]>();
+    // SAFETY: the layout is not empty, and a count of 0 is a valid one.
+    let made = unsafe { alloc_zeroed(LAYOUT) }.cast::<AtomicU8>();
+    let counts = if made.is_null() { few() } else { made };
+    match COUNTS.compare_exchange(std::ptr::null_mut(), counts, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            if !made.is_null() {
+                crate::own::hold(SLOTS);
+            }
+            counts
+        }
+        Err(first) => {
+            if !made.is_null() {
+                // SAFETY: made above with this layout, and nobody else has seen it.
+                unsafe { std::alloc::dealloc(made.cast(), LAYOUT) };
+            }
+            first
+        }
+    }
+}
+
+/// No block is in the live table any more.
+pub(super) fn clear() {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() {
+        return;
+    }
+    let len = if std::ptr::eq(counts, few()) { FEW_SLOTS } else { SLOTS };
+    for slot in 0..len {
+        // SAFETY: both have so many counts, and neither is ever given back.
+        let count = unsafe { &*counts.add(slot) };
+        // Reading alone takes no memory.
+        if count.load(Ordering::Relaxed) != 0 {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In the child of a fork, where no block is followed: the counts are the parent's, and to write to them would copy them.
+pub(super) fn reset_after_fork() {
+    COUNTS.store(std::ptr::null_mut(), Ordering::Release);
+    for count in &FEW {
+        count.store(0, Ordering::Relaxed);
+    }
+}
