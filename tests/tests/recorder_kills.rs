@@ -31,7 +31,7 @@ fn end_one(number: usize) {
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let after = drawn(number, 3500);
     // Every other one in parts.
-    let max_bytes = if number / WAYS.len() % 2 == 0 { "0" } else { "4000000" };
+    let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { "4000000" };
     let how = if way == "signal" { "kill" } else { way };
     let in_child = if way == "signal" { 60_000 } else { after };
     let in_child = in_child.to_string();

@@ -249,7 +249,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
         Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
-        Some(stream) => stream.finish(snapshot),
+        Some(stream) => stream.finish(recorder, snapshot),
         None => Ok(()),
     }
 }

@@ -122,15 +122,15 @@ impl Stream {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
         if self.broken {
             return self
                 .trouble
                 .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
         let Self { mut writer, mut written, .. } = self;
-        // Some scopes have sums and no event.
-        writer.scopes(&written.new_scopes())?;
+        // What no event names may be named by what is live, and by sums.
+        written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
@@ -182,7 +182,7 @@ impl Stream {
         let mut written = Tables::default();
         let since = settings::start_ticks();
         // Where events are left out, nobody could tell when these end.
-        let follows_blocks = ![Action::Alloc, Action::Free].into_iter().any(settings::skips);
+        let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
         let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
         blocks.retain(|block| block.ticks >= since);
         let segments = recorder.segments.between(since, moment);
