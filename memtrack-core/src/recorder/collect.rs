@@ -11,7 +11,7 @@ use super::totals::Sums;
 use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{
-    Clock, DeviceStatistics, DriverReading, EventTable, LiveBlock, Meta, Sampling, Segment, Snapshot,
+    Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
 };
 use crate::{reentry, scope};
 use std::collections::{HashMap, HashSet};
@@ -109,6 +109,7 @@ impl Recorder {
             scope_sums: Some(scope_sums),
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
+            folded: Folded { stacks: self.stacks.without_room(), threads: threads::without_name() },
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();

@@ -135,6 +135,7 @@ impl Stream {
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
         writer.sampling(snapshot.sampling.as_ref())?;
+        writer.folded(&snapshot.folded)?;
         if let Some(sums) = &snapshot.scope_sums {
             writer.scope_sums(sums)?;
         }

@@ -196,6 +196,12 @@ static NAMES: ForkCell<Mutex<Vec<Thread>>> = ForkCell::new(|| Mutex::new(vec![Th
 
 /// Threads beyond this number are recorded as the unknown thread: their names would take more than 5 MB.
 const MAX_THREADS: usize = 1 << 16;
+static WITHOUT_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// How many threads are recorded as the unknown one because there were so many.
+pub(super) fn without_name() -> u64 {
+    WITHOUT_NAME.load(Ordering::Relaxed)
+}
 
 /// States that belong to one thread at a time, and how many there are of them. They take 3 KB each, and a small chunk
 /// per device.
@@ -466,6 +472,7 @@ fn name_this_thread() -> ThreadId {
     let (name, os_id) = (String::new(), 0);
     let mut names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
     if names.len() > MAX_THREADS {
+        WITHOUT_NAME.fetch_add(1, Ordering::Relaxed);
         return ThreadId::NONE;
     }
     names.push(Thread { name, os_id });
@@ -487,6 +494,7 @@ pub(crate) fn reset_after_fork() {
     STAGE.set(NEW);
     STATES.store(std::ptr::null_mut(), Ordering::Release);
     STATES_MADE.store(0, Ordering::Relaxed);
+    WITHOUT_NAME.store(0, Ordering::Relaxed);
     NAMES.forget();
     FREE.forget();
     SHARED_STATES.forget();

@@ -27,6 +27,7 @@ impl TopReport {
             "exact_scopes": self.exact_scopes,
             "sums_at_seconds": self.sums_at_seconds,
             "folded_scopes": self.folded_scopes,
+            "folded": self.folded,
             "attribution": self.attribution,
             "peak": self.peak.to_json(self.peak_place.as_ref()),
             "recorded_events": self.statistics.recorded,

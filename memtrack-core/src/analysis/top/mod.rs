@@ -20,7 +20,7 @@ use super::moment::Moment;
 use super::patterns::Patterns;
 use super::peak::Peak;
 use crate::event::DeviceId;
-use crate::snapshot::{DeviceStatistics, Sampling, ScopeKind, Snapshot};
+use crate::snapshot::{DeviceStatistics, Folded, Sampling, ScopeKind, Snapshot};
 use crate::stack::symbols::{Frame, Symbolizer};
 
 /// What the rows of a ranking are.
@@ -225,6 +225,8 @@ pub struct TopReport {
     pub sums_at_seconds: Option<f64>,
     /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](crate::snapshot::ScopeSums::folded)).
     pub folded_scopes: u64,
+    /// What else did not fit the recorder's tables.
+    pub folded: Folded,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
     /// How far those may be off: annotated, named from stacks, unattributed.

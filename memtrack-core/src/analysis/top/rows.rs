@@ -278,6 +278,7 @@ pub(super) fn rank(
         exact_scopes: exact.is_some(),
         sums_at_seconds,
         folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
         attribution,
         attribution_errors,
         peak,

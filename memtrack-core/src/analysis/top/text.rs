@@ -182,6 +182,20 @@ impl TopReport {
                 counted(self.folded_scopes, "time"),
             );
         }
+        if self.folded.stacks > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: {} had a stack for which the recorder's table had no room; they count as without one.",
+                counted(self.folded.stacks, "event"),
+            );
+        }
+        if self.folded.threads > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: {} beyond what the recorder tells apart are recorded as one.",
+                counted(self.folded.threads, "thread"),
+            );
+        }
         if let Some(seconds) = self.sums_at_seconds {
             let _ = writeln!(
                 text,

@@ -51,6 +51,7 @@ impl Snapshot {
         writer.clock(self.clock.last)?;
         writer.driver(&self.driver)?;
         writer.sampling(self.sampling.as_ref())?;
+        writer.folded(&self.folded)?;
         if let Some(sums) = &self.scope_sums {
             writer.scope_sums(sums)?;
         }

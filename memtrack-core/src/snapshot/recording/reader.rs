@@ -164,6 +164,9 @@ impl State {
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
+            chunk::FOLDED => {
+                snapshot.folded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+            }
             chunk::SAMPLING => {
                 snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }

@@ -10,7 +10,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::snapshot::{
-    DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment, Thread,
+    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment,
+    Thread,
 };
 use std::io::{self, Write};
 
@@ -188,6 +189,17 @@ impl<W: Write> RecordingWriter<W> {
     pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
         if let Some(sampling) = sampling {
             self.json(chunk::SAMPLING, sampling)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes what did not fit the recorder's tables; nothing where everything did. Of several calls the last counts.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
+        if *folded != Folded::default() {
+            self.json(chunk::FOLDED, folded)?;
         }
         self.hand_over()
     }
