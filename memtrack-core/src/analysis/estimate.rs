@@ -7,7 +7,7 @@
 //! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can have
 //! more unrecorded blocks than all of them together.
 
-use super::lifetimes::Lifetime;
+use super::lifetimes::{Lifetime, not_one_by_one};
 use super::units::{human_bytes, human_count};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
@@ -186,7 +186,16 @@ pub(super) struct Precision {
 impl Precision {
     /// Of the blocks of `device`, whose lifetimes these are.
     pub(super) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
-        Self::of_samples(snapshot, snapshot.is_heap(device) && snapshot.may_lack_small_blocks(), lifetimes)
+        let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
+        let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
+        // Where nobody says what went unrecorded, the exact counts may.
+        if snapshot.sampling.is_none()
+            && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
+        {
+            precision.unrecorded_bytes = precision.unrecorded_bytes.min(bytes as f64);
+            precision.unrecorded_blocks = precision.unrecorded_blocks.min(blocks as f64);
+        }
+        precision
     }
 
     /// The same for a device of which it is not known which one it is: it lacks blocks where there are samples.
