@@ -34,3 +34,26 @@ fn blocks_that_grow_shrink_or_fail_are_followed() {
 fn signals_inside_hooks_do_no_harm() {
     run_well(CHILD, &["signals"], Path::new("."));
 }
+
+#[test]
+fn threads_with_the_smallest_stacks_record_with_stacks_and_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    for on in ["off", "on"] {
+        run_well(CHILD, &["small_stacks", on, "run.memtrack"], folder.path());
+    }
+    let (snapshot, report) =
+        memtrack_core::snapshot::Snapshot::load(&folder.path().join("run.memtrack")).unwrap();
+    assert!(report.complete && snapshot.events.len() >= 80_000);
+}
+
+#[test]
+fn a_program_that_handles_out_of_memory_lives_on_and_is_told_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    for size in ["100", "3000", "100000"] {
+        let output = run_well(CHILD, &["out_of_memory", size, "run.memtrack"], folder.path());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let recorded_all = !said.contains("memory ran out");
+        // With large blocks it is mostly the program's request that fails, and memtrack is not short of anything.
+        assert!(!recorded_all || size == "100000", "{size}: {said}");
+    }
+}

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// With as many blocks as the live table holds by default, one free in eleven looks in vain.
-const SLOTS: usize = 1 << 22;
+pub(super) const SLOTS: usize = 1 << 22;
 /// The counts of a page of addresses: one for each 16 bytes.
 const PAGE_SHIFT: u32 = 12;
 const SLOTS_OF_PAGE: usize = 1 << (PAGE_SHIFT - 4);

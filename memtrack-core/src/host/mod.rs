@@ -10,6 +10,10 @@ pub(crate) mod reserve;
 mod resident;
 mod sampler;
 
+/// What tells small blocks in the live table from others.
+#[cfg(test)]
+pub(crate) const FOLLOWED_BYTES: usize = followed::SLOTS;
+
 pub(crate) use budget::so_far as sampling_so_far;
 pub(crate) use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::{Rules, Sampler};

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// More than all threads that are inside memtrack at a time may ask for before they have left it.
-const RESERVE_BYTES: usize = 16 << 20;
+pub(crate) const RESERVE_BYTES: usize = 8 << 20;
 
 /// Where it begins; the largest address while there is none.
 static START: AtomicUsize = AtomicUsize::new(usize::MAX);

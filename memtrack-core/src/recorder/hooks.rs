@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
-const FIRST_CHUNK_EVENTS: u32 = 32;
+pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 
 /// So many binaries that nobody knew are learned for one stack at most.
 const MOST_NEW_MODULES: u32 = 8;
 
 /// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
 /// threads have been busy once, what they left half empty stays bounded.
-const MOST_BEING_FILLED: u64 = 1 << 18;
+pub(super) const MOST_BEING_FILLED: u64 = 1 << 18;
 static BEING_FILLED: AtomicU64 = AtomicU64::new(0);
 
 /// How many events the chunk after one of `before` events takes.
@@ -319,6 +319,7 @@ impl Hook {
         let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
         let from = std::ptr::from_ref(slot).addr();
+        self.recorder.live.tidy();
         self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));
     }
 }

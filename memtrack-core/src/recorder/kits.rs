@@ -9,8 +9,8 @@ use crate::stack::intern::StackCache;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Threads that have a kit of their own. All kits together take 30 MB at most.
-const MOST_OWN: usize = 64;
+/// Threads that have a kit of their own. All kits together take 24 MB at most.
+const MOST_OWN: usize = 40;
 /// Kits that the other threads share.
 const SHARED: usize = 8;
 
@@ -56,6 +56,10 @@ impl Kit {
         self.capture.forget();
     }
 }
+
+/// What all kits may take.
+#[cfg(test)]
+pub(super) const MOST_BYTES: usize = (MOST_OWN + SHARED) * KIT_BYTES;
 
 /// Kits for single threads.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
 const SHARDS_OF_REGION_BITS: u32 = 2;
@@ -112,13 +112,23 @@ pub(crate) struct LiveTable {
     blocks: DashMap<Key, Live, ByRegion>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
     newest: Box<[Newest]>,
+    /// The shard that [`Self::tidy`] looks at next.
+    next_to_tidy: AtomicUsize,
+}
+
+/// What a table of so many blocks may take: shards are powers of two of which an eighth stays empty, and may just have
+/// doubled.
+#[cfg(test)]
+pub(super) fn most_bytes(blocks: usize) -> usize {
+    (blocks * 2 + blocks * 2 / 7) * (size_of::<(Key, Live)>() + 1)
 }
 
 impl LiveTable {
     /// An empty table.
     pub(crate) fn new() -> Self {
         let blocks = DashMap::with_hasher_and_shard_amount(ByRegion::default(), SHARDS);
-        Self { blocks, newest: (0..SHARDS).map(|_| Newest::default()).collect() }
+        let newest = (0..SHARDS).map(|_| Newest::default()).collect();
+        Self { blocks, newest, next_to_tidy: AtomicUsize::new(0) }
     }
 
     /// The shard in which the map has `key`.
@@ -269,6 +279,23 @@ impl LiveTable {
     /// Bytes that the table takes.
     pub(crate) fn table_bytes(&self) -> usize {
         self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)
+    }
+
+    /// Gives back room that some of the shards needed once and no longer use: where live blocks move about, each shard would
+    /// keep the most it ever held. Called once a chunk; all shards have had their turn after 64 calls. Waits for nobody.
+    #[cold]
+    pub(crate) fn tidy(&self) {
+        const AT_ONCE: usize = 8;
+        /// Smaller tables stay as they are.
+        const SMALL: usize = 1024;
+        let first = self.next_to_tidy.fetch_add(AT_ONCE, Ordering::Relaxed);
+        for shard in (first..first + AT_ONCE).map(|next| &self.blocks.shards()[next % SHARDS]) {
+            let Some(mut blocks) = shard.try_write() else { continue };
+            if blocks.capacity() > SMALL && blocks.len() < blocks.capacity() / 4 {
+                let keep = blocks.len() * 2;
+                blocks.shrink_to(keep, |(key, _)| self.blocks.hasher().hash_one(key));
+            }
+        }
     }
 
     /// The newest stamp that was given out so far; 0 before the first.

@@ -19,6 +19,8 @@
 
 mod barrier;
 mod binaries;
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod bounds;
 mod chunk;
 mod clock;
 mod collect;

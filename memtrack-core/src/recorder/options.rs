@@ -124,7 +124,7 @@ impl Default for Options {
             sample_threshold_bytes: SMALL_BYTES,
             sample_mean_bytes: 0,
             budget_millionths: 30_000,
-            live_blocks: 384 << 10,
+            live_blocks: 256 << 10,
             tracker_entries: 1 << 18,
             host_heap: true,
             output: None,
@@ -180,8 +180,8 @@ impl Options {
     }
 
     /// With a [budget](Self::budget): how many live blocks are remembered before small ones are sampled for the sake of
-    /// memory; from three quarters of it on, ever fewer are picked. One takes up to 130 bytes: the default, 393,216,
-    /// stays within 50 MiB. At least 1,024.
+    /// memory; from three quarters of it on, ever fewer are picked. One takes up to 170 bytes: the default, 262,144,
+    /// stays within 43 MiB. At least 1,024.
     pub fn live_blocks(mut self, most: u64) -> Self {
         self.live_blocks = most.max(1024);
         self

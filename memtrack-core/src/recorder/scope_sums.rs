@@ -25,6 +25,10 @@ struct Row([AtomicU64; 2]);
 /// The rows of a device, by [`place`]. 1 MiB of addresses; the system gives the pages that are used.
 struct Table(Box<[Row]>);
 
+/// What a device's takes.
+#[cfg(test)]
+pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<Row>();
+
 /// Forgotten in the child of a fork, whose scopes start at zero.
 static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
 

@@ -205,8 +205,14 @@ pub(super) fn without_name() -> u64 {
 
 /// States that belong to one thread at a time, and how many there are of them. They take 3 KB each, and a small chunk
 /// per device.
-const MAX_STATES: usize = 1 << 12;
+pub(super) const MAX_STATES: usize = 1 << 12;
 static STATES_MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// What states and names may take.
+#[cfg(test)]
+pub(super) const MOST_BYTES: usize = (MAX_STATES + SHARED) * size_of::<ThreadState>()
+    + 2 * MAX_THREADS * size_of::<Thread>()
+    + MAX_THREADS * 32;
 
 /// States of threads that have ended.
 static FREE: ForkCell<Mutex<Vec<&'static ThreadState>>> = ForkCell::new(Mutex::default);

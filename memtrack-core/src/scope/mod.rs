@@ -68,6 +68,9 @@ pub(crate) use {
     observer::{ScopeObserver, observe},
 };
 
+#[cfg(all(test, feature = "record"))]
+pub(crate) use nodes::MOST_BYTES;
+
 pub use crate::snapshot::ScopeKind;
 pub use path::{Phase, Place, ScopeStep};
 

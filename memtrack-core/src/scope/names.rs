@@ -22,6 +22,11 @@ const MAX_NAMES: u32 = 1 << 15;
 const MAX_BYTES_IN_ALL: usize = 4 << 20;
 
 /// Never emptied: nodes keep their names in a forked child.
+/// What names may take.
+#[cfg(test)]
+pub(super) const MOST_BYTES: usize =
+    MAX_BYTES_IN_ALL + MAX_NAMES as usize * (size_of::<Name>() + 2 * size_of::<usize>());
+
 static NAMES: ForkCell<Set<Name>> = ForkCell::new(|| Set::new(2 * MAX_NAMES as usize));
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static BYTES: AtomicUsize = AtomicUsize::new(0);

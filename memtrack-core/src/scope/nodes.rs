@@ -51,6 +51,12 @@ static NODES: ForkCell<Nodes> =
 /// Losing a race wastes an id, so a scope may have several.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
+/// What scopes and their names may take.
+#[cfg(test)]
+pub(crate) const MOST_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
+    + 3 * SCOPE_IDS * size_of::<Link<ScopeNode>>()
+    + super::names::MOST_BYTES;
+
 struct Nodes {
     set: Set<ScopeNode>,
     by_id: Box<[Link<ScopeNode>]>,

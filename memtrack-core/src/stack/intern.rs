@@ -11,18 +11,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// At most this many addresses are kept (32 MiB), and [`MAX_STACKS`] stacks (some 28 MiB with what finds them). Events
+/// At most this many addresses are kept (24 MiB), and [`MAX_STACKS`] stacks (some 12 MiB with what finds them). Events
 /// with others count as without a stack, and how many there were is said.
-const MAX_ADDRESSES: usize = 1 << 22;
-const MAX_STACKS: usize = 1 << 19;
+const MAX_ADDRESSES: usize = 3 << 20;
+const MAX_STACKS: usize = 1 << 18;
 
 /// Addresses come in pieces of this many (512 KiB): growing copies nothing, and no stack lies in two pieces.
 const PIECE: usize = 1 << 16;
 
+/// What the tables may take: that of hashes may just have doubled.
+#[cfg(test)]
+pub(crate) const MOST_BYTES: usize = (MAX_ADDRESSES + PIECE) * size_of::<u64>()
+    + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
+    + 2 * MAX_STACKS * size_of::<(u16, u16, u16)>();
+
 /// All distinct stacks of the process.
 ///
-/// A stack is known by its 64-bit hash: among half a million distinct stacks the chance that any two share one is below
-/// one in a hundred million.
+/// A stack is known by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two share one is below
+/// one in 500 million.
 pub(crate) struct StackInterner {
     by_hash: DashMap<u64, StackId, FixedState>,
     kept: Mutex<KeptStacks>,

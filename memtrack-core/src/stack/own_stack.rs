@@ -2,6 +2,8 @@
 //! 16 KiB and coroutines record too. What stays on the thread's own stack is a few hundred bytes.
 #![allow(unsafe_code)]
 
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use switch::KEPT_BYTES as MOST_BYTES;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use switch::run;
 
@@ -29,7 +31,11 @@ mod switch {
     const GUARD_BYTES: usize = 4096;
 
     /// Stacks that are kept for the next time. In the child of a fork those that other threads had taken stay behind.
-    static KEPT: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
+    static KEPT: [AtomicPtr<c_void>; KEPT_STACKS] = [const { AtomicPtr::new(null_mut()) }; KEPT_STACKS];
+    const KEPT_STACKS: usize = 16;
+    /// Address space of those.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(crate) const KEPT_BYTES: usize = KEPT_STACKS * STACK_BYTES;
 
     /// Runs `work` on a stack of memtrack's own; on the thread's where none can be had. 10 ns more than a call when one is
     /// kept, else two system calls.

@@ -38,6 +38,8 @@ pub use python_float::python_float_repr;
 pub use run::Mark;
 #[cfg(feature = "record")]
 pub(crate) use run::reset_after_fork;
+#[cfg(all(test, feature = "record"))]
+pub(crate) use series::RECORD_BYTES;
 pub use stats::{Folded, Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};

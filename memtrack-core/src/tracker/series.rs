@@ -71,6 +71,10 @@ impl Drop for Held {
     }
 }
 
+/// What a record takes.
+#[cfg(test)]
+pub(crate) const RECORD_BYTES: usize = size_of::<Record>();
+
 /// How much a folded operator grew; of equal ones the earlier is larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grown {

@@ -21,6 +21,8 @@ mod tests;
 mod unwind;
 
 pub(crate) use bounds::StackBounds;
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use modules::MOST_COPIED_BYTES;
 pub(crate) use registers::Registers;
 
 /// Frames kept of one stack. Of a deeper one the innermost are kept.

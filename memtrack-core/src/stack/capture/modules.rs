@@ -44,7 +44,7 @@ impl Default for Bytes {
 }
 
 /// All copies together: a library that no longer finds room ends the stacks that go through it.
-const MOST_COPIED_BYTES: usize = 64 << 20;
+pub(crate) const MOST_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What is copied when monitoring starts; larger tables only once a stack goes through their library.

@@ -5,6 +5,7 @@
 mod dumps;
 mod endings;
 mod forks;
+mod plugins;
 mod safety;
 mod streams;
 mod totals;
@@ -33,6 +34,10 @@ fn main() {
         ["panics"] => safety::panics(),
         ["reallocations"] => safety::reallocations(),
         ["signals"] => safety::signals(),
+        ["small_stacks", on, path] => safety::small_stacks(on == "on", path),
+        ["out_of_memory", size, path] => safety::out_of_memory(size.parse().unwrap(), path),
+        ["plugins_take_turns", folder] => plugins::take_turns(folder),
+        ["plugins_come_and_go", folder] => plugins::come_and_go(folder),
         ["fork_files", path] => forks::files(path),
         ["fork_storm"] => forks::storm(),
         ["fork_stop"] => forks::stop_in_the_child(),

@@ -262,3 +262,52 @@ pub fn signals() {
         replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
     }
 }
+
+/// Threads with the least stack that the C library grants, in whatever build this is: each would run without memtrack.
+pub fn small_stacks(monitored: bool, path: &str) {
+    if monitored {
+        let options = exact().context(Context::Alloc).stream_to(path);
+        memtrack_core::start_monitor_with(&options).unwrap();
+    }
+    for _ in 0..8 {
+        let work = || {
+            for number in 0..5_000_usize {
+                drop(black_box(vec![1_u8; 16 + number % 3000]));
+            }
+            drop(black_box(vec![1_u8; 100_000]));
+        };
+        let thread = thread::Builder::new().stack_size(16 << 10).spawn(work).unwrap();
+        thread.join().unwrap();
+    }
+    if monitored {
+        let recording = memtrack_core::stop();
+        let snapshot = recording.snapshot();
+        assert_eq!(events_of_size(snapshot, 100_000), (8, 8));
+        let with_stack = snapshot.events.iter().filter(|event| event.size_bytes == 100_000);
+        assert!(with_stack.into_iter().all(|event| snapshot.stacks.get(event.stack).len() > 3));
+    }
+}
+
+/// Takes memory until there is none, as a program that handles that does: blocks of so many bytes.
+pub fn out_of_memory(size: usize, path: &str) {
+    memtrack_core::start_monitor_with(&exact().output(path)).unwrap();
+    let mut held: Vec<Vec<u8>> = Vec::with_capacity(4_000_000);
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
+    let most = pages * 4096 + (96 << 20);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this process's, whole.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    loop {
+        let mut block = Vec::new();
+        if block.try_reserve_exact(size).is_err() {
+            break;
+        }
+        held.push(black_box(block));
+    }
+    assert!(held.len() < held.capacity(), "memory runs out");
+    // The program goes on.
+    let blocks = held.len();
+    drop(held);
+    println!("{blocks}");
+}

@@ -1,0 +1,62 @@
+//! Code that comes and goes: plugins that are unloaded while they are recorded, and others that come to lie at their
+//! addresses.
+
+use libloading::{Library, Symbol};
+use memtrack_core::analysis::top::By;
+use memtrack_core::recorder::Options;
+use std::hint::black_box;
+use std::path::Path;
+
+/// What plugins call.
+extern "C" fn allocate(bytes: usize) {
+    drop(black_box(vec![1_u8; bytes]));
+}
+
+/// Loads a plugin, has it allocate, and unloads it. Returns where its code lay.
+fn run(path: &Path, function: &str, bytes: usize) -> usize {
+    // SAFETY: the plugins have no initialisers, and export a function of that name and type.
+    let library = unsafe { Library::new(path) }.unwrap();
+    // SAFETY: as above.
+    let work: Symbol<'_, extern "C" fn(extern "C" fn(usize), usize)> =
+        unsafe { library.get(function.as_bytes()) }.unwrap();
+    work(allocate, bytes);
+    *work as usize
+}
+
+/// Two plugins of the same layout, each from a file of its own, one after another; then the first once more.
+pub fn take_turns(folder: &str) {
+    memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
+    let folder = Path::new(folder);
+    let first = run(&folder.join("first.so"), "first_work", 100_001);
+    let second = run(&folder.join("second.so"), "second_work", 100_002);
+    let again = run(&folder.join("first.so"), "first_work", 100_003);
+    let recording = memtrack_core::stop();
+    // Whether the case arises is the loader's to say.
+    println!("{}", first == second && second == again);
+    let snapshot = recording.snapshot();
+    let report = recording.top(By::Stack, usize::MAX);
+    for (bytes, name) in [(100_001, "first_work"), (100_002, "second_work"), (100_003, "first_work")] {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.largest_bytes == bytes).collect();
+        assert_eq!(rows.len(), 1, "{bytes}");
+        let functions: Vec<&str> = rows[0].stack.iter().map(|line| line.frame.function.as_str()).collect();
+        assert!(functions.contains(&name), "{bytes}: {functions:?}");
+        assert!(!functions.iter().any(|other| other.ends_with("_work") && *other != name), "{functions:?}");
+    }
+    // All three are listed, and no two at one place.
+    let mut modules: Vec<_> = snapshot.modules.iter().map(|module| (module.start, module.end)).collect();
+    modules.sort_unstable();
+    assert!(modules.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:#x?}", snapshot.modules);
+}
+
+/// A plugin that is loaded and unloaded for a long time leaves nothing behind.
+pub fn come_and_go(folder: &str) {
+    memtrack_core::start_monitor_with(&Options::new().exact().max_entries(1000)).unwrap();
+    let path = Path::new(folder).join("first.so");
+    let round = || (0..200).for_each(|_| drop(black_box(run(&path, "first_work", 1000))));
+    round();
+    let before = memtrack_core::host::own_bytes();
+    (0..5).for_each(|_| round());
+    let grown = memtrack_core::host::own_bytes() - before;
+    // Each load is code of its own, whose stack is kept.
+    assert!(grown < 4 << 20, "{grown} bytes more after 1,000 loads");
+}

@@ -1,0 +1,36 @@
+//! Libraries that the program unloads: they go, and their code is told from what comes to lie at its addresses.
+
+use memtrack_tests::child::run_well;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+
+fn compile(folder: &Path, name: &str) {
+    let code = format!(
+        "#include <stddef.h>\nvoid {name}_work(void (*allocate)(size_t), size_t bytes) {{ allocate(bytes); allocate(1); }}\n"
+    );
+    fs::write(folder.join("plugin.c"), code).unwrap();
+    let mut compiler = Command::new("cc");
+    let built = compiler.args(["-O1", "-shared", "-fPIC", "plugin.c", "-o"]).arg(format!("{name}.so"));
+    assert!(built.current_dir(folder).status().unwrap().success());
+}
+
+#[test]
+fn code_at_the_addresses_of_an_unloaded_plugin_keeps_its_own_name() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), "first");
+    compile(folder.path(), "second");
+    let path = folder.path().to_str().unwrap();
+    let output = run_well(CHILD, &["plugins_take_turns", path], folder.path());
+    // glibc gives the same addresses out again; elsewhere there is nothing to mistake.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "true\n", "the plugins lie at one place");
+}
+
+#[test]
+fn a_plugin_that_comes_and_goes_leaves_little() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), "first");
+    run_well(CHILD, &["plugins_come_and_go", folder.path().to_str().unwrap()], folder.path());
+}
