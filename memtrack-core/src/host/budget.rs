@@ -23,6 +23,9 @@ const SLICE_NS: i64 = 250_000;
 /// What counting a block and its free costs, in nanoseconds (measured: 7). No part of what recording costs: rare events
 /// find nothing in the caches and cost several times as much as frequent ones, counting does not.
 const COUNTED_NS: f64 = 8.0;
+/// The most of a budget that is taken for counting, which nothing can save: the rest is for samples, or a program of tiny
+/// blocks alone would have none.
+const COUNTED_MOST: f64 = 2.0 / 3.0;
 /// How full the savings must be for the next better class, though the load says that it does not suit.
 const FULL: f64 = 0.95;
 /// Fractions of the budget: what is aimed at, and what must suffice before the interval becomes shorter.
@@ -128,10 +131,12 @@ impl Ledger {
     /// Books what was `seen` and chooses the class that holds from now on. `budget`: the share of processor time that
     /// recording may take; `pair_ns`: what a recorded block and its free cost.
     pub(super) fn settle(&mut self, seen: &Seen, budget: f64, pair_ns: f64, least_class: u8) -> u8 {
+        let income_ns = budget * seen.cpu_ns;
         let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
+        let counted_ns = counted_ns.min(income_ns * COUNTED_MOST);
         let spent_ns = seen.recorded as f64 * pair_ns + counted_ns;
         let most = budget * SAVED_NS;
-        self.credit_ns = (self.credit_ns + budget * seen.cpu_ns - spent_ns).clamp(-most, most);
+        self.credit_ns = (self.credit_ns + income_ns - spent_ns).clamp(-most, most);
         if self.class == 0 && self.credit_ns <= 0.0 {
             self.credit_ns += take_start();
         }
@@ -167,9 +172,10 @@ impl Ledger {
 
     /// The narrowest class whose cost under the present load is within `share` of the processor time.
     fn suited(&self, share: f64, pair_ns: f64) -> u8 {
-        let always_ns = self.large * pair_ns + self.small * COUNTED_NS;
+        let budget_ns = share * self.cpu_ns;
+        let always_ns = self.large * pair_ns + (self.small * COUNTED_NS).min(budget_ns * COUNTED_MOST);
         // Something must be left, or nothing small would ever be seen.
-        let room_ns = (share * self.cpu_ns - always_ns).max(share * self.cpu_ns / 20.0);
+        let room_ns = (budget_ns - always_ns).max(budget_ns / 20.0);
         let fits = |class: u8| {
             let picked = match class {
                 0 => self.small,
@@ -313,6 +319,14 @@ mod tests {
             assert!(share < BUDGET * 1.05 && share > BUDGET / 3.0, "{blocks_per_ms}: {share}, {recorded}");
             assert!(outcome.changes <= 4, "{blocks_per_ms}: {} changes", outcome.changes);
         }
+    }
+
+    #[test]
+    fn a_program_of_tiny_blocks_alone_is_sampled_too() {
+        // Counting them takes more than the budget.
+        let outcome = thread(&mut Ledger::default(), 1000, |_| 5000);
+        let samples_ns = outcome.recorded * 5000.0 * PAIR_NS;
+        assert!(samples_ns > 1e6 * BUDGET / 10.0 && samples_ns < 1e6 * BUDGET / 2.0, "{samples_ns}");
     }
 
     #[test]
