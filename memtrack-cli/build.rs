@@ -7,6 +7,9 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(unoptimised_preload)");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // The folder of this machine's libraries where a distribution has one for each kind of machine.
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    println!("cargo:rustc-env=MEMTRACK_MULTIARCH={arch}-linux-gnu");
     let recorder = embed("memtrack_preload", &out.join("preload.so"));
     embed("memtrack_preload_heap", &out.join("preload_heap.so"));
     // As its own build script had it say.

@@ -58,7 +58,7 @@ pub fn stop() -> Recording {
 ///
 /// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
 pub fn snapshot() -> Option<Snapshot> {
-    session::snapshot().map(Snapshot::is_ours)
+    session::snapshot().map(Snapshot::marked_as_ours)
 }
 
 /// What one monitor recorded: events, what is live, and the tracker's series.

@@ -23,6 +23,18 @@ pub(crate) fn enter() -> ReentryGuard {
     ReentryGuard { not_send: PhantomData }
 }
 
+/// Runs `act` as if the thread were not inside memtrack: what it makes belongs to the program.
+pub(crate) fn outside<R>(act: impl FnOnce() -> R) -> R {
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            DEPTH.set(self.0);
+        }
+    }
+    let _back = Back(DEPTH.replace(0));
+    act()
+}
+
 /// Whether the thread is inside memtrack.
 #[inline]
 pub(crate) fn is_inside() -> bool {

@@ -9,6 +9,8 @@ pub(crate) const SCOPES: u32 = 1;
 pub(crate) const EVENTS: u32 = 2;
 /// Those of the host heap among them.
 pub(crate) const HOST: u32 = 4;
+/// Memory has run out inside memtrack, which then lives on what it had set aside.
+pub(crate) const RESERVE: u32 = 8;
 
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 

@@ -1,7 +1,7 @@
 //! Plays a snapshot's events of one device in merge order, as a strict allocator would: what the recorder promises about
 //! order is what makes this succeed.
 
-use memtrack_core::event::{Action, DeviceId, Event, EventFlags};
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ThreadId};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,10 @@ pub fn replay(snapshot: &Snapshot, device: DeviceId) -> Replay {
         assert!(event.ticks >= newest, "row {row}: ticks fall in merge order");
         newest = event.ticks;
         for key in [(false, u64::from(event.thread.0)), (true, event.address)] {
+            // Of the unknown thread nobody knows whether it is one.
+            if key == (false, u64::from(ThreadId::NONE.0)) {
+                continue;
+            }
             let before = newest_of.insert(key, event.ticks);
             assert!(before.is_none_or(|before| before < event.ticks), "row {row}: a tick is used twice");
         }

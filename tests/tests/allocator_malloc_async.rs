@@ -22,6 +22,31 @@ fn backend() -> Box<dyn Backend> {
     cuda_backend(&settings).unwrap()
 }
 
+/// What is live when the backend goes may be of streams that have gone before.
+#[test]
+#[ignore = "is run by the test below"]
+fn handles_of_streams_that_ended() {
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let backend = backend();
+    let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+    let [own, used] = [&stream, &other].map(|stream| StreamId(stream.cu_stream() as u64));
+    let alloc = || backend.caching_allocator_alloc(3 * MIB, DEVICE, own).unwrap();
+    let (freed, shared, kept) = (alloc(), alloc(), alloc());
+    backend.record_stream(shared, used).unwrap();
+    drop((stream, other));
+    backend.caching_allocator_delete(freed).unwrap();
+    backend.caching_allocator_delete(shared).unwrap();
+    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 3 * MIB);
+    let _ = kept;
+    drop(backend);
+    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0);
+}
+
+#[test]
+fn memory_of_streams_that_ended_is_given_back() {
+    mock_cuda::run_ignored_test("handles_of_streams_that_ended", &[]);
+}
+
 #[test]
 #[ignore = "is run by the test below"]
 fn numbers() {

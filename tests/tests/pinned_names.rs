@@ -28,7 +28,7 @@ fn pinned_memory_is_called_so() {
     for file in ["a.memtrack", "a.pickle"] {
         for (verb, title) in [
             (&["summary"][..], "Pinned host memory\n"),
-            (&["peak"], "Highest allocated of pinned host memory: 64.0 KiB allocated"),
+            (&["peak"], "Highest requested of pinned host memory: 64.0 KiB requested"),
             (&["top", "--by", "size"], "Top sizes of pinned host memory: "),
         ] {
             let of = |device: &[&str]| memtrack(&[verb, &[file], device].concat());

@@ -1,5 +1,6 @@
 //! Forked children record into files of their own, with fresh tables, and never wait for a thread that is gone.
 
+use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::child::run_well;
 use std::fs;
@@ -34,6 +35,21 @@ fn parent_and_child_write_a_file_each() {
     assert!(complete);
     assert_eq!((events_of(&parent, OF_PARENT), events_of(&parent, OF_CHILD)), (4, 0));
     assert_eq!((events_of(&child, OF_PARENT), events_of(&child, OF_CHILD)), (0, 2));
+}
+
+#[test]
+fn the_sums_of_scopes_begin_at_zero_in_a_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parent, child, _) = recordings("fork_files", folder.path());
+    let around = |snapshot: &Snapshot| {
+        let rows = snapshot.scope_sums_of(DeviceId::HOST).unwrap();
+        let inside = rows.filter(|row| snapshot.scopes.place(row.scope).module_path() == "around");
+        inside.map(|row| row.allocated_bytes).sum::<u64>()
+    };
+    // Both went into the scope before the fork. What else the program allocates there is little.
+    let (parent, child) = (around(&parent), around(&child));
+    assert!((2 * OF_PARENT..2 * OF_PARENT + 50_000).contains(&parent), "{parent}");
+    assert!((OF_CHILD..OF_CHILD + 50_000).contains(&child), "{child}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn end_one(number: usize) {
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let after = drawn(number, 3500);
     // Every other one in parts.
-    let max_bytes = if number / WAYS.len() % 2 == 0 { "0" } else { "4000000" };
+    let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { "4000000" };
     let how = if way == "signal" { "kill" } else { way };
     let in_child = if way == "signal" { 60_000 } else { after };
     let in_child = in_child.to_string();
@@ -73,7 +73,7 @@ fn end_one(number: usize) {
             .rows_of(id)
             .map(|row| snapshot.events.get(row))
             .filter(|event| event.action == Action::Alloc)
-            .map(|event| event.address >> 12)
+            .map(|event| number_at(event.address))
             .collect();
         let newest = numbers.last().copied().unwrap_or(0);
         // Without a gap, but for what parts that are gone held: of that only what lives is there.
@@ -94,6 +94,13 @@ fn end_one(number: usize) {
     if way == "disk" {
         assert!(output.status.success(), "{what}");
     }
+}
+
+/// The number of the block that the child puts at an address.
+fn number_at(address: u64) -> u64 {
+    let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
+    let number = unmix(unmix(address));
+    number ^ number >> 32
 }
 
 #[test]

@@ -74,6 +74,123 @@ fn a_forked_child_records_its_own_heap() {
 }
 
 #[test]
+fn a_program_that_is_started_in_any_way_records_its_own_heap() {
+    let ways = ["posix_spawn", "posix_spawnp", "system", "popen", "fork", "command", "command_by_fork"];
+    for way in ways {
+        let bench = Bench::new();
+        let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_start", way, "33000000"]);
+        assert!(output.status.success(), "{way}: {}", said(&output));
+        let files = bench.files();
+        // The shell between them has a heap, too.
+        let found = files.iter().filter(|name| large(&load(&bench.path(name)).0) == [33]).count();
+        assert_eq!(found, 1, "{way}: {files:?}");
+        assert!(said(&output).contains("recorded"), "{way}: {}", said(&output));
+    }
+}
+
+#[test]
+fn programs_beyond_the_limit_are_counted() {
+    let bench = Bench::new();
+    let script = "for number in 1 2 3 4 5; do /bin/ls >/dev/null; done";
+    let output = bench.run(&["--host", "--max-processes", "2", "-o", "script", "--", "bash", "-c", script]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.contains("started 3 more programs, which are not recorded: --max-processes is 2"), "{text}");
+    let of_ls = |name: &String| load(&bench.path(name)).0.meta.program.ends_with("ls");
+    assert_eq!(bench.files().iter().filter(|name| of_ls(name)).count(), 2, "{:?}", bench.files());
+    let output = bench.run(&["--host", "-o", "all", "--", "bash", "-c", "/bin/ls; /bin/ls"]);
+    assert!(!said(&output).contains("not recorded"), "{}", said(&output));
+}
+
+/// A program without segments that need a loader: it ends at once.
+#[cfg(target_arch = "x86_64")]
+fn static_program() -> Vec<u8> {
+    let code = [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let mut file = vec![0; 120];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    // Type, machine, version; entry; first segment's place; sizes and their number.
+    put(16, &[2, 0, 62, 0, 1, 0, 0, 0]);
+    put(24, &0x40_0078_u64.to_le_bytes());
+    put(32, &64_u64.to_le_bytes());
+    put(52, &[64, 0, 56, 0, 1, 0, 64, 0]);
+    // Loaded, readable and executable, from the file's start to 0x400000.
+    put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
+    put(80, &0x40_0000_u64.to_le_bytes());
+    put(88, &0x40_0000_u64.to_le_bytes());
+    put(96, &129_u64.to_le_bytes());
+    put(104, &129_u64.to_le_bytes());
+    put(112, &0x1000_u64.to_le_bytes());
+    file.extend(code);
+    file
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn programs_that_cannot_be_recorded_are_counted() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let program = bench.path("still");
+    std::fs::write(&program, static_program()).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for way in ["posix_spawn", "posix_spawnp", "system", "popen", "fork", "command", "command_by_fork"] {
+        let arguments = ["--host", "--force", "-o", "parent", "--", PLAIN, "start", way];
+        let output = bench.run(&[&arguments[..], &[program.to_str().unwrap()]].concat());
+        let text = said(&output);
+        assert!(output.status.success(), "{way}: {text}");
+        assert!(text.contains("it started a program that is not recorded"), "{way}: {text}");
+    }
+    // By name, as a shell finds it.
+    let found = bench
+        .command()
+        .args(["--host", "--force", "-o", "parent", "--", PLAIN, "start", "posix_spawnp", "still"])
+        .env("PATH", format!("/usr/bin:{}:/bin", bench.folder.path().display()))
+        .output()
+        .unwrap();
+    assert!(said(&found).contains("it started a program that is not recorded"), "{}", said(&found));
+}
+
+/// The loader of another C library looks for the preload libraries where they are not.
+#[test]
+fn only_glibcs_loader_finds_the_libraries() {
+    let bench = Bench::new();
+    let output = bench.run(&["--host", "-o", "shell", "--", "bash", "-c", "echo $LD_PRELOAD"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let libraries: Vec<&str> = text.trim().split(':').collect();
+    assert_eq!(libraries.len(), 2, "{text}");
+    for library in libraries {
+        assert!(library.contains("/$LIB/") && !std::path::Path::new(library).exists(), "{library}");
+    }
+    assert!(!bench.files().is_empty(), "glibc's loader does");
+}
+
+/// Needs `musl-gcc` (Debian: musl-tools).
+#[test]
+#[ignore = "needs musl-gcc"]
+fn programs_with_musl_run_as_without_memtrack() {
+    let bench = Bench::new();
+    let source =
+        "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { free(malloc(1 << 20)); puts(\"well\"); }";
+    std::fs::write(bench.path("small.c"), source).unwrap();
+    let built = std::process::Command::new("musl-gcc")
+        .args(["small.c", "-o", "small"])
+        .current_dir(bench.folder.path())
+        .status();
+    assert!(built.unwrap().success());
+    let output = bench.run(&["--host", "-o", "own", "--", "./small"]);
+    assert_eq!(output.status.code(), Some(126));
+    assert!(
+        said(&output).contains("uses the C library musl; memtrack's hook needs glibc"),
+        "{}",
+        said(&output)
+    );
+    let output = bench.run(&["--host", "-o", "child", "--", PLAIN, "start", "posix_spawn", "./small"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "well\n");
+    assert!(said(&output).contains("it started a program that is not recorded"), "{}", said(&output));
+}
+
+#[test]
 fn programs_do_not_notice_that_their_heap_is_recorded() {
     let bench = Bench::new();
     let programs: [&[&str]; 6] = [

@@ -52,9 +52,15 @@ int main(int count, char **words) {
 }
 "#;
 
-/// A bench with the program `own` in it.
+/// A bench with the program `own` in it, and a driver whose file has the driver's name: it is told by what is mapped.
 fn bench() -> Bench {
     let bench = Bench::new();
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        let link = bench.driver.path().join(name);
+        let library = fs::canonicalize(&link).expect("the mock");
+        fs::remove_file(&link).expect("a link of ours");
+        fs::copy(library, &link).expect("it can be copied");
+    }
     fs::write(bench.path("own.c"), SOURCE).expect("it can be written");
     ends_well(
         Command::new("cc").args(["-rdynamic", "-o", "own", "own.c", "-ldl"]).current_dir(bench.folder.path()),

@@ -1,9 +1,10 @@
 //! The calls that end a program without its exit handlers: it becomes another one, or stops at once. What was recorded
 //! goes to the file before; then the C library's function is jumped to, with everything as the caller left it, since
-//! some of these take any number of arguments.
+//! some of these take any number of arguments. Those that start a program besides are here too: what cannot be recorded
+//! is counted.
 
 use memtrack_core::cuda::run;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Looks the C library's function up, unless that was done.
@@ -14,10 +15,10 @@ fn find(real: &AtomicPtr<()>, name: &CStr) {
 }
 
 macro_rules! ends {
-    ($($name:ident $room:ident $symbol:literal;)*) => {
+    ($($name:ident $room:ident $symbol:literal $act:ident;)*) => {
         $(
             mod $room {
-                use super::{AtomicPtr, find, run};
+                use super::{AtomicPtr, c_char, find};
 
                 static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -25,9 +26,10 @@ macro_rules! ends {
                     find(&REAL, $symbol);
                 }
 
-                extern "C" fn before() {
+                /// With the first two of the caller's arguments.
+                extern "C" fn before(first: *const c_char, second: *const c_char) {
                     prepare();
-                    run::before_the_end();
+                    super::$act(first, second);
                 }
 
                 #[cfg(target_arch = "x86_64")]
@@ -95,15 +97,43 @@ macro_rules! ends {
     };
 }
 
+fn ends(_: *const c_char, _: *const c_char) {
+    run::before_the_end();
+}
+
+fn becomes(program: *const c_char, _: *const c_char) {
+    // SAFETY: what the caller gives the C library.
+    unsafe { run::before_a_start(program, false) };
+    run::before_the_end();
+}
+
+fn becomes_searched(program: *const c_char, _: *const c_char) {
+    // SAFETY: as above.
+    unsafe { run::before_a_start(program, true) };
+    run::before_the_end();
+}
+
+fn starts(_: *const c_char, program: *const c_char) {
+    // SAFETY: as above.
+    unsafe { run::before_a_start(program, false) };
+}
+
+fn starts_searched(_: *const c_char, program: *const c_char) {
+    // SAFETY: as above.
+    unsafe { run::before_a_start(program, true) };
+}
+
 ends! {
-    execve ends_execve c"execve";
-    execv ends_execv c"execv";
-    execvp ends_execvp c"execvp";
-    execvpe ends_execvpe c"execvpe";
-    execl ends_execl c"execl";
-    execlp ends_execlp c"execlp";
-    execle ends_execle c"execle";
-    fexecve ends_fexecve c"fexecve";
-    _exit ends_exit c"_exit";
-    _Exit ends_exit_of_c c"_Exit";
+    execve ends_execve c"execve" becomes;
+    execv ends_execv c"execv" becomes;
+    execvp ends_execvp c"execvp" becomes_searched;
+    execvpe ends_execvpe c"execvpe" becomes_searched;
+    execl ends_execl c"execl" becomes;
+    execlp ends_execlp c"execlp" becomes_searched;
+    execle ends_execle c"execle" becomes;
+    fexecve ends_fexecve c"fexecve" ends;
+    posix_spawn ends_posix_spawn c"posix_spawn" starts;
+    posix_spawnp ends_posix_spawnp c"posix_spawnp" starts_searched;
+    _exit ends_exit c"_exit" ends;
+    _Exit ends_exit_of_c c"_Exit" ends;
 }

@@ -10,16 +10,35 @@ mod ends;
 #[cfg(target_os = "linux")]
 mod heap;
 
+#[cfg(target_os = "linux")]
+mod own_memory;
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod tls;
+
+#[cfg(target_os = "linux")]
+use memtrack_core::TrackingAllocator;
 use memtrack_core::cuda::run;
+
+/// Counts what the recorder holds (`host::own_bytes`).
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static OWN: TrackingAllocator<&own_memory::OwnMemory> = TrackingAllocator::new(&OWN_MEMORY);
+#[cfg(target_os = "linux")]
+static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();
 
 /// What the command's build looks for: build-dependencies are not optimised unless that is asked for.
 static OPTIMISED: &str = concat!("memtrack-preload opt-level=", env!("MEMTRACK_PRELOAD_OPT_LEVEL"), ";");
 
 extern "C" fn begin() {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    tls::prepare();
     // Else the linker would leave it out.
     std::hint::black_box(OPTIMISED);
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     ends::prepare();
+    #[cfg(target_os = "linux")]
+    own_memory::prepare();
     #[cfg(target_os = "linux")]
     if run::wants_heap() {
         heap::prepare();

@@ -20,7 +20,7 @@ Examples:
   memtrack top train.memtrack --symbols build/       with binaries that were moved
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
-Bytes are those that were asked for, without what an allocator adds by rounding. Share: of all rows. Live at peak: what
+Bytes are those that were requested, without what an allocator adds by rounding. Share: of all rows. Live at peak: what
 the row held when the device held most. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %), or are bounds
 (< 40.0 MiB); both hold in 95 of 100 cases. Where there are no scopes, PyTorch's stacks tell operators (aten::mm), phases
 and modules; those of C++ alone no modules, and of phases backward.

@@ -16,8 +16,8 @@ Examples:
   memtrack run --snapshot-on signal -- ./serve       one each time it is sent SIGUSR2
 
 The file is written while the program runs, so a killed program loses at most half a second; exec and _exit lose
-nothing. Children write FILE.PID. A program that takes no CUDA memory leaves no file. Linux with glibc, dynamically
-linked programs.
+nothing. Children write FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. Linux with glibc,
+dynamically linked programs.
 Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, or the output cannot be
 written, 127 it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {
@@ -41,6 +41,9 @@ pub(crate) struct RunArgs {
     /// 3 % of its threads' time, else a sample of those below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
+    /// How many of the programs that it starts are recorded; of the others it is said how many there were
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) max_processes: u64,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,

@@ -4,9 +4,11 @@ use crate::Streams;
 use crate::args::RunArgs;
 use crate::error::{CliError, Exit};
 use crate::output::check_targets;
+use crate::run::census::Census;
 use crate::run::wait::{self, Ended};
 use crate::run::{library, program};
 use clap::ValueEnum;
+use memtrack_core::snapshot::recording::older_parts;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -23,6 +25,8 @@ mod environment {
     pub(super) const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
     pub(super) const STACKS: &str = "MEMTRACK_RUN_STACKS";
     pub(super) const HOST: &str = "MEMTRACK_RUN_HOST";
+    pub(super) const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
+    pub(super) const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
     pub(super) const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 }
 
@@ -37,6 +41,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         // A hint; the program runs all the same.
         let _ = writeln!(streams.stderr, "memtrack: {shortcoming}");
     }
+    let census = Census::begin();
     let started = SystemTime::now();
     let mut command = Command::new(&path);
     command
@@ -56,11 +61,18 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     if args.host {
         command.env(environment::HOST, "1");
     }
+    if let Some(census) = &census {
+        command.env(environment::PROCESSES, &census.folder);
+        command.env(environment::MAX_PROCESSES, args.max_processes.to_string());
+    }
     // As a shell does it: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
     // The end is the program's; what stderr cannot take is lost.
     let _ = tell(streams, name, &output, started, ended);
+    if let Some(census) = census {
+        let _ = census.tell(streams, args);
+    }
     Ok(Exit::Program(wait::code_of(ended.status)))
 }
 
@@ -91,6 +103,8 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
     if absolute.symlink_metadata().is_ok() {
+        // One that cannot be removed only takes room.
+        older_parts(&absolute).iter().for_each(|part| drop(fs::remove_file(part)));
         fs::remove_file(&absolute).map_err(refuse)?;
     }
     // It comes back when there is something to record.

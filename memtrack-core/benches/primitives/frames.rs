@@ -2,6 +2,7 @@
 //! with frames of different sizes.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,9 +73,17 @@ pub fn average() -> f64 {
     f64::from(frames) / f64::from(stacks)
 }
 
+thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
+
+/// The processor that the calling thread is pinned to.
+pub fn pinned() -> usize {
+    PINNED.get()
+}
+
 /// Pins the calling thread to a processor.
 #[allow(unsafe_code)]
 pub fn pin(processor: usize) {
+    PINNED.set(processor);
     // SAFETY: an all-zero set is valid, CPU_SET stays within it, and the call only reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

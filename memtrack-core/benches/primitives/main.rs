@@ -11,8 +11,10 @@ use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{self, Context, Options};
 use memtrack_core::{TrackingAllocator, scope};
 use std::alloc::{Layout, System};
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 #[global_allocator]
@@ -26,6 +28,8 @@ const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
 const EVENT: &str = "whole event, each with a stack of its own";
+const EVENT_ONE_REGION: &str = "… all threads' blocks in 2 MiB";
+const EVENT_FREED_ELSEWHERE: &str = "… blocks freed by another thread";
 
 /// A primitive: its name, and what runs one batch of it and returns ns per call.
 type Primitive = (&'static str, fn(&mut Captures) -> f64);
@@ -47,11 +51,34 @@ const CAPTURES: &[Primitive] = &[
 ];
 
 /// Measured while a session records.
-const EVENTS: &[Primitive] = &[(EVENT, |_| events())];
+const EVENTS: &[Primitive] = &[
+    (EVENT, |_| events()),
+    (EVENT_ONE_REGION, |_| events_in_one_region()),
+    (EVENT_FREED_ELSEWHERE, |_| events_freed_elsewhere()),
+];
+
+/// Threads that take part at most.
+const MOST_THREADS: usize = 64;
+/// Those that do now.
+static THREADS: AtomicUsize = AtomicUsize::new(1);
 
 fn main() {
     println!("capture method of this build: {:?}", Captures::chosen());
-    for threads in [1, 2] {
+    // `-- calls` or `-- events` for one of the two parts.
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    if wanted("events") {
+        events_on_threads();
+    }
+    if wanted("calls") {
+        small_calls();
+    }
+}
+
+fn events_on_threads() {
+    let all = std::thread::available_parallelism().map_or(2, |all| all.get().clamp(2, MOST_THREADS));
+    let counts: BTreeSet<usize> = [1, 2, all].into();
+    for threads in counts {
         let mut rows = run(threads, CAPTURES);
         let options = Options::new().context(Context::All).max_entries(100_000);
         memtrack_core::start_monitor_with(&options).expect("no file is written");
@@ -59,7 +86,6 @@ fn main() {
         drop(memtrack_core::stop());
         print(threads, &rows);
     }
-    small_calls();
 }
 
 fn per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {
@@ -96,8 +122,49 @@ fn events() -> f64 {
     }) / 2.0
 }
 
+/// As [`events`], but all threads' blocks lie among each other in one stretch of 2 MiB, as in a pool that they share.
+fn events_in_one_region() -> f64 {
+    const REGION: u64 = 2 << 20;
+    let mut number = 0;
+    let address = |number: u64, thread: usize| {
+        ((MOST_THREADS as u64 + 1) << 40) + (number * MOST_THREADS as u64 + thread as u64) * 512 % REGION
+    };
+    let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned());
+    over_stacks(|_| {
+        number += 1;
+        recorder::record_alloc(device, stream, address(number, thread), 512);
+        recorder::record_free(device, stream, address(number.wrapping_sub(32), thread), 512);
+    }) / 2.0
+}
+
+/// As [`events`], but each thread frees what the next one has allocated.
+fn events_freed_elsewhere() -> f64 {
+    #[repr(align(128))]
+    struct Count(AtomicU64);
+    static ALLOCATED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
+    static FREED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
+    let address = |number: u64, thread: usize| ((thread as u64 + 1000) << 40) + number * 512;
+    let (device, stream, mine) = (DeviceId(0), StreamId(0), frames::pinned());
+    let next = (mine + 1) % THREADS.load(Ordering::Relaxed);
+    let mut events = 0;
+    let per_pair = over_stacks(|_| {
+        let number = ALLOCATED[mine].0.load(Ordering::Relaxed);
+        recorder::record_alloc(device, stream, address(number, mine), 512);
+        ALLOCATED[mine].0.store(number + 1, Ordering::Release);
+        events += 1;
+        let free = FREED[next].0.load(Ordering::Relaxed);
+        if free + 64 < ALLOCATED[next].0.load(Ordering::Acquire) {
+            recorder::record_free(device, stream, address(free, next), 512);
+            FREED[next].0.store(free + 1, Ordering::Relaxed);
+            events += 1;
+        }
+    });
+    per_pair * CALLS as f64 / f64::from(events.max(1))
+}
+
 /// Runs the primitives in turns on `threads` pinned threads; the median of each over all threads.
 fn run(threads: usize, primitives: &'static [Primitive]) -> Vec<(&'static str, f64)> {
+    THREADS.store(threads, Ordering::Relaxed);
     let barrier = Barrier::new(threads);
     let work = |thread: usize| {
         frames::pin(thread);
@@ -137,7 +204,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
     let tells = |name: &str| name != CALLS_ALONE && (chain || name != FRAME_POINTERS);
     for (name, ns) in rows.iter().filter(|(name, _)| tells(name)) {
         // Two events share the calls that lead to them.
-        let net = if *name == EVENT { ns - calls / 2.0 } else { ns - calls };
+        let net = if EVENTS.iter().any(|(event, _)| event == name) { ns - calls / 2.0 } else { ns - calls };
         println!("  {name:<46} {net:>9.1} {:>12.1}", reference / net);
     }
 }
@@ -178,6 +245,9 @@ fn small_calls() {
         ),
         ("scope by attribute, off", Box::new(attribute)),
         ("scope by attribute, on, with the tracker", Box::new(move || monitored(attribute))),
+        ("scope by guard, on, with the tracker", Box::new(|| monitored(guard))),
+        ("scope by guard, which allocates, on", Box::new(move || monitored(guard_that_allocates))),
+        ("a span of `tracing` with its registry", Box::new(span)),
     ];
     frames::pin(0);
     let mut samples = vec![Vec::new(); rows.len()];
@@ -190,6 +260,31 @@ fn small_calls() {
     for ((name, _), samples) in rows.iter().zip(samples) {
         println!("  {name:<46} {:>9.2}", median(samples));
     }
+}
+
+fn guard() -> f64 {
+    per_call(200_000, |i| {
+        let _scope = scope::operator("matmul");
+        black_box(i);
+    })
+}
+
+fn guard_that_allocates() -> f64 {
+    let layout = Layout::from_size_align(64, 8).expect("a valid layout");
+    per_call(200_000, |_| {
+        let _scope = scope::operator("matmul");
+        frames::alloc_free(&ALLOCATOR, layout);
+    })
+}
+
+/// What a scope is compared with: entered and left, with nobody who listens but the registry.
+fn span() -> f64 {
+    tracing::subscriber::with_default(tracing_subscriber::registry(), || {
+        per_call(200_000, |i| {
+            let _span = tracing::info_span!("matmul").entered();
+            black_box(i);
+        })
+    })
 }
 
 fn monitored(batch: impl FnOnce() -> f64) -> f64 {

@@ -126,6 +126,11 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Hands out a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the address
     /// is then 0, and it may be given back as any other.
     ///
+    /// A stream is known by its handle alone here. It must live for as long as the allocator has memory of it, cached or
+    /// handed out, and as long as a use of it is noted: the driver may give its handle to another stream, which would be
+    /// handed memory that the first one's work still uses. (`DeviceBuffer` sees to that itself.) Where the driver notices
+    /// that a stream is gone, the whole device is waited for.
+    ///
     /// # Errors
     /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released;
     /// [`AllocatorError::OomRejection`] when the settings refuse it; of both, observers have then been told.

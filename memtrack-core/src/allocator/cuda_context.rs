@@ -28,6 +28,12 @@ pub(super) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
 }
 
+/// Whether a call says that its stream is none, or none any more. The driver need not notice: a stream must live for as
+/// long as memory is its own. This is for what it does notice.
+pub(super) fn is_no_stream(code: CUresult) -> bool {
+    code == CUresult::CUDA_ERROR_INVALID_HANDLE
+}
+
 /// Does something while a context is current.
 pub(super) fn within<R>(
     context: usize,

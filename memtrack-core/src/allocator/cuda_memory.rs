@@ -3,17 +3,19 @@
 //! whatever context the calling thread has.
 #![allow(unsafe_code)]
 
-use super::cuda_context::{Context, check, device_count, failed, relaxed, within};
+use super::cuda_context::{Context, check, device_count, failed, is_no_stream, relaxed, within};
 use super::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 use crate::cuda::{GpuError, gpu_processes};
 use crate::event::{DeviceId, StreamId};
+use cudarc::driver::CudaStream;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is called below, beyond what statistics need.
 const NEEDED: &[&str] = &[
+    "cuCtxSynchronize",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuEventCreate",
@@ -21,6 +23,7 @@ const NEEDED: &[&str] = &[
     "cuEventQuery",
     "cuEventSynchronize",
     "cuEventDestroy_v2",
+    "cuStreamQuery",
     "cuStreamSynchronize",
     "cuThreadExchangeStreamCaptureMode",
     "cuMemAddressReserve",
@@ -32,11 +35,16 @@ const NEEDED: &[&str] = &[
     "cuMemSetAccess",
 ];
 
+/// Handles up to this one are the default streams.
+const LAST_OF_THE_DRIVER: u64 = 2;
+
 /// The memory of one CUDA device. What is still allocated when it is dropped is given back.
 #[derive(Debug)]
 pub struct CudaMemory {
     context: Context,
     held: Mutex<Held>,
+    /// Streams that must not end yet, by handle.
+    streams: Mutex<HashMap<u64, Arc<CudaStream>>>,
 }
 
 /// What has to be given back.
@@ -63,7 +71,7 @@ impl CudaMemory {
     /// # Errors
     /// No driver, an old one, one that fails, or no such device.
     pub fn new(ordinal: u16) -> Result<Self, GpuError> {
-        Ok(Self { context: Context::of(ordinal, NEEDED)?, held: Mutex::default() })
+        Ok(Self { context: Context::of(ordinal, NEEDED)?, held: Mutex::default(), streams: Mutex::default() })
     }
 
     /// The memory of every device that this process may use, in order.
@@ -76,6 +84,49 @@ impl CudaMemory {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<CudaStream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a stream is kept, or needs no keeping: those without a handle of their own never end.
+    pub(super) fn keeps(&self, stream: &CudaStream) -> bool {
+        let handle = stream.cu_stream() as u64;
+        handle <= LAST_OF_THE_DRIVER || self.streams().contains_key(&handle)
+    }
+
+    /// Keeps a stream.
+    pub(super) fn keep(&self, stream: &Arc<CudaStream>) {
+        self.streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
+    }
+
+    /// The streams that are kept and that nobody else has.
+    pub(super) fn unused_streams(&self) -> Vec<StreamId> {
+        let streams = self.streams();
+        let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);
+        unused.map(|(&handle, _)| StreamId(handle)).collect()
+    }
+
+    /// Ends a stream unless somebody else has it.
+    pub(super) fn let_go(&self, stream: StreamId) {
+        let ended = self.streams().remove(&stream.0);
+        drop(ended);
+    }
+
+    /// Whether a stream has done everything.
+    pub(super) fn is_stream_done(&self, stream: StreamId) -> bool {
+        let query = || {
+            // SAFETY: the stream is kept.
+            check("cuStreamQuery", unsafe { sys::cuStreamQuery(stream.0 as sys::CUstream) })
+        };
+        self.within(query).is_ok()
+    }
+
+    /// Waits for everything that the device has to do in the context.
+    fn wait_for_all(&self) -> Result<(), DeviceError> {
+        // SAFETY: called where the context is current.
+        check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
     fn within<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
@@ -170,6 +221,10 @@ impl DeviceMemory for CudaMemory {
             let event = CudaEvent { handle: handle as usize, context: self.context.handle };
             // SAFETY: the event is fresh; the client promises that its stream is one of this device.
             let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
+            if is_no_stream(recorded) {
+                // What was queued on a stream that was destroyed goes on: the event, which is done at once, comes after.
+                return self.wait_for_all().map(|()| event);
+            }
             check("cuEventRecord", recorded).map(|()| event)
         })
     }
@@ -193,7 +248,9 @@ impl DeviceMemory for CudaMemory {
     fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
         self.within(|| {
             // SAFETY: the client promises that its stream is one of this device.
-            check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) })
+            let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
+            // What was queued on a stream that was destroyed goes on.
+            if is_no_stream(waited) { self.wait_for_all() } else { check("cuStreamSynchronize", waited) }
         })
     }
 
@@ -261,6 +318,10 @@ impl Drop for CudaMemory {
             unsafe {
                 for address in held.segments.into_keys() {
                     let _ = sys::cuMemFree_v2(address);
+                }
+                if !held.pages.is_empty() {
+                    // Unlike a free, unmapping waits for nothing.
+                    let _ = sys::cuCtxSynchronize();
                 }
                 for (address, (page, handle)) in held.pages {
                     let _ = sys::cuMemUnmap(address, page as usize);

@@ -19,7 +19,6 @@ use crate::event::{Action, DeviceId, StackId, StreamId};
 #[derive(Debug)]
 pub(super) struct Device<M: DeviceMemory> {
     pub(super) id: DeviceId,
-    pub(super) memory: M,
     pub(super) options: Options,
     pub(super) total_memory: u64,
     /// How much may be taken from the device; none: all there is.
@@ -40,6 +39,8 @@ pub(super) struct Device<M: DeviceMemory> {
     segments_made: u32,
     /// The recorder hears of segments from the driver.
     segments_are_recorded: bool,
+    /// The last, because it goes last: events need what it keeps alive.
+    pub(super) memory: M,
 }
 
 fn is_of_segment(action: Action) -> bool {

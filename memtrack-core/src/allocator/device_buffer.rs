@@ -51,7 +51,7 @@ impl From<cudarc::driver::DriverError> for BufferError {
 /// `length` values of `T` on a device, for work on one stream.
 ///
 /// Work on the buffer's own stream needs no care: it happens in order, and memory that is dropped is handed out again
-/// only to that stream. A copy that is queued on another stream waits for the buffer's own stream first, and is waited for
+/// only to that stream, which lives for as long as the allocator has memory of it. A copy that is queued on another stream waits for the buffer's own stream first, and is waited for
 /// before the call returns. A kernel that is launched on another stream is the launcher's to order, as all that is unsafe
 /// about a launch; [`Self::record_stream`] then keeps the memory until that stream is done.
 pub struct DeviceBuffer<T> {
@@ -83,6 +83,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
     ) -> Result<Self, AllocatorError> {
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64).ok_or(AllocatorError::TooLarge)?;
         let device = DeviceId(stream.context().ordinal() as u16);
+        allocator.keep_stream(device, stream)?;
         let address =
             allocator.caching_allocator_alloc(bytes, device, StreamId(stream.cu_stream() as u64))?;
         let (allocator, stream) = (allocator.clone(), Arc::clone(stream));
@@ -145,7 +146,9 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
 
 impl<T> DeviceBuffer<T> {
     /// `stream` uses the buffer too: after it is dropped, its memory is kept until what is queued there is done.
-    pub fn record_stream(&self, stream: &CudaStream) {
+    pub fn record_stream(&self, stream: &Arc<CudaStream>) {
+        // A device that has handed the buffer out is there.
+        let _ = self.allocator.keep_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
         self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
     }
 
@@ -154,12 +157,11 @@ impl<T> DeviceBuffer<T> {
         self.address
     }
 
-    /// Orders a use on another stream behind what its own has queued.
+    /// Orders a use on another stream behind what its own has queued. The use is over when what is returned is dropped.
     fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
         }
-        self.record_stream(stream);
         // cudarc keeps the error for its next call, as it does for its own slices.
         stream.context().record_err(stream.join(&self.stream));
         (self.address, SyncOnDrop::sync_stream(stream))

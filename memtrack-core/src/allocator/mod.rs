@@ -54,6 +54,8 @@ mod free_memory_callbacks;
 mod graph_capture;
 mod hash_order;
 mod history;
+#[cfg(feature = "cuda-stats")]
+mod kept_streams;
 mod live_blocks;
 mod malloc;
 mod mem_pool;

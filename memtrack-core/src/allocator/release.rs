@@ -9,7 +9,7 @@ use super::malloc::Request;
 use super::pools::PoolId;
 use super::private_pools::MempoolId;
 use super::stats::PoolKind;
-use crate::event::Action;
+use crate::event::{Action, StreamId};
 
 const LARGE: PoolId = PoolId(1);
 
@@ -135,7 +135,18 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges.
     fn release_pool_blocks(&mut self, pool: PoolId, context: Context) -> Result<(), AllocatorError> {
-        let free: Vec<BlockId> = self.pool(pool).free.iter().collect();
+        self.release_blocks_of(pool, None, context)
+    }
+
+    /// Does so, or only with those of a stream.
+    pub(super) fn release_blocks_of(
+        &mut self,
+        pool: PoolId,
+        stream: Option<StreamId>,
+        context: Context,
+    ) -> Result<(), AllocatorError> {
+        let is_of_stream = |id: &BlockId| stream.is_none_or(|stream| self.blocks[*id].stream == stream);
+        let free: Vec<BlockId> = self.pool(pool).free.iter().filter(is_of_stream).collect();
         let (expandable, ordinary): (Vec<_>, Vec<_>) =
             free.into_iter().partition(|&id| self.blocks[id].is_expandable());
         for id in ordinary {

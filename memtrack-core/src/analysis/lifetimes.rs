@@ -66,11 +66,16 @@ impl Lifetime {
 
 /// The lifetimes of all blocks of `device`. A block counts until its free was requested. What only its free or only
 /// the table of live blocks tells of was live from the start, so that the sums are right when the ring dropped events
-/// or memory existed before.
+/// or memory existed before. A trace may know of no requests, and then a block's only event may be that its free was
+/// completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     let mut lifetimes: Vec<Lifetime> = Vec::new();
     // Live blocks by address: where their lifetime lies.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
+    let has_requests = snapshot
+        .events
+        .rows_of(device)
+        .any(|row| matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested));
     for row in snapshot.events.rows_of(device) {
         let event = snapshot.events.get(row);
         match event.action {
@@ -89,11 +94,14 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                 }
             },
             // Mostly requested before. Where requests are not recorded, the block ends here.
-            Action::FreeCompleted => {
-                if let Some(block) = open.remove(&event.address) {
-                    lifetimes[block].to = Some(row);
+            Action::FreeCompleted => match open.remove(&event.address) {
+                Some(block) => lifetimes[block].to = Some(row),
+                None if has_requests => {}
+                None => {
+                    let before = Lifetime::new(snapshot.weighed_event(row));
+                    lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
-            }
+            },
             _ => {}
         }
     }

@@ -42,6 +42,7 @@ impl PhaseReport {
                 "live_at_peak_bytes": row.live_at_peak_bytes,
                 "count": row.count,
                 "estimated": row.estimated,
+                "live_at_peak_estimated": row.live_estimated,
             });
             row.errors.put(&mut value);
             value

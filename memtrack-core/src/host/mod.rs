@@ -6,6 +6,7 @@
 mod budget;
 mod cpu_time;
 mod followed;
+pub(crate) mod reserve;
 mod resident;
 mod sampler;
 
@@ -67,6 +68,32 @@ impl<A> TrackingAllocator<A> {
     }
 }
 
+impl<A: GlobalAlloc> TrackingAllocator<A> {
+    /// A new block with the content of `block`, which stays; null when there is no memory.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    #[cold]
+    unsafe fn moved(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have the bytes that are
+        // copied, and they are two.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
+            }
+            new
+        }
+    }
+}
+
+/// Tells of a block; where there is none, memtrack itself may still get one.
+#[inline(always)]
+fn allocated_or(block: *mut u8, layout: Layout) -> *mut u8 {
+    after_alloc(block, layout.size());
+    if block.is_null() { reserve::instead(layout) } else { block }
+}
+
 // SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
 // it neither allocates through `self` unguarded nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
@@ -74,25 +101,22 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(switch::HOST) {
-            after_alloc(block, layout.size());
-        }
-        block
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(switch::HOST) {
-            after_alloc(block, layout.size());
-        }
-        block
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if switch::is_on(switch::HOST) {
+        if switch::is_on(switch::HOST | switch::RESERVE) {
+            if reserve::has(block) {
+                return;
+            }
             before_free(block, layout.size());
         }
         // SAFETY: as in `alloc`.
@@ -103,11 +127,24 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        if switch::is_on(switch::HOST) {
-            around_realloc(block, layout.size(), || (inner(), new_size))
-        } else {
-            inner()
+        if !switch::is_on(switch::HOST | switch::RESERVE) {
+            return inner();
         }
+        if reserve::has(block) {
+            // SAFETY: the caller's promise for the new size; the reserve takes nothing back.
+            return unsafe { self.moved(block, layout, new_size) };
+        }
+        let new = around_realloc(block, layout.size(), || (inner(), new_size));
+        if new.is_null() && reentry::is_inside() {
+            // SAFETY: as above; the block is still there, since `realloc` failed.
+            let new = unsafe { self.moved(block, layout, new_size) };
+            if !new.is_null() {
+                // SAFETY: its content is elsewhere now.
+                unsafe { self.inner.dealloc(block, layout) };
+            }
+            return new;
+        }
+        new
     }
 }
 

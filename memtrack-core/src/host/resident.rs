@@ -4,9 +4,8 @@
 use crate::own_file::OwnFile;
 #[cfg(target_os = "linux")]
 use crate::recorder::ForkCell;
-use std::sync::OnceLock;
+use crate::recorder::ticks;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// `/proc/self` of a child is another file, so it is opened anew there.
 #[cfg(target_os = "linux")]
@@ -24,25 +23,31 @@ static REOPENED: AtomicU64 = AtomicU64::new(0);
 #[cfg(target_os = "linux")]
 const MOST_REOPENED: u64 = 1000;
 
-/// How old an answer of [`resident_bytes_lately`] may be.
-const LATELY: Duration = Duration::from_micros(100);
+/// An answer of [`resident_bytes_lately`] is used until it is so many times as old as asking takes.
+const ASKING_SHARE: u64 = 100;
 
-/// The resident set in bytes, at most 100 µs old. For readers that ask after every operator: with small ones the asking
-/// would cost more than all else of default mode. In 100 µs a thread touches a few hundred new pages at most.
+/// The resident set in bytes as it was lately: so long ago that asking takes one percent of the time at most, which is
+/// some 100 µs. For readers that ask after every operator: with small ones the asking would cost more than all else of
+/// default mode. In 100 µs a thread touches a few hundred new pages at most.
 pub(crate) fn resident_bytes_lately() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    /// Microseconds since `START` when the kernel was asked, from 1, and its answer. Another thread's answer beside
-    /// one's own time does no harm: both are as new.
-    static ASKED_US: AtomicU64 = AtomicU64::new(0);
+    /// The answer, from when on it is too old, and what asking took, in ticks of the recorder's clock. Another thread's
+    /// answer beside one's own time does no harm: both are as new.
     static ANSWER: AtomicU64 = AtomicU64::new(0);
-    let now_us = START.get_or_init(Instant::now).elapsed().as_micros() as u64 + 1;
-    let asked_us = ASKED_US.load(Ordering::Acquire);
-    if asked_us != 0 && now_us.saturating_sub(asked_us) < LATELY.as_micros() as u64 {
+    static UNTIL: AtomicU64 = AtomicU64::new(0);
+    static TAKES: AtomicU64 = AtomicU64::new(u64::MAX);
+    let before = ticks();
+    let until = UNTIL.load(Ordering::Acquire);
+    // A clock that was put back (a restored machine) must not keep an old answer for long.
+    if before < until && until - before <= ASKING_SHARE.saturating_mul(TAKES.load(Ordering::Relaxed)) {
         return ANSWER.load(Ordering::Relaxed);
     }
     let answer = resident_bytes();
+    let after = ticks();
+    // Whoever loses the processor while asking does not find asking dear.
+    let takes = after.saturating_sub(before).min(TAKES.load(Ordering::Relaxed).saturating_mul(2)).max(1);
+    TAKES.store(takes, Ordering::Relaxed);
     ANSWER.store(answer, Ordering::Relaxed);
-    ASKED_US.store(now_us, Ordering::Release);
+    UNTIL.store(after.saturating_add(ASKING_SHARE.saturating_mul(takes)), Ordering::Release);
     answer
 }
 

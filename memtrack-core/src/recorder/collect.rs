@@ -8,10 +8,10 @@ use super::chunk::Chunk;
 use super::merge::Run;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, binaries, clock, merge, settings};
+use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
 use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{
-    Clock, DeviceStatistics, DriverReading, EventTable, LiveBlock, Meta, Sampling, Segment, Snapshot,
+    Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
 };
 use crate::{reentry, scope};
 use std::collections::{HashMap, HashSet};
@@ -64,6 +64,7 @@ impl Recorder {
         let since = settings::start_ticks();
         let sums: [Sums; DEVICE_SLOTS] =
             std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
+        let scope_sums = scope_sums::all();
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
@@ -105,8 +106,10 @@ impl Recorder {
             blocks,
             segments,
             devices,
+            scope_sums: Some(scope_sums),
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
+            folded: Folded { stacks: self.stacks.without_room(), threads: threads::without_name() },
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();

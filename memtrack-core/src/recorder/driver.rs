@@ -175,6 +175,7 @@ impl Hook {
             }
             totals.count_segment(size_bytes);
             totals.count_alloc(size_bytes);
+            self.thread.state.allocates_from(slot);
             let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
             let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
             let thread = self.thread.thread();

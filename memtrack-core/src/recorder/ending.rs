@@ -2,7 +2,7 @@
 
 #[cfg(feature = "cuda")]
 use super::keeper;
-use super::session::{SESSION, Session, end_recording, tell_left_out, write};
+use super::session::{SESSION, Session, end_recording, has_memory, tell_left_out, write};
 use super::{RECORDER, fork};
 use crate::{message, reentry};
 use std::panic::PanicHookInfo;
@@ -52,13 +52,14 @@ pub(crate) fn write_at_exit() {
     write_so_far(When::Exit);
 }
 
-/// How long [`flush`] waits for the keeper.
+/// How long [`flush`] waits for whoever has what it needs.
 #[cfg(feature = "cuda")]
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Brings the stream up to date because the process may be gone in a moment. The keeper does it, so that nothing is
-/// locked or allocated here: this may be a signal's handler. The child of a `vfork`, which shares the memory, does
-/// nothing; that of a `fork` has no keeper.
+/// Brings the stream up to date because the process may be gone in a moment. This may be a signal's handler, which has
+/// interrupted anything: the recorder itself, and then nothing is done; or the program's heap, which is not asked for
+/// memory, because the preload library has its own. The keeper does it; the child of a `fork` has none and does it itself,
+/// if the store comes free. The child of a `vfork`, which shares the memory, does nothing.
 #[cfg(feature = "cuda")]
 pub(crate) fn flush() {
     if !RECORDER.is_made() || reentry::is_inside() {
@@ -120,8 +121,10 @@ fn write_so_far(when: When) {
         recorder.stream_parts();
         Ok(())
     } else {
-        let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
-        write(recorder, &running.options, &snapshot)
+        has_memory().and_then(|()| {
+            let snapshot = recorder.snapshot(&running.options, &running.baseline, false);
+            write(recorder, &running.options, &snapshot)
+        })
     };
     running.panic_pace.done(begin.elapsed());
     drop(session);

@@ -29,6 +29,7 @@ impl<T: Send + Sync> ForkCell<T> {
 
     #[cold]
     fn fill(&self) -> &'static T {
+        let _own = crate::reentry::enter();
         let fresh = Box::into_raw(Box::new((self.make)()));
         let won =
             self.value.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -84,6 +85,7 @@ extern "C" fn in_child() {
     super::hooks::reset_after_fork();
     super::kits::reset_after_fork();
     super::RECORDER.forget();
+    super::scope_sums::reset_after_fork();
     super::session::reset_after_fork();
     super::binaries::reset_after_fork();
     super::inherit::reset_after_fork();

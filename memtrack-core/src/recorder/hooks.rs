@@ -155,6 +155,7 @@ impl Hook {
             }
             totals.count_alloc(size_bytes);
             totals.count_followed(size_bytes);
+            self.thread.state.allocates_from(slot);
             let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
             let action = Action::Alloc;
             let thread = self.thread.thread();

@@ -1,7 +1,7 @@
 //! The thread that looks after a stream: twice a second it appends what lies in chunks that are not full, and what else
 //! has changed. Whoever is about to end the process has it do so at once.
 
-use super::{Recorder, binaries};
+use super::{Recorder, binaries, scope_sums};
 use crate::message;
 use crate::reentry;
 use crate::signals::Unsignalled;
@@ -39,6 +39,7 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
         let _inside = reentry::enter();
         let mut modules_seen = modules_generation();
         let mut readings_seen = 0;
+        let mut sums_due = scope_sums::Due::default();
         loop {
             std::thread::park_timeout(KEEP_UP_EVERY);
             #[cfg(feature = "cuda")]
@@ -47,6 +48,7 @@ pub(super) fn keep_up(recorder: &'static Recorder) {
                 let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
                 return;
             }
+            sums_due.beat(recorder);
             beat(recorder, &mut modules_seen, &mut readings_seen);
             #[cfg(feature = "cuda")]
             ANSWERED.fetch_max(asked, Ordering::Release);

@@ -6,11 +6,17 @@ use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use crate::snapshot::LiveBlock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use foldhash::fast::FixedState;
 use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const SHARDS: usize = 128;
+/// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
+const SHARDS_OF_REGION_BITS: u32 = 2;
+/// All shards.
+const SHARD_BITS: u32 = 9;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// A region has as many bytes: what a thread's allocations lie in, by and large.
+const REGION_BITS: u32 = 21;
 
 /// What is remembered of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +30,76 @@ pub(crate) struct Live {
     pub(crate) pending_free: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     address: u64,
     device: DeviceId,
+}
+
+impl Hash for Key {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.bits());
+    }
+}
+
+impl Key {
+    /// Addresses have 48 bits, or 57; where these meet the device's, two keys have one hash and no more.
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        self.address ^ u64::from(self.device.0) << 48
+    }
+}
+
+/// Hashes keys so that the shard follows from the region of the address: threads whose blocks lie apart then have shards,
+/// and with them cache lines, of their own.
+#[derive(Clone, Copy, Default)]
+struct ByRegion(u64);
+
+impl BuildHasher for ByRegion {
+    type Hasher = Self;
+
+    #[inline(always)]
+    fn build_hasher(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Hasher for ByRegion {
+    #[inline(always)]
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    /// The map takes the top seven bits for its tags, the lowest for places, and `SHARD_BITS` below the tags for shards.
+    #[inline(always)]
+    fn finish(&self) -> u64 {
+        const TAG_BITS: u32 = 7;
+        const SHARD_AT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
+        const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_AT;
+        // Upper bits say most after a product: they are folded down, spread again, and folded down again.
+        let once = spread(self.0);
+        let twice = spread(once ^ once >> 32);
+        (twice ^ twice >> 32) & !SHARD_MASK | shard(self.0) << SHARD_AT
+    }
+}
+
+/// Lets every bit change those above it; the factor is odd and looks random (SplitMix64's).
+#[inline(always)]
+fn spread(bits: u64) -> u64 {
+    bits.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The shard of what [`Key`] hashes.
+#[inline(always)]
+fn shard(key: u64) -> u64 {
+    let region = spread(key >> REGION_BITS) >> (u64::BITS - SHARD_BITS);
+    let within = spread(key) >> (u64::BITS - SHARDS_OF_REGION_BITS);
+    region ^ within
 }
 
 /// On a cache line of its own: two threads in neighbouring shards must not slow each other.
@@ -37,7 +109,7 @@ struct Newest(AtomicU64);
 
 /// All live blocks.
 pub(crate) struct LiveTable {
-    blocks: DashMap<Key, Live, FixedState>,
+    blocks: DashMap<Key, Live, ByRegion>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
     newest: Box<[Newest]>,
 }
@@ -45,14 +117,25 @@ pub(crate) struct LiveTable {
 impl LiveTable {
     /// An empty table.
     pub(crate) fn new() -> Self {
-        let blocks = DashMap::with_hasher_and_shard_amount(FixedState::default(), SHARDS);
+        let blocks = DashMap::with_hasher_and_shard_amount(ByRegion::default(), SHARDS);
         Self { blocks, newest: (0..SHARDS).map(|_| Newest::default()).collect() }
+    }
+
+    /// The shard in which the map has `key`.
+    #[inline(always)]
+    fn shard(&self, key: &Key) -> usize {
+        // What the map does itself, without the rest of the hash.
+        if cfg!(target_pointer_width = "64") {
+            shard(key.bits()) as usize
+        } else {
+            self.blocks.determine_map(key)
+        }
     }
 
     /// Must be called with the shard of `key` locked; also sets the thread's newest stamp.
     #[inline(always)]
     fn stamp(&self, key: &Key, newest_of_thread: &Cell<u64>) -> u64 {
-        let newest = &self.newest[self.blocks.determine_map(key)].0;
+        let newest = &self.newest[self.shard(key)].0;
         let now = super::clock::ticks_after(newest_of_thread.get());
         let ticks = stamp(now, newest.load(Ordering::Relaxed), newest_of_thread.get());
         newest.store(ticks, Ordering::Relaxed);
@@ -220,5 +303,77 @@ pub(crate) fn block_of(device: DeviceId, address: u64, live: &Live) -> LiveBlock
         ticks: live.ticks,
         flags: live.flags,
         pending_free: live.pending_free,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    const DEVICES: [DeviceId; 3] = [DeviceId::HOST, DeviceId(0), DeviceId::PINNED];
+
+    /// The shard, which the map must say is the same.
+    fn shard(table: &LiveTable, device: DeviceId, address: u64) -> usize {
+        let key = Key { address, device };
+        assert_eq!(table.shard(&key), table.blocks.determine_map(&key));
+        table.shard(&key)
+    }
+
+    #[test]
+    fn blocks_of_a_region_share_few_shards_and_regions_share_hardly_any() {
+        let table = LiveTable::new();
+        let region_bytes = 1_u64 << REGION_BITS;
+        for device in DEVICES {
+            let mut of_all: HashMap<usize, usize> = HashMap::new();
+            for region in 0..1000_u64 {
+                let start = 0x7f00_0000_0000 + region * region_bytes;
+                let blocks = (start..start + region_bytes).step_by(4096);
+                let shards: HashSet<usize> = blocks.map(|address| shard(&table, device, address)).collect();
+                assert_eq!(shards.len(), 1 << SHARDS_OF_REGION_BITS);
+                shards.into_iter().for_each(|shard| *of_all.entry(shard).or_default() += 1);
+            }
+            // 4,000 in 512 shards: some eight in each.
+            assert!(of_all.len() > SHARDS * 9 / 10, "{}", of_all.len());
+            assert!(of_all.values().all(|&count| count <= 40), "{of_all:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_a_shard_have_different_places_in_it() {
+        let hash = |address| ByRegion::default().hash_one(Key { address, device: DeviceId::HOST });
+        // Whatever the distance of the blocks, the bits that choose a place and those of the tag vary.
+        for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
+            let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
+            let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();
+            let tags: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
+            assert!(low.len() > 2300, "{step}: {} places", low.len());
+            assert!(tags.len() > 100, "{step}: {} tags", tags.len());
+        }
+    }
+
+    #[test]
+    fn stamps_of_an_address_rise_on_whatever_thread() {
+        let table = LiveTable::new();
+        let (one, other) = (Cell::new(0), Cell::new(0));
+        let block = Live {
+            ticks: 0,
+            size_bytes: 1,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            flags: EventFlags::default(),
+            pending_free: false,
+        };
+        let mut newest = 0;
+        for number in 0..1000 {
+            let (mine, address) = (if number % 2 == 0 { &one } else { &other }, 0x1000);
+            let (ticks, unseen) = table.insert(DeviceId(0), address, block, mine);
+            assert!(ticks > newest && unseen.is_none());
+            let (freed, known) =
+                table.remove(DeviceId(0), address, if number % 3 == 0 { &one } else { &other });
+            assert!(freed > ticks && known.is_some_and(|known| known.ticks == ticks));
+            newest = freed;
+        }
     }
 }

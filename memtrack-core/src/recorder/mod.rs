@@ -41,6 +41,7 @@ mod parts;
 #[cfg(feature = "cuda")]
 pub(crate) mod readings;
 mod ring;
+mod scope_sums;
 mod segments;
 pub(crate) mod session;
 mod settings;
@@ -63,7 +64,7 @@ pub(crate) use hooks::{Freed, Hook};
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_threshold_bytes, sampling, session as session_number};
-pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums, without_hook};
+pub(crate) use threads::{DEVICE_SLOTS, device_of, scope_changed, slot_of, sums, without_hook};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};

@@ -104,6 +104,7 @@ pub struct Options {
     /// Millionths of the threads' processor time; 0: no budget, but a fixed rate.
     pub(crate) budget_millionths: u32,
     pub(crate) live_blocks: u64,
+    pub(crate) tracker_entries: u64,
     pub(crate) host_heap: bool,
     pub(crate) output: Option<PathBuf>,
     pub(crate) stream: bool,
@@ -124,6 +125,7 @@ impl Default for Options {
             sample_mean_bytes: 0,
             budget_millionths: 30_000,
             live_blocks: 384 << 10,
+            tracker_entries: 1 << 18,
             host_heap: true,
             output: None,
             stream: false,
@@ -202,6 +204,14 @@ impl Options {
         self
     }
 
+    /// How many operators a tracker keeps one by one, the newest; at least 1, and up to 8,192 more. Each takes 40 bytes, so
+    /// the default of 262,144 takes 10 MiB at most. Of older operators their number, their peaks and the 1,000 that grew
+    /// most are kept. Each tracker has its own options for this.
+    pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
+        self.tracker_entries = tracker_entries.max(1);
+        self
+    }
+
     /// Leaves the host heap out: only what allocators report through [`recorder`](super) is recorded.
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
@@ -274,12 +284,13 @@ impl Options {
     /// What is lost of these options because a session with others runs already, as a line for the user; none where
     /// nothing is that matters.
     pub(crate) fn lost_beside(&self, running: &Self) -> Option<String> {
-        if self == running {
+        if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }
         if !running.is_of_run {
             let lost = "monitoring runs already; the options of the first monitor hold";
-            return (*self != Self::default()).then(|| lost.to_owned());
+            let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
+            return (*self != default).then(|| lost.to_owned());
         }
         let files = [&self.output, &self.dump_on_oom].into_iter().flatten();
         let mut lost: Vec<String> = files.map(|file| format!("{} is not written", file.display())).collect();

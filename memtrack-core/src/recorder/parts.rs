@@ -117,6 +117,12 @@ fn beginning(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Removes a part that was begun and did not take its place.
+pub(super) fn forget_beginning(path: &Path) {
+    // One that cannot be removed only takes room.
+    let _ = fs::remove_file(beginning(path));
+}
+
 impl Write for PartFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(older) = &mut self.older {

@@ -1,8 +1,8 @@
 //! The segments that are held. A segment that the driver's hook saw also is a block, until a pool reports blocks inside
 //! it: then the pool's blocks are what is allocated, and the segment is what they lie in.
 
-use super::Hook;
 use super::threads::slot_of;
+use super::{Hook, scope_sums};
 use crate::event::{Action, DeviceId, Event, EventFlags};
 use crate::snapshot::Segment;
 use std::collections::BTreeMap;
@@ -147,7 +147,12 @@ impl Hook {
         let newest = &self.thread.own().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);
         let Some(block) = block else { return };
-        self.thread.state.slots[slot].totals.uncount_alloc(block.size_bytes);
+        let totals = &self.thread.state.slots[slot].totals;
+        totals.uncount_alloc(block.size_bytes);
+        // Nor did its scope allocate it.
+        let less = [block.size_bytes, 1].map(u64::wrapping_neg);
+        totals.told_too(less);
+        scope_sums::add(slot, block.scope, less[0], less[1]);
         let flags = block.flags.with(EventFlags::TAKEN_BACK);
         self.event(
             slot,

@@ -9,8 +9,10 @@ use super::stream::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, settings,
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, scope_sums,
+    settings,
 };
+use crate::host::reserve;
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{format_of, tagged};
 use crate::{message, reentry, signals, stack, switch};
@@ -75,6 +77,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         naming(path, || format_of(path).map_err(refused))?;
     }
+    reserve::prepare();
     stack::capture::prepare();
     binaries::loaded();
     fork::watch();
@@ -86,7 +89,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
         if options.stream {
             match naming(path, || Stream::create(path, options)) {
                 Ok(stream) => {
-                    recorder.open_stream(stream);
+                    recorder.open_stream(stream)?;
                     keeper::keep_up(recorder);
                 }
                 // Earlier runs must not keep the program from its work.
@@ -95,6 +98,7 @@ pub(crate) fn start(options: &Options) -> io::Result<bool> {
             }
         }
     }
+    scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
     publish(Some(options));
@@ -131,16 +135,38 @@ pub(crate) fn stop() -> (Snapshot, io::Result<()>) {
     publish(None);
     let Session { options, baseline, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
-    let snapshot = recorder.snapshot(&options, &baseline, true);
-    let written = write(recorder, &options, &snapshot);
+    let (snapshot, written) = match has_memory() {
+        Ok(()) => {
+            let snapshot = recorder.snapshot(&options, &baseline, true);
+            let written = write(recorder, &options, &snapshot);
+            (snapshot, written)
+        }
+        Err(error) => (Snapshot::default(), Err(error)),
+    };
     recorder.clear();
     drop(session);
     tell_left_out();
     (snapshot, written)
 }
 
-/// Tells of forked processes that left no file. The caller holds no lock.
+/// Whether there is memory for a snapshot, as far as one can know. Asked only where it has run out before: the program
+/// lives on without the recording then.
+pub(super) fn has_memory() -> io::Result<()> {
+    // Its tables, what is written of them, and room to move.
+    let wanted_bytes = || 3 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (32 << 20);
+    if !reserve::ran_out() || reserve::can_take(wanted_bytes()) {
+        return Ok(());
+    }
+    let why = "memory ran out while it was made, and there is not enough to write it";
+    Err(io::Error::new(io::ErrorKind::OutOfMemory, why))
+}
+
+/// Tells of forked processes that left no file, and of a recording that ended before the program. The caller holds no
+/// lock.
 pub(super) fn tell_left_out() {
+    if reserve::ran_out() {
+        message::say("memory ran out while recording: what happened after that is not in the recording");
+    }
     if let Some(left_out) = left_out() {
         message::say(left_out);
     }
@@ -163,7 +189,9 @@ fn ask_driver() {
 pub(crate) fn snapshot() -> Option<Snapshot> {
     ask_driver();
     let _inside = reentry::enter();
-    session().as_ref().map(|running| RECORDER.get().snapshot(&running.options, &running.baseline, false))
+    let session = session();
+    let running = session.as_ref().filter(|_| has_memory().is_ok())?;
+    Some(RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
 /// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs, no
@@ -221,7 +249,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
         Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
-        Some(stream) => stream.finish(snapshot),
+        Some(stream) => stream.finish(recorder, snapshot),
         None => Ok(()),
     }
 }

@@ -2,14 +2,14 @@
 //! they name. `streaming` says who does it and when.
 
 use super::chunk::Chunk;
-use super::parts::{PartFile, Place, free_number};
+use super::parts::{PartFile, Place, forget_beginning, free_number};
 use super::{Options, Recorder, binaries, clock, collect, settings, threads};
 use crate::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::part::Part;
 use crate::snapshot::recording::{RecordingWriter, replay};
-use crate::snapshot::{DeviceStatistics, Scope, Snapshot, StackTable, Thread};
-use std::collections::HashMap;
+use crate::snapshot::{DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -47,14 +47,16 @@ pub(crate) struct Stream {
 /// What of the tables a file has.
 struct Tables {
     next_stack: StackId,
-    /// By id, whether the scope was written.
-    scopes: Vec<bool>,
+    /// All scopes up to that id were written.
+    scopes_up_to: usize,
+    /// Of those after it, which.
+    later_scopes: HashSet<ScopeId>,
     threads: usize,
 }
 
 impl Default for Tables {
     fn default() -> Self {
-        Self { next_stack: StackId(1), scopes: Vec::new(), threads: 1 }
+        Self { next_stack: StackId(1), scopes_up_to: 0, later_scopes: HashSet::new(), threads: 1 }
     }
 }
 
@@ -120,21 +122,33 @@ impl Stream {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
         if self.broken {
             return self
                 .trouble
                 .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
-        let Self { mut writer, .. } = self;
+        let Self { mut writer, mut written, .. } = self;
+        // What no event names may be named by what is live, and by sums.
+        written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
         writer.sampling(snapshot.sampling.as_ref())?;
+        writer.folded(&snapshot.folded)?;
+        if let Some(sums) = &snapshot.scope_sums {
+            writer.scope_sums(sums)?;
+        }
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
+    }
+
+    /// Appends what each scope has allocated so far.
+    pub(super) fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        self.writer.scopes(&self.written.new_scopes())?;
+        self.writer.scope_sums(sums)
     }
 
     /// Ends it without a trace: there was nothing to record.
@@ -147,7 +161,10 @@ impl Stream {
     pub(super) fn begin_part_if_due(&mut self, recorder: &Recorder, times: u64) {
         let file = self.writer.output_mut();
         if file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times) {
-            self.attempt(|stream| stream.begin_part(recorder));
+            self.attempt(|stream| {
+                let begun = stream.begin_part(recorder);
+                begun.inspect_err(|_| forget_beginning(&stream.path))
+            });
         }
     }
 
@@ -166,7 +183,7 @@ impl Stream {
         let mut written = Tables::default();
         let since = settings::start_ticks();
         // Where events are left out, nobody could tell when these end.
-        let follows_blocks = ![Action::Alloc, Action::Free].into_iter().any(settings::skips);
+        let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
         let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
         blocks.retain(|block| block.ticks >= since);
         let segments = recorder.segments.between(since, moment);
@@ -248,8 +265,7 @@ impl Tables {
         if events.iter().any(|event| event.stack >= self.next_stack) {
             self.write_stacks(recorder, writer)?;
         }
-        let is_new =
-            |id: ScopeId| id != ScopeId::NONE && !self.scopes.get(id.index()).is_some_and(|known| *known);
+        let is_new = |id: ScopeId| id.index() > self.scopes_up_to && !self.later_scopes.contains(&id);
         if events.iter().any(|event| is_new(event.scope)) {
             writer.scopes(&self.new_scopes())?;
         }
@@ -293,16 +309,15 @@ impl Tables {
 
     fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
         let mut new = Vec::new();
-        for node in scope::all_nodes() {
-            if self.scopes.len() <= node.id.index() {
-                self.scopes.resize(node.id.index() + 1, false);
-            }
-            if !std::mem::replace(&mut self.scopes[node.id.index()], true) {
-                let parent = node.parent.map_or(ScopeId::NONE, |parent| parent.id);
-                new.push((node.id, Scope { parent, kind: node.kind, name: node.name.to_owned() }));
+        for node in scope::nodes_after(self.scopes_up_to) {
+            if self.later_scopes.insert(node.id) {
+                new.push((node.id, node.row()));
             }
         }
-        new.sort_by_key(|(id, _)| *id);
+        // An id may be taken whose scope is not there yet.
+        while self.later_scopes.remove(&ScopeId(self.scopes_up_to as u32 + 1)) {
+            self.scopes_up_to += 1;
+        }
         new
     }
 }

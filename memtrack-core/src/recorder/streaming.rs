@@ -112,12 +112,25 @@ impl Recorder {
         }
     }
 
+    /// How long the stream's lock is worth waiting for: who has it may be stuck for ever.
+    fn patience(&self) -> Duration {
+        if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_PATIENCE } else { Duration::ZERO }
+    }
+
     /// Streams to `stream` from now on.
-    pub(super) fn open_stream(&self, stream: Stream) {
-        *self.target() = Target::Open(Box::new(stream));
+    ///
+    /// # Errors
+    /// When an earlier stream's disk still takes nothing.
+    pub(super) fn open_stream(&self, stream: Stream) -> io::Result<()> {
+        let Some(mut target) = self.target_within(self.patience()) else {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
+        };
+        *target = Target::Open(Box::new(stream));
+        drop(target);
         self.stalled.store(NOT_STALLED, Ordering::Relaxed);
         let queue = Some(Queue::default());
         self.store().queue = queue;
+        Ok(())
     }
 
     /// Takes the stream out after what was waiting is written to it; `None` when there is none.
@@ -125,8 +138,9 @@ impl Recorder {
     /// # Errors
     /// When the child of a fork could make no stream, or the stream was given up, and it was not told yet.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
-        let Some(mut target) = self.target_within(DISK_PATIENCE) else {
-            return Err(io::Error::other(stalled()));
+        let Some(mut target) = self.target_within(self.patience()) else {
+            self.give_up_the_disk();
+            return self.told_of_stall();
         };
         self.write_parts(&mut target);
         let taken = std::mem::take(&mut *target);
@@ -135,20 +149,22 @@ impl Recorder {
         drop(queue);
         match taken {
             // A file with a hole must not look as if it were whole.
-            _ if self.stalled.load(Ordering::Relaxed) != NOT_STALLED => {
-                let is_told = self.stalled.swap(STALLED_AND_TOLD, Ordering::Relaxed) == STALLED_AND_TOLD;
-                if is_told { Ok(None) } else { Err(io::Error::other(stalled())) }
-            }
+            _ if self.stalled.load(Ordering::Relaxed) != NOT_STALLED => self.told_of_stall(),
             Target::Open(stream) => Ok(Some(*stream)),
             Target::Failed(Some(why)) => Err(io::Error::other(why)),
             Target::None | Target::OfChild | Target::Failed(None) => Ok(None),
         }
     }
 
+    fn told_of_stall(&self) -> io::Result<Option<Stream>> {
+        let is_told = self.stalled.swap(STALLED_AND_TOLD, Ordering::Relaxed) == STALLED_AND_TOLD;
+        if is_told { Ok(None) } else { Err(io::Error::other(stalled())) }
+    }
+
     /// Gives the stream up as it is.
     pub(super) fn drop_stream(&self) {
         let queue = self.store().queue.take();
-        let taken = self.target_within(DISK_PATIENCE).map(|mut target| std::mem::take(&mut *target));
+        let taken = self.target_within(self.patience()).map(|mut target| std::mem::take(&mut *target));
         drop((taken, queue));
     }
 

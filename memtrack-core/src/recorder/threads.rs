@@ -11,13 +11,15 @@
 use super::chunk::Chunk;
 use super::fork::ForkCell;
 use super::kits::{self, Kit};
+use super::scope_sums;
 use super::totals::{Sums, Totals};
-use crate::event::{DeviceId, Event, ThreadId};
+use crate::event::{DeviceId, Event, ScopeId, ThreadId};
 use crate::host::Sampler;
 use crate::reentry;
 use crate::snapshot::Thread;
 use crate::stack::capture::StackBounds;
 use crate::stack::own_stack;
+use crate::{scope, switch};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -73,6 +75,10 @@ pub(crate) struct ThreadState {
     /// Odd while the thread is inside a hook: a collector waits for it to change.
     pub(super) activity: AtomicU64,
     pub(crate) slots: [Slot; DEVICE_SLOTS],
+    /// The scope that the thread is in: for collectors, who add what it has allocated there.
+    scope: AtomicU32,
+    /// A bit for each slot but the host's that the thread has allocated from.
+    devices: AtomicU64,
     own: UnsafeCell<Option<Own>>,
 }
 
@@ -82,6 +88,73 @@ impl ThreadState {
         MINE.get() == std::ptr::from_ref(self)
     }
 
+    /// The thread allocates from that slot's device.
+    #[inline(always)]
+    pub(crate) fn allocates_from(&self, slot: usize) {
+        let bit = 1 << slot;
+        if slot != 0 && self.devices.load(Ordering::Relaxed) & bit == 0 {
+            self.devices.store(self.devices.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The slots that the thread has allocated from.
+    #[inline(always)]
+    fn used_slots(&self) -> impl Iterator<Item = usize> {
+        let mut others = self.devices.load(Ordering::Relaxed);
+        std::iter::once(0).chain(std::iter::from_fn(move || {
+            let slot = others.trailing_zeros() as usize;
+            others &= others.wrapping_sub(1);
+            (slot < DEVICE_SLOTS).then_some(slot)
+        }))
+    }
+
+    /// The owner goes into another scope: what it allocated so far belongs to the one before.
+    #[inline]
+    fn change_scope(&self, scope: ScopeId) {
+        // As a hook does: whoever starts or ends a session, or collects, waits for it. Inside a hook it is marked already.
+        let activity = self.activity.load(Ordering::Relaxed);
+        let mark = activity.is_multiple_of(2);
+        if mark {
+            self.activity.store(activity + 1, Ordering::Relaxed);
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
+        if switch::is_on(switch::SCOPES) {
+            // What was written before the switch was turned is seen: the beginning of the sums.
+            std::sync::atomic::fence(Ordering::Acquire);
+            let before = ScopeId(self.scope.load(Ordering::Relaxed));
+            for slot in self.used_slots() {
+                let growth = self.slots[slot].totals.growth();
+                if growth != [0, 0] {
+                    self.slots[slot].totals.told_too(growth);
+                    scope_sums::add(slot, before, growth[0], growth[1]);
+                }
+            }
+        }
+        self.scope.store(scope.0, Ordering::Relaxed);
+        if mark {
+            self.activity.store(activity + 2, Ordering::Release);
+        }
+    }
+
+    /// What the thread has allocated in the scope that it is in now, in bytes and blocks, and in which. Of another thread
+    /// that changes its scope all the time, perhaps not quite.
+    pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
+        const TRIES: usize = 100;
+        let mut growths = Vec::new();
+        for _ in 0..TRIES {
+            let seen = self.activity.load(Ordering::Acquire);
+            let scope = ScopeId(self.scope.load(Ordering::Relaxed));
+            growths.clear();
+            growths.extend(self.used_slots().map(|slot| (slot, scope, self.slots[slot].totals.growth())));
+            std::sync::atomic::fence(Ordering::Acquire);
+            if self.activity.load(Ordering::Relaxed) == seen {
+                break;
+            }
+        }
+        growths.retain(|(_, _, growth)| *growth != [0, 0]);
+        growths
+    }
+
     /// # Safety
     /// The calling thread must own the state, and must not hold another result of this.
     #[inline(always)]
@@ -89,6 +162,15 @@ impl ThreadState {
     unsafe fn own(&self) -> &mut Own {
         // SAFETY: nobody else touches it (the caller's promise), and whoever made the state owned has filled it.
         unsafe { (*self.own.get()).as_mut().unwrap_unchecked() }
+    }
+}
+
+/// The calling thread goes into another scope. Two loads, two stores and a comparison while nothing was allocated.
+#[inline]
+pub(crate) fn scope_changed(scope: ScopeId) {
+    // SAFETY: states are never freed; the thread owns the one in `MINE`.
+    if let Some(state) = unsafe { MINE.get().as_ref() } {
+        state.change_scope(scope);
     }
 }
 
@@ -114,6 +196,12 @@ static NAMES: ForkCell<Mutex<Vec<Thread>>> = ForkCell::new(|| Mutex::new(vec![Th
 
 /// Threads beyond this number are recorded as the unknown thread: their names would take more than 5 MB.
 const MAX_THREADS: usize = 1 << 16;
+static WITHOUT_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// How many threads are recorded as the unknown one because there were so many.
+pub(super) fn without_name() -> u64 {
+    WITHOUT_NAME.load(Ordering::Relaxed)
+}
 
 /// States that belong to one thread at a time, and how many there are of them. They take 3 KB each, and a small chunk
 /// per device.
@@ -185,6 +273,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
         return tell_when_the_thread_ends(state);
     }
     STAGE.set(SHARES);
+    state.change_scope(ScopeId::NONE);
     MINE.set(std::ptr::null());
     // SAFETY: the calling thread owns the state until it is in the list of free ones.
     let kit = unsafe { state.own() }.kit.take();
@@ -231,6 +320,7 @@ impl InHook {
         if STAGE.get() != SHARES {
             if let Some(state) = take_state() {
                 own(state, name_this_thread());
+                state.change_scope(scope::current_id());
                 MINE.set(state);
                 tell_when_the_thread_ends(state);
                 return Self { state, shared: None };
@@ -243,6 +333,7 @@ impl InHook {
         let state = *shared.get_or_insert_with(make);
         // Another thread than last time, on another stack.
         own(state, ThreadId::NONE);
+        state.change_scope(scope::current_id());
         Self { state, shared: Some(Box::new(shared)) }
     }
 
@@ -319,6 +410,8 @@ fn make() -> &'static ThreadState {
             chunk: AtomicPtr::new(std::ptr::null_mut()),
             totals: Totals::default(),
         }),
+        scope: AtomicU32::new(0),
+        devices: AtomicU64::new(0),
         own: UnsafeCell::new(None),
     }));
     let mut head = STATES.load(Ordering::Relaxed);
@@ -379,6 +472,7 @@ fn name_this_thread() -> ThreadId {
     let (name, os_id) = (String::new(), 0);
     let mut names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
     if names.len() > MAX_THREADS {
+        WITHOUT_NAME.fetch_add(1, Ordering::Relaxed);
         return ThreadId::NONE;
     }
     names.push(Thread { name, os_id });
@@ -400,6 +494,7 @@ pub(crate) fn reset_after_fork() {
     STAGE.set(NEW);
     STATES.store(std::ptr::null_mut(), Ordering::Release);
     STATES_MADE.store(0, Ordering::Relaxed);
+    WITHOUT_NAME.store(0, Ordering::Relaxed);
     NAMES.forget();
     FREE.forget();
     SHARED_STATES.forget();

@@ -17,6 +17,8 @@ pub(crate) struct Totals {
     pending_bytes: AtomicU64,
     completed_bytes: AtomicU64,
     recorded: AtomicU64,
+    /// Of the allocated bytes and allocations, those that scopes were told of.
+    told: [AtomicU64; 2],
 }
 
 /// Sums over threads, or differences of them.
@@ -70,6 +72,21 @@ impl Totals {
     pub(crate) fn count_free(&self, size_bytes: u64) {
         add(&self.freed_bytes, size_bytes);
         add(&self.frees, 1);
+    }
+
+    /// What was allocated, in bytes and blocks, that scopes were not told of yet.
+    #[inline(always)]
+    pub(crate) fn growth(&self) -> [u64; 2] {
+        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let [bytes, blocks] = [&self.allocated_bytes, &self.allocations].map(get);
+        [bytes.wrapping_sub(get(&self.told[0])), blocks.wrapping_sub(get(&self.told[1]))]
+    }
+
+    /// Scopes were told of so much more, or less. For the owner; for others while nothing is recorded.
+    #[inline(always)]
+    pub(crate) fn told_too(&self, [bytes, blocks]: [u64; 2]) {
+        add(&self.told[0], bytes);
+        add(&self.told[1], blocks);
     }
 
     /// A block that was counted never was one.

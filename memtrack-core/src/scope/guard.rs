@@ -2,10 +2,11 @@
 //! here; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped, however the
 //! block is left, the thread is in the scope it was in before.
 
-use super::nodes::{ScopeNode, id_of};
+use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
 use super::path::Place;
 use crate::event::ScopeId;
+use crate::recorder::scope_changed;
 use crate::snapshot::ScopeKind;
 use crate::switch;
 use std::cell::Cell;
@@ -27,6 +28,16 @@ pub(crate) fn current_id() -> ScopeId {
 #[inline]
 pub(crate) fn current_node() -> Option<&'static ScopeNode> {
     CURRENT.get()
+}
+
+/// Puts the thread into a scope; returns the one before.
+#[inline]
+fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
+    let previous = CURRENT.replace(node);
+    if !is_same(previous, node) {
+        scope_changed(id_of(node));
+    }
+    previous
 }
 
 /// The scope this thread is in, to be carried to another thread or task.
@@ -111,7 +122,7 @@ impl Guard {
     /// Enters `node`, a child of the current scope.
     #[inline]
     pub(super) fn entered(node: &'static ScopeNode) -> Self {
-        let previous = CURRENT.replace(Some(node));
+        let previous = replace_current(Some(node));
         // The guard exists before the observer runs: were it to panic, the scope would still be restored.
         let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
         observer::entered(node);
@@ -121,16 +132,16 @@ impl Guard {
     /// Puts the thread into `node`'s scope without beginning anything.
     #[inline]
     pub(super) fn resume(node: Option<&'static ScopeNode>) -> Self {
-        let previous = CURRENT.replace(node);
+        let previous = replace_current(node);
         Self { state: State::Resumed { previous }, not_send: PhantomData }
     }
 
     fn leave(&self) {
         match self.state {
             State::Inert => {}
-            State::Resumed { previous } => CURRENT.set(previous),
+            State::Resumed { previous } => drop(replace_current(previous)),
             State::Entered { node, previous } => {
-                CURRENT.set(previous);
+                replace_current(previous);
                 observer::left(node);
             }
         }

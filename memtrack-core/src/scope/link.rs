@@ -1,48 +1,40 @@
-//! The pointer that the scope set is made of: empty, or a node that lives forever. It is the only unsafe of `scope/`.
-//! A `OnceLock` would do without, but a child forked while another thread was setting it would wait for that thread
-//! forever.
+//! The pointer that the sets of scopes and names are made of: empty, or something that lives forever. It is the only unsafe
+//! of `scope/`. A `OnceLock` would do without, but a child forked while another thread was setting it would wait for that
+//! thread forever.
 
 #![allow(unsafe_code)]
 
-use super::nodes::ScopeNode;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// An atomic `Option<&'static ScopeNode>`.
-pub(super) struct Link(AtomicPtr<ScopeNode>);
+/// An atomic `Option<&'static T>`.
+#[repr(transparent)]
+pub(super) struct Link<T: 'static>(AtomicPtr<T>);
 
-impl Link {
-    /// A link to nothing.
-    pub(super) const fn empty() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    /// A link to `node`.
-    pub(super) fn to(node: Option<&'static ScopeNode>) -> Self {
-        Self(AtomicPtr::new(as_pointer(node)))
-    }
-
-    /// The node it links to.
+impl<T: Sync> Link<T> {
+    /// The target.
     #[inline]
-    pub(super) fn get(&self) -> Option<&'static ScopeNode> {
-        // SAFETY: the pointer is null or came from a `&'static ScopeNode` (`as_pointer` is the only source); the
-        // acquire load pairs with the release of whoever stored it, so the node is seen fully built.
+    pub(super) fn get(&self) -> Option<&'static T> {
+        // SAFETY: the pointer is null or came from a `&'static T` (`fill` is the only source); the acquire load pairs
+        // with its release, so the target is seen fully built.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Sets the link, whatever it was.
-    pub(super) fn set(&self, node: Option<&'static ScopeNode>) {
-        self.0.store(as_pointer(node), Ordering::Release);
-    }
-
-    /// Sets the link to `node` if it still is `expected`; says whether it did.
-    pub(super) fn replace(&self, expected: Option<&'static ScopeNode>, node: &'static ScopeNode) -> bool {
-        let (expected, node) = (as_pointer(expected), as_pointer(Some(node)));
-        self.0.compare_exchange(expected, node, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Sets an empty link to `target`. Where it is not empty any more, says to what it leads.
+    pub(super) fn fill(&self, target: &'static T) -> Result<(), &'static T> {
+        let target = ptr::from_ref(target).cast_mut();
+        match self.0.compare_exchange(ptr::null_mut(), target, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            // SAFETY: not null, or the exchange had not failed; else as in `get`. Nobody writes through it.
+            Err(winner) => Err(unsafe { &*winner }),
+        }
     }
 }
 
-/// The pointer stored for `node`. It is never written through.
-fn as_pointer(node: Option<&'static ScopeNode>) -> *mut ScopeNode {
-    node.map_or(ptr::null_mut(), |node| ptr::from_ref(node).cast_mut())
+/// `count` empty links, whose memory the system provides page by page when they are used.
+pub(super) fn empty_links<T>(count: usize) -> Box<[Link<T>]> {
+    crate::own::hold(count * size_of::<Link<T>>());
+    let zeroed = Box::<[Link<T>]>::new_zeroed_slice(count);
+    // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty one.
+    unsafe { zeroed.assume_init() }
 }

@@ -19,6 +19,10 @@
 //! **Cost.** While nothing is monitored, entering is one relaxed load and a branch. While it is, entering an annotated
 //! function costs a look into a small per-thread cache; a guard by name hashes the name. The first time a scope is
 //! entered, memtrack keeps its name for good: name scopes after code, not after data.
+//!
+//! **Bounds.** Some 61,000 scopes and 32,768 names are told apart, with at most 4 MiB of names; what comes then goes into
+//! one scope "(other)" of its kind inside the scope around it. Of scopes nested more than 128 deep the innermost one stays,
+//! and an operator that calls itself is one scope. A recording says how often scopes were folded so.
 
 mod path;
 
@@ -29,9 +33,13 @@ mod guard;
 #[cfg(feature = "record")]
 mod link;
 #[cfg(feature = "record")]
+mod names;
+#[cfg(feature = "record")]
 mod nodes;
 #[cfg(feature = "record")]
 mod observer;
+#[cfg(feature = "record")]
+mod set;
 #[cfg(feature = "record")]
 mod site;
 #[cfg(all(test, feature = "record"))]
@@ -56,7 +64,7 @@ pub use {
 #[allow(unused_imports, reason = "the recorder's and the tracker's side of scopes")]
 pub(crate) use {
     guard::{current_id, current_node},
-    nodes::{ScopeNode, all_nodes, outwards, table},
+    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, ids, nodes_after, outwards, table},
     observer::{ScopeObserver, observe},
 };
 

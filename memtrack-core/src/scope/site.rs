@@ -79,7 +79,9 @@ impl Label {
                 Some(entry) if is_same(entry.parent, parent) && entry.label.is_same(self) => entry.node,
                 _ => {
                     let node = ScopeNode::child(parent, self.site.kind, self.name());
-                    slot.set(Some(Entry { parent, label: self, node }));
+                    if !node.may_fold() && parent.is_none_or(|parent| !parent.may_fold()) {
+                        slot.set(Some(Entry { parent, label: self, node }));
+                    }
                     node
                 }
             }

@@ -63,6 +63,16 @@ pub struct Sampling {
     pub spent_seconds: f64,
 }
 
+/// What did not fit the recorder's tables, which are bounded: it was counted, and not told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Folded {
+    /// Events that have no stack because the table of stacks was full.
+    pub stacks: u64,
+    /// Threads that are recorded as the unknown one.
+    pub threads: u64,
+}
+
 /// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatistics {

@@ -12,6 +12,7 @@ mod merge;
 mod ours;
 pub mod pytorch;
 pub mod recording;
+mod scope_sums;
 mod strings;
 mod tables;
 mod taken_back;
@@ -25,6 +26,7 @@ pub use frames::*;
 pub use load::*;
 #[doc(hidden)]
 pub use ours::{OursBegins, OursEnds};
+pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;
 pub use value::*;

@@ -15,7 +15,7 @@ pub struct OursEnds(bool);
 impl super::Snapshot {
     /// Says that the tables are memtrack's own, also while the program drops them.
     #[cfg(feature = "record")]
-    pub(crate) fn is_ours(mut self) -> Self {
+    pub(crate) fn marked_as_ours(mut self) -> Self {
         self.ours_begins.0 = true;
         self.ours_ends.0 = true;
         self

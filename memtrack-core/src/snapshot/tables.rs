@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds, Sampling,
-    Segment, StringTable,
+    DeviceStatistics, DriverReading, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds,
+    Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{
     Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
@@ -42,10 +42,14 @@ pub struct Snapshot {
     pub segments: Vec<Segment>,
     /// Counts per device, among them what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
+    /// What each scope allocated, exactly; `None` where that was not recorded.
+    pub scope_sums: Option<ScopeSums>,
     /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
     pub driver: Vec<DriverReading>,
     /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
     pub sampling: Option<Sampling>,
+    /// What did not fit the recorder's tables.
+    pub folded: Folded,
     /// What only PyTorch's files say; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
     #[doc(hidden)]

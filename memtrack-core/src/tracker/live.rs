@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
 /// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
 /// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
-/// older memory was freed), and reserved is the resident set of the process, at most 100 µs old. A `backward` or
+/// older memory was freed), and reserved is the resident set of the process, as it was some 100 µs before at most. A `backward` or
 /// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
+/// A long run keeps the newest operators ([`Options::tracker_entries`]) and of the others what [`Self::summary`] needs.
 /// An operator that ends in a panic is not recorded, as PyTorch's hooks would not run.
 ///
 /// ```
@@ -38,7 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 #[derive(Debug)]
 pub struct MemoryTracker {
-    run: Arc<Run>,
+    /// There until it is dropped.
+    run: Option<Arc<Run>>,
     running: bool,
     /// Whether the data came from a file, which is printed as PyTorch prints it.
     loaded: bool,
@@ -62,7 +64,13 @@ impl MemoryTracker {
     }
 
     fn with_device(asked: Option<DeviceId>) -> Self {
-        Self { run: Arc::new(Run { asked, state: Mutex::default() }), running: false, loaded: false }
+        let _inside = reentry::enter();
+        let run = Arc::new(Run { asked, state: Mutex::default() });
+        Self { run: Some(run), running: false, loaded: false }
+    }
+
+    fn run(&self) -> &Arc<Run> {
+        self.run.as_ref().expect("it is taken when the tracker is dropped")
     }
 
     /// What stops the session that the child of a fork goes on with; anywhere else a tracker that does not run.
@@ -93,13 +101,13 @@ impl MemoryTracker {
         let joined = session::start(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
-        *self.run.state() = State::since(zero);
-        self.run.set_first();
+        *self.run().state() = State::since(zero, options.tracker_entries);
+        self.run().set_first();
         self.loaded = false;
         if !joined {
             return Ok(());
         }
-        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.run));
+        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(self.run()));
         self.running = true;
         drop(inside);
         crate::monitor::warn_without_source();
@@ -123,7 +131,7 @@ impl MemoryTracker {
             .get()
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|run| !Arc::ptr_eq(run, &self.run));
+            .retain(|run| !Arc::ptr_eq(run, self.run()));
         Some(session::stop())
     }
 
@@ -133,8 +141,8 @@ impl MemoryTracker {
     /// # Errors
     /// For a loaded tracker when there is no record.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
-        let state = self.run.state();
-        if self.loaded { state.stats.summary(top) } else { state.stats.summary_since(top, state.first_mib) }
+        let (stats, first_mib) = (self.stats(), self.run().state().first_mib());
+        if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
     }
 
     /// Writes the four figures (allocated, active, reserved; together and one each, with markers): `F.html` as one page,
@@ -166,23 +174,29 @@ impl MemoryTracker {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
         tracker.loaded = true;
-        tracker.run.state().stats = stats;
+        tracker.run().state().loaded = Some(stats);
         Ok(tracker)
     }
 
-    /// The data so far.
+    /// The data so far: the newest operators, and what is known of those before them.
     pub fn stats(&self) -> TrackerStats {
-        self.run.state().stats.clone()
+        let _copying = reentry::enter();
+        let copy = self.run().state().copy();
+        let stats = reentry::outside(|| copy.stats());
+        drop(copy);
+        stats
     }
 
-    /// The markers of all iterations, in order.
+    /// The markers of all iterations, in order: the newest 65,536.
     pub fn marks(&self) -> Vec<Mark> {
-        self.run.state().marks.clone()
+        self.run().state().marks()
     }
 }
 
 impl Drop for MemoryTracker {
     fn drop(&mut self) {
         self.stop();
+        let _inside = reentry::enter();
+        self.run = None;
     }
 }

@@ -24,6 +24,8 @@ mod pickle_file;
 mod python_float;
 #[cfg(feature = "record")]
 mod run;
+#[cfg(feature = "record")]
+mod series;
 mod stats;
 mod stats_error;
 mod stats_input;
@@ -36,6 +38,6 @@ pub use python_float::python_float_repr;
 pub use run::Mark;
 #[cfg(feature = "record")]
 pub(crate) use run::reset_after_fork;
-pub use stats::{Sample, TrackerStats};
+pub use stats::{Folded, Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};

@@ -2,7 +2,7 @@
 //! directions go through [`crate::pickle`], which executes nothing.
 
 use super::stats_input;
-use super::{Sample, StatsError, TrackerStats};
+use super::{Folded, Sample, StatsError, TrackerStats};
 use crate::ReplacingFile;
 use crate::pickle::{DictId, Document, Limits, Span, Value, Writer};
 use crate::snapshot::pytorch::Compression;
@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+
+/// The key of our own: how many operators ran before those of the file.
+const FOLDED: &str = "memtrack_folded_operators";
 
 impl TrackerStats {
     /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, perhaps packed by
@@ -60,8 +63,11 @@ impl TrackerStats {
             "markers",
             "num_alloc_retries",
             "op_index",
+            FOLDED,
         ];
-        writer.dict(keys, |writer, key| {
+        // What PyTorch does not look for is there only where it says something.
+        let keys = &keys[..keys.len() - usize::from(self.folded.operators == 0)];
+        writer.dict(keys.iter().copied(), |writer, key| {
             writer.text(key)?;
             match key {
                 "memories_allocated" => save_series(writer, &self.memories_allocated),
@@ -72,6 +78,7 @@ impl TrackerStats {
                     writer.int(signed(*index))
                 }),
                 "num_alloc_retries" => writer.int(signed(self.num_alloc_retries)),
+                FOLDED => writer.int(signed(self.folded.operators)),
                 _ => writer.int(signed(self.op_index)),
             }
         })?;
@@ -92,7 +99,11 @@ impl TrackerStats {
             markers: reading.markers()?,
             num_alloc_retries: reading.count("num_alloc_retries")?,
             op_index: 0,
+            folded: Folded::default(),
         };
+        if document.get(root, FOLDED).is_some() {
+            stats.folded.operators = reading.count(FOLDED)?;
+        }
         stats.op_index = match document.get(root, "op_index") {
             Some(_) => reading.count("op_index")?,
             None => stats.memories_allocated.len() as u64,

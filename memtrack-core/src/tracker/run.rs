@@ -2,15 +2,17 @@
 //! and are recorded for each tracker that runs; [`MemoryTracker`](super::MemoryTracker) holds a run and reads it.
 
 use super::TrackerStats;
+use super::series::{Levels, Series, mib};
 use crate::event::DeviceId;
 use crate::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums};
-use crate::scope::{ScopeKind, ScopeNode, ScopeObserver};
+use crate::scope::{ScopeNode, ScopeObserver};
 use crate::{host, reentry};
-use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Bytes in the tracker's unit.
-const MIB: f64 = 1_048_576.0;
+/// Markers that are kept, the newest: 2 MiB of them.
+const MARKS: usize = 1 << 16;
 
 /// A marker of one iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct Mark {
     pub name: &'static str,
     /// Counted by `fw_start`, from 0.
     pub iteration: u64,
-    /// Index of the next operator.
+    /// Index of the next operator, counted from the tracker's first.
     pub op_index: u64,
 }
 
@@ -31,19 +33,35 @@ pub(super) struct Run {
 }
 
 /// What a run has recorded.
-#[derive(Debug, Default)]
 pub(super) struct State {
     /// The device, once it is known.
     device: Option<DeviceId>,
-    pub(super) stats: TrackerStats,
+    /// What was read from a file; a run that records has a series.
+    pub(super) loaded: Option<TrackerStats>,
+    series: Series,
     /// Sums when the session began: values count from there.
     zero: Vec<Sums>,
-    /// Allocated MiB when this tracker started.
-    pub(super) first_mib: f64,
-    /// How often each operator ran.
-    counts: HashMap<&'static str, u64>,
-    pub(super) marks: Vec<Mark>,
+    /// Allocated bytes when this tracker started.
+    first_bytes: i64,
+    /// How often operators of each name ran, by the name's number.
+    counts: Vec<u64>,
+    marks: VecDeque<Mark>,
+    /// The newest marker of each name.
+    markers: Vec<(&'static str, u64)>,
     iterations: u64,
+}
+
+impl Default for State {
+    /// For a run that does not record.
+    fn default() -> Self {
+        Self::since(Vec::new(), 1)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("operators", &self.series.total()).finish_non_exhaustive()
+    }
 }
 
 impl Run {
@@ -56,7 +74,9 @@ impl Run {
         let mut state = self.state();
         if let Some(device) = self.asked.or_else(|| state.first_accelerator()) {
             state.device = Some(device);
-            state.first_mib = state.values(device).0;
+            state.first_bytes = state.levels(device).allocated;
+            let first = state.first_bytes;
+            state.series.set_before(first);
         }
     }
 
@@ -69,32 +89,61 @@ impl Run {
                 *state.device.insert(device)
             }
         };
-        let (allocated, active, reserved) = state.values(device);
-        let count = state.counts.entry(node.name).or_default();
-        let place = node.place();
-        let name = match node.kind {
-            ScopeKind::Operator => format!("{}_{count}", place.operator_name().unwrap_or_default()),
-            // A backward pass or optimizer step as a whole: where nothing inside is annotated, the only record of it.
-            _ => format!("{}.{}_{count}", place.prefix(), node.name),
-        };
-        *count += 1;
-        state.stats.push(&name, allocated, active, reserved);
+        let levels = state.levels(device);
+        let name = node.name_id() as usize;
+        if state.counts.len() <= name {
+            state.counts.resize(name + 1, 0);
+        }
+        let count = state.counts[name];
+        state.counts[name] += 1;
+        state.series.push(node, count, levels);
     }
 
     fn mark(&self, name: &'static str, begins: bool) {
         let mut state = self.state();
-        state.stats.mark(name);
         let iteration = if begins { state.iterations } else { state.iterations.saturating_sub(1) };
         state.iterations += u64::from(begins);
-        let op_index = state.stats.op_index;
-        state.marks.push(Mark { name, iteration, op_index });
+        let op_index = state.series.total();
+        match state.markers.iter_mut().find(|marker| marker.0 == name) {
+            Some(marker) => marker.1 = op_index,
+            None => state.markers.push((name, op_index)),
+        }
+        if state.marks.len() >= MARKS {
+            state.marks.pop_front();
+        }
+        state.marks.push_back(Mark { name, iteration, op_index });
     }
 }
 
 impl State {
-    /// Nothing recorded yet; values count from the sums `zero`.
-    pub(super) fn since(zero: Vec<Sums>) -> Self {
-        Self { zero, ..Self::default() }
+    /// Nothing recorded yet; values count from the sums `zero`, and `keep` operators are kept at least.
+    pub(super) fn since(zero: Vec<Sums>, keep: u64) -> Self {
+        Self {
+            device: None,
+            loaded: None,
+            series: Series::new(keep, 0),
+            zero,
+            first_bytes: 0,
+            counts: Vec::new(),
+            marks: VecDeque::new(),
+            markers: Vec::new(),
+            iterations: 0,
+        }
+    }
+
+    /// What was recorded, or loaded, as it is: names are put together when nobody waits for it.
+    pub(super) fn copy(&self) -> Recorded {
+        Recorded { loaded: self.loaded.clone(), series: self.series.clone(), markers: self.markers.clone() }
+    }
+
+    /// Allocated MiB when this tracker started.
+    pub(super) fn first_mib(&self) -> f64 {
+        mib(self.first_bytes)
+    }
+
+    /// The newest markers.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.marks.iter().cloned().collect()
     }
 
     /// The first accelerator that has reported anything.
@@ -105,17 +154,32 @@ impl State {
             .map(device_of)
     }
 
-    /// Allocated, active and reserved MiB of a device since the session began.
-    fn values(&self, device: DeviceId) -> (f64, f64, f64) {
-        let Some(slot) = slot_of(device) else { return (0.0, 0.0, 0.0) };
+    /// Allocated, active and reserved bytes of a device since the session began.
+    fn levels(&self, device: DeviceId) -> Levels {
+        let Some(slot) = slot_of(device) else { return Levels { allocated: 0, active: 0, reserved: 0 } };
         let sums = sums(slot).since(&self.zero[slot]);
+        let (allocated, active) = (sums.allocated(), sums.active());
         let reserved = if device.is_host() {
-            host::resident_bytes_lately() as f64
+            host::resident_bytes_lately() as i64
         } else {
             // A pool that does not report its segments holds at least what is in use.
-            sums.reserved().max(sums.active()) as f64
+            sums.reserved().max(active)
         };
-        (sums.allocated() as f64 / MIB, sums.active() as f64 / MIB, reserved / MIB)
+        Levels { allocated, active, reserved }
+    }
+}
+
+/// A copy of what a run has recorded.
+pub(super) struct Recorded {
+    loaded: Option<TrackerStats>,
+    series: Series,
+    markers: Vec<(&'static str, u64)>,
+}
+
+impl Recorded {
+    /// With the operators' names.
+    pub(super) fn stats(&self) -> TrackerStats {
+        self.loaded.clone().unwrap_or_else(|| self.series.stats(&self.markers))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run of the memory tracker leaves: three series of counters, the markers, and two counts. A recording fills
 //! a [`TrackerStats`], `pickle_file` loads and saves it, summary and figures read it; it has no other state.
 
+use super::summary::Growth;
 use std::sync::Arc;
 
 /// The counter after one operator.
@@ -29,6 +30,26 @@ pub struct TrackerStats {
     pub num_alloc_retries: u64,
     /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
     pub op_index: u64,
+    /// What is known of operators that came before those of the series; nothing where all are there.
+    pub folded: Folded,
+}
+
+/// Operators that a long run has folded: a tracker keeps the newest
+/// ([`Options::tracker_entries`](crate::recorder::Options::tracker_entries)). In a file only their number is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Folded {
+    /// How many there were, all before those of the series.
+    pub operators: u64,
+    /// Allocated MiB after the last of them.
+    pub allocated_mib: f64,
+    /// The most MiB allocated after any of them.
+    pub peak_allocated_mib: f64,
+    /// The most MiB active after any of them.
+    pub peak_active_mib: f64,
+    /// The most MiB reserved after any of them.
+    pub peak_reserved_mib: f64,
+    /// Those that grew most, 1,000 at most, in the order they ran.
+    pub grown: Vec<Growth>,
 }
 
 impl TrackerStats {

@@ -3,6 +3,7 @@
 //! operator.
 
 use super::{StatsError, TrackerStats, python_float_repr};
+use crate::analysis::units::counted;
 use serde::{Serialize, Serializer};
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -29,6 +30,9 @@ pub struct Summary {
     pub top: usize,
     /// The operators, largest growth first; operators that grew alike in the order they ran.
     pub operators: Vec<Growth>,
+    /// How many operators ran before those that were kept; of them at most the 1,000 that grew most are ranked.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub folded_operators: u64,
 }
 
 impl TrackerStats {
@@ -61,6 +65,10 @@ impl TrackerStats {
         let mut operators: Vec<Growth> = Vec::new();
         let mut rows: HashMap<&str, usize> = HashMap::new();
         let mut previous_mib = baseline_mib;
+        if start == 0 && self.folded.operators > 0 {
+            operators.extend_from_slice(&self.folded.grown);
+            previous_mib = self.folded.allocated_mib;
+        }
         for sample in samples.get(start..end).unwrap_or(&[]) {
             let growth_mib = sample.mib - previous_mib;
             previous_mib = sample.mib;
@@ -73,7 +81,8 @@ impl TrackerStats {
         }
         operators.sort_by(|a, b| descending(a.growth_mib, b.growth_mib));
         operators.truncate(top);
-        Ok(Summary { num_alloc_retries: self.num_alloc_retries, top, operators })
+        let (num_alloc_retries, folded_operators) = (self.num_alloc_retries, self.folded.operators);
+        Ok(Summary { num_alloc_retries, top, operators, folded_operators })
     }
 }
 
@@ -96,8 +105,17 @@ impl fmt::Display for Summary {
         for Growth { operator, growth_mib } in &self.operators {
             writeln!(f, "{operator}: {}MB", python_float_repr(*growth_mib))?;
         }
+        if self.folded_operators > 0 {
+            let folded = counted(self.folded_operators, "earlier operator");
+            writeln!(f, "{folded} folded: of those only the largest growths are listed, if any")?;
+        }
         f.write_str(RULE)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]

@@ -105,8 +105,10 @@ impl<'a> Replay<'a> {
         let (events, details) = (&self.blocks.snapshot.events, &self.blocks.pytorch.events);
         let number = |key, column| event_integer(self.blocks.snapshot, details, row, key, column);
         let action = events.action[row];
-        let address_key = if action == Action::Oom { Key::DeviceFree } else { Key::Addr };
-        let address = number(address_key, events.address[row]);
+        let address = match action {
+            Action::Oom => number(Key::DeviceFree, self.blocks.snapshot.oom_free_bytes(row)),
+            _ => number(Key::Addr, events.address[row]),
+        };
         let size = number(Key::Size, events.size_bytes[row]);
         let mut step = Step { action, address, size, name: None, home: Home::Nowhere, offset: address };
         match action {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::handle::{self, Tag};
 use crate::machine::machine;
 use crate::status::{Answer, Status};
+use crate::work;
 
 /// Devices there can be, at most.
 const FIRST_CREATED: u32 = 64;
@@ -69,12 +70,13 @@ impl Context {
     /// The one that a stream belongs to: the three streams that need no making are the current context's.
     ///
     /// # Errors
-    /// Invalid handle for what is no stream.
+    /// Invalid handle for what is no stream, or none any more.
     pub fn of_stream(stream: *mut c_void) -> Answer<Self> {
         if stream.addr() <= 2 {
             return Self::current();
         }
-        Self::numbered(handle::read(Tag::Stream, stream)?.0)
+        let context = Self::numbered(handle::read(Tag::Stream, stream)?.0)?;
+        if work::is_stream(stream, context.number) { Ok(context) } else { Err(Status::INVALID_HANDLE) }
     }
 
     /// Its handle.
@@ -110,6 +112,7 @@ impl Context {
     /// Not initialized before `cuInit`.
     pub fn destroy(self) -> Answer {
         DEVICE_OF[usize::from(self.number)].store(0, Ordering::Release);
+        work::context_ended(self.number);
         machine()?.release_context(self);
         machine()?.area(self.device).count_context(false);
         Ok(())

@@ -22,3 +22,4 @@ mod proc_address;
 mod report;
 mod settings;
 mod status;
+mod work;

@@ -8,6 +8,8 @@ mod client;
 mod ends;
 #[path = "../cuda/heap.rs"]
 mod heap;
+#[path = "../cuda/starts.rs"]
+mod starts;
 
 use std::ffi::{CString, c_char};
 use std::process::Command;
@@ -86,6 +88,15 @@ fn main() {
                 child => wait_for(child),
             }
         }
+        ["heap_block", bytes] => {
+            std::mem::forget(vec![1_u8; bytes.parse().expect("a size")]);
+        }
+        // Starts itself, which takes a block of the heap.
+        ["heap_and_start", way, bytes] => {
+            let own = std::env::current_exe().expect("our path");
+            starts::start(way, own.to_str().expect("a name"), &["heap_block", bytes]);
+        }
+        ["start", way, program] => starts::start(way, program, &[]),
         ["oom"] => {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));

@@ -149,7 +149,7 @@ impl Settings {
     /// As [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
-        match named.into_iter().find_map(|name| std::env::var(name).ok()) {
+        match named.into_iter().find_map(crate::environment::text) {
             Some(text) => Self::parse(&text),
             None => Ok(Self::default()),
         }

@@ -173,7 +173,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         event,
         seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
         requested_bytes: snapshot.events.size_bytes[row],
-        device_free_bytes: snapshot.events.address[row],
+        device_free_bytes: snapshot.oom_free_bytes(row),
         live: sum(&|one| one.is_live_after(Some(row))),
     };
     let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();

@@ -3,10 +3,10 @@
 
 use super::By;
 use crate::analysis::lifetimes::Lifetime;
-use crate::analysis::units::{human_bytes, human_count};
+use crate::analysis::units::{human_bytes, human_count, shorten_middle};
 use crate::event::DeviceId;
-use crate::snapshot::Snapshot;
-use crate::snapshot::pytorch::Key;
+use crate::snapshot::pytorch::{Key, Records};
+use crate::snapshot::{Snapshot, Value};
 use crate::stack::symbols::Frame;
 
 /// Names the groups of one device's blocks.
@@ -44,7 +44,11 @@ impl<'a> Groups<'a> {
                 Some((first, second)) => format!("pool ({first}, {second})"),
                 None => "(unknown pool)".into(),
             },
-            By::Category => self.category(lifetime).unwrap_or_else(|| "(no category)".into()),
+            By::Category => self.text(lifetime, Key::Category).unwrap_or_else(|| "(no category)".into()),
+            By::Metadata => {
+                let text = self.text(lifetime, Key::UserMetadata).filter(|text| !text.is_empty());
+                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
+            }
             _ => return None,
         })
     }
@@ -63,7 +67,7 @@ impl<'a> Groups<'a> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
         if let Some(row) = row.filter(|&row| pytorch.events.has(row, Key::PoolId)) {
-            return Some(pytorch.events.pool(row, Key::PoolId));
+            return pool_of(&pytorch.events, row, Key::PoolId);
         }
         let address = match (row, lifetime.block) {
             (Some(row), _) => self.snapshot.events.address[row],
@@ -73,13 +77,28 @@ impl<'a> Groups<'a> {
         let after = self.segments.partition_point(|&(start, _, _)| start <= address);
         let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
         let known = address < end && pytorch.segments.has(segment, Key::SegmentPoolId);
-        known.then(|| pytorch.segments.pool(segment, Key::SegmentPoolId))
+        known.then(|| pool_of(&pytorch.segments, segment, Key::SegmentPoolId)).flatten()
     }
 
-    fn category(&self, lifetime: &Lifetime) -> Option<String> {
+    /// A text of the block's event.
+    fn text(&self, lifetime: &Lifetime, key: Key) -> Option<String> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
-        let row = lifetime.from.or(lifetime.to).filter(|&row| pytorch.events.has(row, Key::Category))?;
-        Some(self.snapshot.strings.get(pytorch.events.text(row, Key::Category)).into_owned())
+        let row = lifetime.from.or(lifetime.to).filter(|&row| pytorch.events.has(row, key))?;
+        Some(self.snapshot.strings.get(pytorch.events.text(row, key)).into_owned())
+    }
+}
+
+/// Characters of a program's text that name a row.
+const MOST_OF_A_TEXT: usize = 1000;
+
+/// The pool of a record, also where it lies beside its column: of many pools, large numbers, a list.
+fn pool_of(records: &Records, row: usize, key: Key) -> Option<(u64, u64)> {
+    let Some(odd) = records.odd_under(row, key) else { return Some(records.pool(row, key)) };
+    let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
+    let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
+    match &parts[..] {
+        [first, second] => Some((number(first)?, number(second)?)),
+        _ => None,
     }
 }
 

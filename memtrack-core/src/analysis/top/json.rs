@@ -24,6 +24,10 @@ impl TopReport {
                 "count": self.totals.count,
                 "estimated": self.totals.estimated,
             },
+            "exact_scopes": self.exact_scopes,
+            "sums_at_seconds": self.sums_at_seconds,
+            "folded_scopes": self.folded_scopes,
+            "folded": self.folded,
             "attribution": self.attribution,
             "peak": self.peak.to_json(self.peak_place.as_ref()),
             "recorded_events": self.statistics.recorded,
@@ -55,6 +59,7 @@ fn row(row: &TopRow) -> Value {
         "largest_bytes": row.largest_bytes,
         "share": row.share,
         "estimated": row.estimated,
+        "live_at_peak_estimated": row.live_estimated,
     });
     row.errors.put(&mut value);
     if !row.stack.is_empty() {

@@ -2,8 +2,11 @@
 //! and programs call [`top`]; `rows` computes, `text` and `json` print.
 //!
 //! Bytes are requested ones, as a trace's sizes have them; what an allocator rounds them up to is the segments' to say.
-//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before. Where sampled blocks went in, a row is an estimate and marked so.
+//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before.
+//! Where sampled blocks went in, a row is an estimate and marked so; but what scopes allocated the recorder has summed up
+//! exactly, and rows that scopes alone decide are those sums.
 
+mod exact;
 pub(super) mod frames;
 mod groups;
 mod json;
@@ -17,7 +20,7 @@ use super::moment::Moment;
 use super::patterns::Patterns;
 use super::peak::Peak;
 use crate::event::DeviceId;
-use crate::snapshot::{DeviceStatistics, Sampling, ScopeKind, Snapshot};
+use crate::snapshot::{DeviceStatistics, Folded, Sampling, ScopeKind, Snapshot};
 use crate::stack::symbols::{Frame, Symbolizer};
 
 /// What the rows of a ranking are.
@@ -41,13 +44,15 @@ pub enum By {
     Stream,
     /// Memory pools.
     Pool,
+    /// The program's own texts: PyTorch's `user_metadata`.
+    Metadata,
     /// Blocks of equal size.
     Size,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Operator,
         Self::Module,
         Self::Stack,
@@ -57,6 +62,7 @@ impl By {
         Self::Category,
         Self::Stream,
         Self::Pool,
+        Self::Metadata,
         Self::Size,
     ];
 
@@ -72,6 +78,7 @@ impl By {
             Self::Category => "What a profile says the memory was for",
             Self::Stream => "Streams",
             Self::Pool => "Memory pools",
+            Self::Metadata => "What the program said of itself (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
     }
@@ -99,6 +106,7 @@ impl By {
             Self::Category => "category",
             Self::Stream => "stream",
             Self::Pool => "pool",
+            Self::Metadata => "metadata",
             Self::Size => "size",
         }
     }
@@ -137,9 +145,11 @@ pub struct TopRow {
     pub largest_bytes: u64,
     /// Its share of all bytes requested, 0 to 1.
     pub share: f64,
-    /// Whether sampled blocks went in, or small ones may have gone by unrecorded, so that bytes, count and share are
-    /// estimates.
+    /// Whether bytes, count and share are estimates: sampled blocks went in. Where scopes alone decide the row, its bytes and
+    /// count are the recorder's exact sums.
     pub estimated: bool,
+    /// Whether the bytes live at the peak are an estimate.
+    pub live_estimated: bool,
     /// How far the numbers may be off.
     pub errors: RowErrors,
     /// The stack, innermost first, from the first function that says something; empty for other rankings.
@@ -202,9 +212,21 @@ pub struct TopReport {
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
+    /// Whether any of the numbers rests on samples, or small blocks may have gone by unrecorded.
+    pub estimated: bool,
     /// Of the blocks allocated those that were not recorded one by one: their bytes and their number. They are exact, and
     /// all that samples stand for; none where nobody counted.
     pub sampled: Option<(u64, u64)>,
+    /// Whether the sums of scopes are the recorder's own, exact ones of the whole session, also of events that were dropped:
+    /// then rows that scopes alone decide, the totals and the annotated bytes are exact.
+    pub exact_scopes: bool,
+    /// How old in seconds the sums of scopes were when the program ended without ending its recording; `None` where it was
+    /// ended, or where there are none.
+    pub sums_at_seconds: Option<f64>,
+    /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](crate::snapshot::ScopeSums::folded)).
+    pub folded_scopes: u64,
+    /// What else did not fit the recorder's tables.
+    pub folded: Folded,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
     /// How far those may be off: annotated, named from stacks, unattributed.

@@ -1,11 +1,12 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
 //! of those is named once.
 
+use super::exact::ExactSums;
 use super::groups::{self, Groups};
 use super::stacks::{Trimmer, asking, lines};
 use super::{By, RowErrors, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
-use crate::analysis::estimate::{Precision, Sum};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
@@ -39,6 +40,11 @@ struct Sums {
     blocks: f64,
     largest_bytes: u64,
     estimated: bool,
+    live_estimated: bool,
+    /// Recorded blocks went in that only their stack brought here.
+    is_split: bool,
+    /// The recorder's own sums went in, and nothing else.
+    is_exact: bool,
 }
 
 /// Finds the rows of allocations.
@@ -88,7 +94,7 @@ impl Sorter<'_> {
                 Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
             }
             // Their rows are found by their groups.
-            By::Category | By::Stream | By::Pool | By::Size => Key::Name(operator),
+            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
                 addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
@@ -121,10 +127,17 @@ impl Sorter<'_> {
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
+                live_estimated: sums.live_estimated,
                 errors: RowErrors {
-                    allocated_bytes: precision.bytes(&sums.allocated),
+                    allocated_bytes: match sums.is_exact {
+                        true => Estimate::exact(sums.allocated_bytes as f64),
+                        false => precision.bytes(&sums.allocated),
+                    },
                     live_at_peak_bytes: precision.bytes(&sums.live_at_peak),
-                    count: precision.blocks(&sums.count),
+                    count: match sums.is_exact {
+                        true => Estimate::exact(sums.blocks),
+                        false => precision.blocks(&sums.count),
+                    },
                 },
                 stack,
             }
@@ -161,6 +174,10 @@ pub(super) fn rank(
         let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
         (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
     });
+    let exact = match options.at {
+        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
+        Some(_) => None,
+    };
     let mut sorter = Sorter {
         snapshot,
         symbols,
@@ -189,20 +206,25 @@ pub(super) fn rank(
         }
         let (row, source) = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
-        sums.estimated |= lifetime.estimated;
+        sums.live_estimated |= live && lifetime.estimated;
         if live {
             sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
             sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
         }
         if allocated {
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            attribution.add(source, lifetime.bytes);
+            if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
+                continue;
+            }
+            sums.estimated |= lifetime.estimated;
+            sums.is_split = true;
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
             sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
             sums.count.add(1.0, lifetime.blocks);
-            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
-            attribution.add(source, lifetime.bytes);
             attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
             all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
             all_blocks.add(1.0, lifetime.blocks);
@@ -211,12 +233,36 @@ pub(super) fn rank(
     totals.count = blocks.round() as u64;
     totals.bytes_error = precision.bytes(&all_bytes);
     totals.count_error = precision.blocks(&all_blocks);
+    let mut attribution_errors = attributed.map(|sum| precision.bytes(&sum));
+    if let Some(exact) = &exact {
+        for (name, [bytes, count]) in exact.rows() {
+            let row = sorter.row(Key::Name(name.to_owned()));
+            let sums = &mut sorter.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.allocated.add(bytes as f64, 1.0);
+            sums.count.add(count as f64, 1.0);
+            sums.is_exact = !sums.is_split;
+        }
+        attribution.annotated = exact.annotated;
+        attribution_errors[Source::Annotated as usize] = Estimate::exact(exact.annotated as f64);
+        let [allocated_bytes, count] = exact.total;
+        totals = Totals {
+            allocated_bytes,
+            count,
+            estimated: false,
+            bytes_error: Estimate::exact(allocated_bytes as f64),
+            count_error: Estimate::exact(count as f64),
+        };
+    }
     let mut rows = sorter.finish(totals.allocated_bytes, &precision);
+    let rows_in_all = rows.len();
+    rows.truncate(options.limit);
+    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
+    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
     let statistics =
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
-    let rows_in_all = rows.len();
-    rows.truncate(options.limit);
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
@@ -227,9 +273,14 @@ pub(super) fn rank(
         rows,
         rows_in_all,
         totals,
+        estimated,
         sampled: not_one_by_one(snapshot, device, &lifetimes),
+        exact_scopes: exact.is_some(),
+        sums_at_seconds,
+        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
         attribution,
-        attribution_errors: attributed.map(|sum| precision.bytes(&sum)),
+        attribution_errors,
         peak,
         peak_place,
         statistics,
@@ -237,7 +288,7 @@ pub(super) fn rank(
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
         budget: snapshot.meta.budget,
         sampling: snapshot.sampling.filter(|_| device.is_host()),
-        detection_limit_bytes: if totals.estimated { precision.detection_limit_bytes() } else { 0 },
+        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
     }
 }
 

@@ -70,6 +70,7 @@ impl TopReport {
             By::Category => "categories",
             By::Stream => "streams",
             By::Pool => "pools",
+            By::Metadata => "texts of the program's",
             By::Size => "sizes",
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
@@ -99,6 +100,7 @@ impl TopReport {
             By::Category => "Category",
             By::Stream => "Stream",
             By::Pool => "Pool",
+            By::Metadata => "Text",
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
@@ -172,12 +174,40 @@ impl TopReport {
                 false => writeln!(text),
             };
         }
+        if self.folded_scopes > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in \
+                 what lies deepest.",
+                counted(self.folded_scopes, "time"),
+            );
+        }
+        if self.folded.stacks > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: {} had a stack for which the recorder's table had no room; they count as without one.",
+                counted(self.folded.stacks, "event"),
+            );
+        }
+        if self.folded.threads > 0 {
+            let _ = writeln!(
+                text,
+                "Folded: {} beyond what the recorder tells apart are recorded as one.",
+                counted(self.folded.threads, "thread"),
+            );
+        }
+        if let Some(seconds) = self.sums_at_seconds {
+            let _ = writeln!(
+                text,
+                "The exact sums of scopes are those of {seconds:.3} s after the start; the recording was not ended."
+            );
+        }
         self.say_how_sampled(text);
     }
 
     /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
     fn say_how_sampled(&self, text: &mut String) {
-        if !self.totals.estimated {
+        if !self.estimated {
             return;
         }
         let these = match self.sampled {

@@ -189,12 +189,3 @@ pub(crate) fn owner_of_dlsym() -> String {
     // SAFETY: the loader's own string; the binary stays loaded while its `dlsym` is the process's.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
-
-/// Whether the process has the driver's library, whoever loaded it.
-pub(crate) fn driver_is_loaded() -> bool {
-    // SAFETY: a C string; nothing is loaded, and the count that a hit adds is taken back.
-    unsafe {
-        let found = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        !found.is_null() && libc::dlclose(found) == 0
-    }
-}

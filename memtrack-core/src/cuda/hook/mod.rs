@@ -10,7 +10,7 @@ mod table;
 mod watch;
 mod wrap;
 
-pub(super) use entry::{driver_is_loaded, is_anothers, is_in_place, next_symbol, owner_of_dlsym};
+pub(super) use entry::{is_anothers, is_in_place, next_symbol, owner_of_dlsym};
 pub(super) use reading::{no_more, on_this_thread};
 pub(super) use watch::unknown_frees;
 

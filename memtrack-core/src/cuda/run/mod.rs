@@ -4,17 +4,21 @@
 //! Not API: only the `memtrack` command and its preload library use it.
 #![allow(unsafe_code)]
 
+#[doc(hidden)]
+pub mod census;
 mod dumps;
 #[doc(hidden)]
 pub mod heap;
+mod say;
 mod unhooked;
 
 use super::hook;
+use crate::environment;
 use crate::recorder::{Options, ending, session, set_own_code};
 use crate::signals::Unsignalled;
 use crate::stack::modules::loaded_modules;
 use crate::{message, reentry};
-use std::ffi::{CStr, OsStr, OsString, c_void};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +37,10 @@ pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 
 /// Set where the host's heap is recorded too.
 pub const HOST: &str = "MEMTRACK_RUN_HOST";
+/// The folder in which processes are counted (`census`).
+pub const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
+/// How many programs that were started begin a recording; the rest is counted.
+pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
@@ -40,11 +48,12 @@ static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 /// The preload library was loaded: it will call [`library_ends`] when the process exits, later than handlers of `atexit`
 /// would run, so that what the program frees in its own ones is recorded too.
 ///
-/// With the host's heap asked for, the program is recorded from here on; its children from their first hooked call.
+/// With the host's heap asked for, every program is recorded from here on, else from its first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
     unhooked::prepare();
-    if wants_heap() && is_the_program() {
+    census::prepare();
+    if wants_heap() {
         // Without the hook too: the heap does not go through it.
         ASKED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
@@ -53,7 +62,7 @@ pub fn library_begins() {
 
 /// Whether the program's heap is to be recorded too.
 pub fn wants_heap() -> bool {
-    std::env::var_os(HOST).is_some()
+    environment::variable(HOST).is_some()
 }
 
 /// The process exits, and the preload library with it: writes the recording.
@@ -72,6 +81,14 @@ pub fn before_the_end() {
         ending::flush();
         unhooked::warn_in_the_first();
     });
+}
+
+/// A program is about to be started, or to take this one's place: one that cannot be recorded is counted.
+///
+/// # Safety
+/// `program` must be null or a C string.
+pub unsafe fn before_a_start(program: *const c_char, is_searched: bool) {
+    let _ = std::panic::catch_unwind(|| census::starts(program, is_searched));
 }
 
 /// Where a function of this name is that comes after the preload library's own; null for nowhere.
@@ -103,10 +120,14 @@ fn ask() {
 /// Starts recording if the environment asks for it.
 fn begin() {
     let _inside = reentry::enter();
-    let Some(asked) = std::env::var_os(OUTPUT) else { return };
-    let Some(output) = free_name(Path::new(&asked), is_the_program()) else { return };
+    let Some(asked) = environment::variable(OUTPUT) else { return };
+    let is_the_program = is_the_program();
+    if !is_the_program && !census::may_begin() {
+        return;
+    }
+    let Some(output) = free_name(Path::new(&asked), is_the_program) else { return };
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
-    let context = text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
+    let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
     let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
     let options = Options { is_of_run: true, host_heap: wants_heap(), ..options };
@@ -115,7 +136,7 @@ fn begin() {
     }
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
-        Ok(_) => dumps::begin(&output, &text(SNAPSHOT_ON).unwrap_or_default()),
+        Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),
         Err(error) => message::say(format_args!("nothing is recorded: {error}")),
     }
 }
@@ -153,12 +174,8 @@ fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
     })
 }
 
-fn text(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 fn number(name: &str) -> Option<u64> {
-    text(name)?.parse().ok()
+    environment::text(name)?.parse().ok()
 }
 
 /// In the child of a fork: it goes on with its parent's recording under its own name.

@@ -33,7 +33,7 @@ impl Log {
     }
 
     fn push(&self, what: &str, node: &ScopeNode) {
-        self.0.lock().unwrap().push(format!("{what} {}", node.name));
+        self.0.lock().unwrap().push(format!("{what} {}", node.name()));
     }
 }
 

@@ -10,17 +10,11 @@ use crate::snapshot::{DeviceStatistics, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 /// How a heap was sampled.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Sampling {
     threshold_bytes: u64,
     mean_bytes: u64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self { threshold_bytes: 0, mean_bytes: 0 }
-    }
 }
 
 /// The heap's number.

@@ -47,7 +47,8 @@ use std::ops::Range;
 ///
 /// The parts that every snapshot has are filled from these tables, so that reports need not look here: row `n` of
 /// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds; an
-/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event); the segments and
+/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no other:
+/// [`Snapshot::oom_free_bytes`]); the segments and
 /// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
 /// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
 /// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
@@ -60,6 +61,10 @@ pub struct PyTorch {
     pub root: Vec<(Value, Part)>,
     /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
+    /// The first segments are in a tuple; files of PyTorch's have a list.
+    pub segments_are_a_tuple: bool,
+    /// The traces are in a tuple; files of PyTorch's have a list.
+    pub traces_are_a_tuple: bool,
     /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
@@ -122,5 +127,18 @@ impl Snapshot {
         }
         let place = details.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
         events::value_at(&self.events, details, row, place)
+    }
+
+    /// What the device had free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). Such an event of a
+    /// PyTorch file may have an address beside it, which says nothing.
+    ///
+    /// # Panics
+    /// When there is no such event.
+    pub fn oom_free_bytes(&self, row: usize) -> u64 {
+        let details = self.pytorch.as_deref().map(|pytorch| &pytorch.events);
+        match details.filter(|details| details.has(row, Key::Addr) && details.has(row, Key::DeviceFree)) {
+            Some(details) => details.number(row, Key::DeviceFree),
+            None => self.events.address[row],
+        }
     }
 }

@@ -26,8 +26,12 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
+/// What each scope allocated.
+pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
+/// What did not fit the recorder's tables, as JSON.
+pub(super) const FOLDED: Kind = *b"FOLD";
 /// Which segments are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.

@@ -51,6 +51,10 @@ impl Snapshot {
         writer.clock(self.clock.last)?;
         writer.driver(&self.driver)?;
         writer.sampling(self.sampling.as_ref())?;
+        writer.folded(&self.folded)?;
+        if let Some(sums) = &self.scope_sums {
+            writer.scope_sums(sums)?;
+        }
         writer.close(&self.blocks, &self.segments, &self.devices, self.meta.complete)
     }
 

@@ -36,6 +36,7 @@ mod report;
 mod varint;
 mod writer;
 
+pub use part::older_parts;
 pub use reader::load_from;
 pub use report::{ReadReport, RecordingError};
 pub use writer::RecordingWriter;

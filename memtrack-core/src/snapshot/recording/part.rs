@@ -40,9 +40,9 @@ pub(crate) fn part_path(path: &Path, number: u64) -> PathBuf {
     name.into()
 }
 
-/// The older parts of the recording at `path` that lie beside it.
-#[cfg(feature = "record")]
-pub(crate) fn older_parts(path: &Path) -> Vec<PathBuf> {
+/// The older parts of the recording at `path` that lie beside it: what goes with it when it is removed. None for a file that
+/// is no recording, or cannot be read.
+pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
     let Some(newest) = head(path) else { return Vec::new() };
     let paths = numbers_beside(path).into_iter().map(|number| part_path(path, number));
@@ -50,7 +50,6 @@ pub(crate) fn older_parts(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The numbers of the parts that lie beside `path`, whatever recording they belong to.
-#[cfg(feature = "record")]
 pub(crate) fn numbers_beside(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());

@@ -3,7 +3,7 @@
 
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
-use crate::snapshot::{EventTable, LiveBlock, Scope, ScopeKind, Segment, Thread};
+use crate::snapshot::{EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment, Thread};
 
 /// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
 /// scopes, so that a file of few but endless names would make reports without end.
@@ -208,6 +208,38 @@ pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
         pending_free: pending[i],
     };
     Ok(((0..count).map(row).collect(), last))
+}
+
+/// SUMS: some rows of `sums`, and whether they are the last of them.
+pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeSum], last: bool) {
+    out.push(u8::from(last));
+    put(out, sums.ticks);
+    put(out, sums.folded);
+    put(out, rows.len() as u64);
+    put_column(out, rows, |row| u64::from(row.device.0));
+    put_column(out, rows, |row| u64::from(row.scope.0));
+    put_column(out, rows, |row| row.allocated_bytes);
+    put_column(out, rows, |row| row.allocations);
+}
+
+/// SUMS: its rows, and whether they are the last of them.
+pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
+    let mut bytes = Bytes(payload);
+    let last = bytes.byte()? != 0;
+    let (ticks, folded) = (bytes.number()?, bytes.number()?);
+    let count = bytes.count(4)?;
+    let devices = column(&mut bytes, count, device)?;
+    let scopes = column(&mut bytes, count, narrow)?;
+    let allocated = column(&mut bytes, count, Ok)?;
+    let allocations = column(&mut bytes, count, Ok)?;
+    bytes.end()?;
+    let row = |i: usize| ScopeSum {
+        device: devices[i],
+        scope: ScopeId(scopes[i]),
+        allocated_bytes: allocated[i],
+        allocations: allocations[i],
+    };
+    Ok((ScopeSums { ticks, folded, rows: (0..count).map(row).collect() }, last))
 }
 
 /// SEGM.

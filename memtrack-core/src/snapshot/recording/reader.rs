@@ -8,7 +8,7 @@ use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use crate::event::DeviceId;
-use crate::snapshot::{Clock, DriverReading, Module, Scope, Snapshot, Thread};
+use crate::snapshot::{Clock, DriverReading, Module, Scope, ScopeSums, Snapshot, Thread};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
@@ -104,6 +104,8 @@ struct State {
     /// The last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
+    /// Rows of the newest sums of scopes, as long as not all of them were read.
+    scope_sums: ScopeSums,
     /// Segments that are parts of expandable ones.
     expandable: HashSet<(DeviceId, u64)>,
     /// Of a recording in parts, what the oldest that was read begins with.
@@ -147,12 +149,23 @@ impl State {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
             }
+            chunk::SCOPE_SUMS => {
+                let (sums, last) = payload::take_scope_sums(raw)?;
+                self.scope_sums.rows.extend(sums.rows);
+                if last {
+                    let rows = std::mem::take(&mut self.scope_sums.rows);
+                    snapshot.scope_sums = Some(ScopeSums { rows, ..sums });
+                }
+            }
             chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
             chunk::DRIVER => {
                 let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 readings.truncate(DriverReading::MOST);
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
+            }
+            chunk::FOLDED => {
+                snapshot.folded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
             }
             chunk::SAMPLING => {
                 snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
@@ -234,10 +247,10 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
-            // Of a sampled heap that is no count of its blocks: those that were picked count once, and others not at all.
+            // Of a sampled heap the events are no count of its blocks: those that were picked count once, others not at all.
             let sampled = snapshot.may_lack_small_blocks();
-            for counts in &mut snapshot.devices {
-                counts.counted = !(sampled && counts.device.is_host());
+            for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
+                counts.counted = false;
             }
         }
         if snapshot.meta.earlier_parts > 0 {

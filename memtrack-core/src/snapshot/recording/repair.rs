@@ -83,6 +83,8 @@ pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
     };
     snapshot.events.scope.iter_mut().for_each(&mut scope);
     snapshot.blocks.iter_mut().for_each(|block| scope(&mut block.scope));
+    let sums = snapshot.scope_sums.iter_mut().flat_map(|sums| &mut sums.rows);
+    sums.for_each(|row| scope(&mut row.scope));
     for thread in &mut snapshot.events.thread {
         if thread.index() >= threads {
             *thread = ThreadId::NONE;

@@ -10,7 +10,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use crate::event::{Event, ScopeId, StackId, ThreadId};
 use crate::snapshot::{
-    DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Sampling, Scope, Segment, Thread,
+    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment,
+    Thread,
 };
 use std::io::{self, Write};
 
@@ -190,6 +191,35 @@ impl<W: Write> RecordingWriter<W> {
             self.json(chunk::SAMPLING, sampling)?;
         }
         self.hand_over()
+    }
+
+    /// Writes what did not fit the recorder's tables; nothing where everything did. Of several calls the last counts.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
+        if *folded != Folded::default() {
+            self.json(chunk::FOLDED, folded)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes what each scope has allocated. Of several calls the last counts. The scopes must be written before.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        let mut rest = &sums.rows[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_scope_sums(&mut self.raw, sums, now, later.is_empty());
+            self.push(chunk::SCOPE_SUMS);
+            rest = later;
+            if rest.is_empty() {
+                return self.hand_over();
+            }
+        }
     }
 
     /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.

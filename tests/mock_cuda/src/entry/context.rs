@@ -6,6 +6,7 @@ use crate::call::{entries, put};
 use crate::context::{self, Context};
 use crate::machine::machine;
 use crate::status::{Answer, Status};
+use crate::work;
 
 entries! {
     fn cuDevicePrimaryCtxRetain(handle: *mut *mut c_void, device: i32) {
@@ -125,7 +126,9 @@ entries! {
     }
 
     fn cuCtxSynchronize() {
-        machine()?.area(Context::current()?.device).synchronized();
+        let context = Context::current()?;
+        machine()?.area(context.device).synchronized();
+        work::context_done(context.number);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use crate::call::{entries, get};
 use crate::context::Context;
 use crate::status::{Answer, Status};
+use crate::work;
 
 /// From here on, zeros are asked of the kernel instead of written: simulated gigabytes then cost nothing.
 const PAGES_WORTH: usize = 1 << 20;
@@ -42,16 +43,16 @@ entries! {
     fn cuMemcpyDtoD_v2 as cuMemcpyDtoD_v2_ptds(to: u64, from: u64, bytes: usize) { copy(to, from, bytes) }
 
     fn cuMemcpyAsync as cuMemcpyAsync_ptsz(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        on(stream, || copy(to, from, bytes))
+        on(stream, &[(to, bytes), (from, bytes)], || copy(to, from, bytes))
     }
     fn cuMemcpyHtoDAsync_v2 as cuMemcpyHtoDAsync_v2_ptsz(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        on(stream, || copy(to, from, bytes))
+        on(stream, &[(to, bytes), (from, bytes)], || copy(to, from, bytes))
     }
     fn cuMemcpyDtoHAsync_v2 as cuMemcpyDtoHAsync_v2_ptsz(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        on(stream, || copy(to, from, bytes))
+        on(stream, &[(to, bytes), (from, bytes)], || copy(to, from, bytes))
     }
     fn cuMemcpyDtoDAsync_v2 as cuMemcpyDtoDAsync_v2_ptsz(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        on(stream, || copy(to, from, bytes))
+        on(stream, &[(to, bytes), (from, bytes)], || copy(to, from, bytes))
     }
 
     fn cuMemcpyPeer as cuMemcpyPeer_ptds(
@@ -66,32 +67,37 @@ entries! {
     ) {
         Context::of(to_context)?;
         Context::of(from_context)?;
-        on(stream, || copy(to, from, bytes))
+        on(stream, &[(to, bytes), (from, bytes)], || copy(to, from, bytes))
     }
 
     fn cuMemcpy2D_v2 as cuMemcpy2D_v2_ptds(rectangle: *const c_void) { copy_rectangle(rectangle) }
     fn cuMemcpy2DUnaligned_v2 as cuMemcpy2DUnaligned_v2_ptds(rectangle: *const c_void) { copy_rectangle(rectangle) }
     fn cuMemcpy2DAsync_v2 as cuMemcpy2DAsync_v2_ptsz(rectangle: *const c_void, stream: *mut c_void) {
-        on(stream, || copy_rectangle(rectangle))
+        on(stream, &[], || copy_rectangle(rectangle))
     }
 
     fn cuMemsetD8_v2 as cuMemsetD8_v2_ptds(to: u64, value: u8, count: usize) { fill(to, value, count) }
     fn cuMemsetD16_v2 as cuMemsetD16_v2_ptds(to: u64, value: u16, count: usize) { fill(to, value, count) }
     fn cuMemsetD32_v2 as cuMemsetD32_v2_ptds(to: u64, value: u32, count: usize) { fill(to, value, count) }
     fn cuMemsetD8Async as cuMemsetD8Async_ptsz(to: u64, value: u8, count: usize, stream: *mut c_void) {
-        on(stream, || fill(to, value, count))
+        on(stream, &[(to, count * size_of_val(&value))], || fill(to, value, count))
     }
     fn cuMemsetD16Async as cuMemsetD16Async_ptsz(to: u64, value: u16, count: usize, stream: *mut c_void) {
-        on(stream, || fill(to, value, count))
+        on(stream, &[(to, count * size_of_val(&value))], || fill(to, value, count))
     }
     fn cuMemsetD32Async as cuMemsetD32Async_ptsz(to: u64, value: u32, count: usize, stream: *mut c_void) {
-        on(stream, || fill(to, value, count))
+        on(stream, &[(to, count * size_of_val(&value))], || fill(to, value, count))
     }
 }
 
-fn on(stream: *mut c_void, work: impl FnOnce() -> Answer) -> Answer {
-    Context::of_stream(stream)?;
-    work()
+/// Does work on a stream that uses these addresses, so many bytes of each.
+fn on(stream: *mut c_void, uses: &[(u64, usize)], act: impl FnOnce() -> Answer) -> Answer {
+    let context = Context::of_stream(stream)?;
+    act()?;
+    for &(address, bytes) in uses.iter().filter(|(_, bytes)| *bytes > 0) {
+        work::queued(context, stream, address, bytes);
+    }
+    Ok(())
 }
 
 fn pointer<T>(address: u64) -> *mut T {

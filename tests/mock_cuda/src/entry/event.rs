@@ -1,8 +1,8 @@
 //! Events: the one handle that is a pointer, because a time belongs to it and cudarc makes two for each buffer.
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::call::{entries, put};
@@ -11,6 +11,7 @@ use crate::machine::machine;
 use crate::report::EVENTS;
 use crate::settings::settings;
 use crate::status::{Answer, Status};
+use crate::work::{self, Point};
 
 #[derive(Default)]
 struct Event {
@@ -18,6 +19,8 @@ struct Event {
     time: AtomicU64,
     /// So often it is still not ready when it is asked.
     queries: AtomicU64,
+    /// What it was recorded behind.
+    point: Mutex<Option<Point>>,
 }
 
 entries! {
@@ -52,7 +55,7 @@ entries! {
         let left = &look(event)?.queries;
         match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
             Ok(_) => Err(Status::NOT_READY),
-            Err(_) => Ok(()),
+            Err(_) => reached(event),
         }
     }
 
@@ -61,7 +64,7 @@ entries! {
         if let Ok(context) = Context::current() {
             machine()?.area(context.device).synchronized();
         }
-        Ok(())
+        reached(event)
     }
 
     fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
@@ -78,11 +81,27 @@ fn look(event: *mut c_void) -> Answer<&'static Event> {
     unsafe { event.cast::<Event>().as_ref() }.ok_or(Status::INVALID_HANDLE)
 }
 
+/// What an event was recorded behind, if it was.
+///
+/// # Errors
+/// Invalid handle for null.
+pub(super) fn point(event: *mut c_void) -> Answer<Option<Point>> {
+    Ok(*look(event)?.point.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn reached(event: *mut c_void) -> Answer {
+    if let Some(point) = point(event)? {
+        work::reached(point);
+    }
+    Ok(())
+}
+
 fn record(event: *mut c_void, stream: *mut c_void) -> Answer {
     static START: OnceLock<Instant> = OnceLock::new();
-    Context::of_stream(stream)?;
+    let context = Context::of_stream(stream)?;
     let since = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
     let event = look(event)?;
+    *event.point.lock().unwrap_or_else(PoisonError::into_inner) = Some(work::point(context, stream));
     event.time.store(since + 1, Ordering::Relaxed);
     event.queries.store(settings().event_queries, Ordering::Relaxed);
     Ok(())

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::machine::machine;
 use crate::settings::settings;
 use crate::status::{Answer, Status};
+use crate::work;
 
 /// Rows of pitched memory begin at multiples of this.
 const PITCH: u64 = 512;
@@ -43,6 +44,10 @@ entries! {
         if address == 0 {
             return Ok(());
         }
+        // It waits for all that uses the memory.
+        if let Ok(context) = Context::current() {
+            work::context_done(context.number);
+        }
         machine()?.free(address, &[Kind::Linear, Kind::Pitched, Kind::Managed, Kind::Pooled])
     }
 
@@ -55,9 +60,13 @@ entries! {
 
     fn cuMemFreeAsync as cuMemFreeAsync_ptsz(address: u64, stream: *mut c_void) {
         has_pools()?;
-        Context::of_stream(stream)?;
+        let context = Context::of_stream(stream)?;
         if address == 0 {
             return Ok(());
+        }
+        let area = machine()?.area_of(address).ok_or(Status::INVALID_VALUE)?;
+        if let Some((start, block)) = machine()?.area(area).block_around(address) {
+            work::goes_on("cuMemFreeAsync", start, block.bytes, context, stream);
         }
         machine()?.free(address, &[Kind::Pooled])
     }

@@ -1,4 +1,4 @@
-//! Streams. All work is done when a call returns, so there is nothing to wait for but what a wait makes the pools do.
+//! Streams. All work is done when a call returns; that it was waited for is kept all the same (`work`).
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -8,8 +8,8 @@ use crate::call::{entries, get, put};
 use crate::context::Context;
 use crate::handle::{self, Tag};
 use crate::machine::machine;
-use crate::report::STREAMS;
 use crate::status::{Answer, Status};
+use crate::work;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -20,13 +20,12 @@ thread_local! {
 
 entries! {
     fn cuStreamCreate(stream: *mut *mut c_void, flags: u32) {
-        let _ = flags;
-        create(stream)
+        create(stream, flags)
     }
 
     fn cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: u32, priority: i32) {
-        let _ = (flags, priority);
-        create(stream)
+        let _ = priority;
+        create(stream, flags)
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) {
@@ -38,26 +37,30 @@ entries! {
     }
 
     fn cuStreamDestroy_v2(stream: *mut c_void) {
-        handle::read(Tag::Stream, stream)?;
-        STREAMS.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
+        work::destroyed(stream)
     }
 
     fn cuStreamSynchronize as cuStreamSynchronize_ptsz(stream: *mut c_void) {
-        machine()?.area(Context::of_stream(stream)?.device).synchronized();
+        let context = Context::of_stream(stream)?;
+        machine()?.area(context.device).synchronized();
+        work::stream_done(context, stream);
         Ok(())
     }
 
     fn cuStreamQuery as cuStreamQuery_ptsz(stream: *mut c_void) {
-        Context::of_stream(stream).map(drop)
+        let context = Context::of_stream(stream)?;
+        work::stream_done(context, stream);
+        Ok(())
     }
 
     fn cuStreamWaitEvent as cuStreamWaitEvent_ptsz(stream: *mut c_void, event: *mut c_void, flags: u32) {
         let _ = flags;
-        if event.is_null() {
-            return Err(Status::INVALID_HANDLE);
+        let point = super::event::point(event)?;
+        let context = Context::of_stream(stream)?;
+        if let Some(point) = point {
+            work::wait(context, stream, point);
         }
-        Context::of_stream(stream).map(drop)
+        Ok(())
     }
 
     fn cuStreamGetCtx as cuStreamGetCtx_ptsz(stream: *mut c_void, context: *mut *mut c_void) {
@@ -87,9 +90,10 @@ entries! {
     }
 }
 
-fn create(stream: *mut *mut c_void) -> Answer {
+fn create(stream: *mut *mut c_void, flags: u32) -> Answer {
     let context = Context::current()?;
-    put(stream, handle::make(Tag::Stream, context.number, NEXT.fetch_add(1, Ordering::Relaxed)))?;
-    STREAMS.fetch_add(1, Ordering::Relaxed);
+    let made = handle::make(Tag::Stream, context.number, NEXT.fetch_add(1, Ordering::Relaxed));
+    put(stream, made)?;
+    work::made(made, context.number, flags);
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::handle::{self, Tag};
 use crate::machine::machine;
 use crate::physical;
 use crate::status::{Answer, Status};
+use crate::work;
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
@@ -102,6 +103,7 @@ entries! {
     }
 
     fn cuMemUnmap(address: u64, bytes: usize) {
+        work::goes("cuMemUnmap", address, bytes as u64);
         physical::unmap_range(address, bytes as u64)
     }
 

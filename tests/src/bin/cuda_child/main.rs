@@ -44,6 +44,7 @@ fn main() {
         ["soak", count, file] => soak::from_two_threads(count.parse().expect("a count"), file),
         ["fork", file] => forks::beside_busy_threads(file),
         ["cost"] => many::cost(),
+        ["says_its_rights"] => says_its_rights(),
         _ => panic!("no such scenario: {arguments:?}"),
     }
 }
@@ -52,6 +53,15 @@ fn main() {
 fn start() {
     let options = Options::new().without_host_heap();
     memtrack_core::start_monitor_with(&options).expect("nothing can fail without a file");
+}
+
+/// Records a block, of no driver, and says whether it has more rights than who started it.
+fn says_its_rights() {
+    start();
+    memtrack_core::recorder::record_segment_alloc(DeviceId(0), Default::default(), 1 << 30, 2 << 20);
+    memtrack_core::stop();
+    // SAFETY: reads what the kernel said.
+    println!("{}", unsafe { libc::getauxval(libc::AT_SECURE) });
 }
 
 /// Records into a file of its own, or would.

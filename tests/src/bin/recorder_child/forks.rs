@@ -58,6 +58,7 @@ fn wait(child: libc::pid_t) {
 /// Parent and child write a file each. The child's ends with `exit`, its child does nothing and leaves no file.
 pub fn files(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().output(path)).unwrap();
+    let _around = memtrack_core::scope::module("around");
     let held = black_box(vec![1_u8; OF_PARENT]);
     let child = fork(|| {
         allocate(OF_CHILD);

@@ -56,6 +56,9 @@ fn main() {
             let number = |text: &str| text.parse().unwrap();
             streams::until_the_end(how, number(after_ms), number(max_bytes), path, progress);
         }
+        ["stalled", path] => streams::stalled(path),
+        ["too_small", path] => streams::too_small(path),
+        ["deaf_stderr"] => streams::deaf_stderr(),
         ["many_panics", path] => endings::many_panics(path),
         ["fork_many", path] => forks::many(path),
         ["restart"] => endings::restart(),

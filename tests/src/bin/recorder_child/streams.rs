@@ -10,6 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const STREAM: StreamId = StreamId(0);
+/// The address of a block: all over the place, so that a file is full soon.
+fn address_of(number: u64) -> u64 {
+    let mix = |number: u64| (number ^ number >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = mix(mix(number));
+    mixed ^ mixed >> 32
+}
+
 /// A block lives while so many more are allocated …
 pub const LIVES: u64 = 50;
 /// … but for every so manyth, which stays.
@@ -18,9 +25,9 @@ pub const STAYS: u64 = 997;
 /// Allocates the blocks 1 to `count` of a device, of a size that their number says, and frees most of them again.
 fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
     for number in 1..=count {
-        record_alloc(device, STREAM, number << 12, number % 1000 + 1);
+        record_alloc(device, STREAM, address_of(number), number % 1000 + 1);
         if let Some(old) = number.checked_sub(LIVES).filter(|old| *old > 0 && old % STAYS != 0) {
-            record_free(device, STREAM, old << 12, old % 1000 + 1);
+            record_free(device, STREAM, address_of(old), old % 1000 + 1);
         }
         done(number);
     }
@@ -31,7 +38,7 @@ pub fn parts(how: &str, path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();
     let threads: Vec<_> =
-        (0..3).map(|device| thread::spawn(move || churn(DeviceId(device), 150_000, |_| ()))).collect();
+        (0..3).map(|device| thread::spawn(move || churn(DeviceId(device), 25_000, |_| ()))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     match how {
         "stop" => drop(memtrack_core::stop()),
@@ -56,8 +63,8 @@ pub fn closed_files(path: &str, own: &str) {
     let mut file = File::create(own).unwrap();
     // Each number that memtrack may have had is the program's file now.
     for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
-        // SAFETY: as above.
         if number != file.as_raw_fd() && (number < 2048 || number % 1000 == 0) {
+            // SAFETY: as above.
             assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         }
     }
@@ -144,7 +151,7 @@ fn end(how: &str) {
         "segv" => unsafe {
             libc::raise(libc::SIGSEGV);
         },
-        // What the kernel does when memory runs out.
+        // SAFETY: as above; it is what the kernel does when memory runs out.
         "kill" => unsafe {
             libc::raise(libc::SIGKILL);
         },
@@ -160,4 +167,70 @@ fn end(how: &str) {
         "disk" => std::process::exit(0),
         other => panic!("no such ending: {other}"),
     }
+}
+
+/// Messages to a stderr whose pipe nobody reads any more, and to one that is full, in a program that `SIGPIPE` would end.
+pub fn deaf_stderr() {
+    let said = || {
+        let mut tracker = memtrack_core::tracker::MemoryTracker::new();
+        tracker.start_monitor();
+        // Said on stderr each time.
+        (0..3).for_each(|_| tracker.start_monitor());
+    };
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both ends, which are the program's own; a signal's default is restored.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        assert_eq!(libc::dup2(ends[1], 2), 2);
+        libc::fcntl(ends[1], libc::F_SETFL, libc::O_NONBLOCK);
+        while libc::write(ends[1], [0; 4096].as_ptr().cast(), 4096) > 0 {}
+        libc::fcntl(ends[1], libc::F_SETFL, 0);
+    }
+    said();
+    // SAFETY: the program's own.
+    unsafe { libc::close(ends[0]) };
+    said();
+    // SAFETY: as above.
+    unsafe {
+        libc::close(2);
+        libc::close(ends[1]);
+    }
+    said();
+    println!("still here");
+}
+
+/// Streams to what takes nothing any more. Who writes waits for it, and nobody else does for long.
+pub fn stalled(path: &str) {
+    // SAFETY: the path ends with a zero, and the pipe's reader is never used.
+    unsafe {
+        let path = std::ffi::CString::new(path).unwrap();
+        assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
+        assert!(libc::open(path.as_ptr(), libc::O_RDWR) >= 0);
+    }
+    let options = Options::new().without_host_heap().stream_to(path);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    static DONE: AtomicU64 = AtomicU64::new(0);
+    for device in 0..3 {
+        thread::spawn(move || {
+            churn(DeviceId(device), 40_000, |_| ());
+            DONE.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    // All but the one that writes; that may be memtrack's own thread.
+    while DONE.load(Ordering::Relaxed) < 2 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(memtrack_core::stop());
+    println!("still here");
+    std::process::exit(0);
+}
+
+/// A bound within which there is no room for what is live.
+pub fn too_small(path: &str) {
+    let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    (1..=300_000).for_each(|number| record_alloc(DeviceId(0), STREAM, address_of(number), number));
+    drop(memtrack_core::stop());
+    println!("still here");
 }

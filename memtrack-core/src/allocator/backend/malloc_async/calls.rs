@@ -1,7 +1,7 @@
 //! The driver's calls about streams and pools, in the current context.
 #![allow(unsafe_code)]
 
-use crate::allocator::cuda_context::{check, failed};
+use crate::allocator::cuda_context::{check, failed, is_no_stream};
 use crate::allocator::device_memory::DeviceError;
 use crate::event::StreamId;
 use cudarc::driver::result;
@@ -19,7 +19,13 @@ pub(super) fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceEr
     // SAFETY: the event is fresh, the streams are alive by the client's promise; a destroyed event is kept by the driver
     // for as long as it is waited for.
     unsafe {
-        let recorded = check("cuEventRecord", sys::cuEventRecord(event, handle(earlier)));
+        let recorded = sys::cuEventRecord(event, handle(earlier));
+        let recorded = if is_no_stream(recorded) {
+            // What was queued on a stream that was destroyed goes on: it is waited for, and the event is no use.
+            check("cuCtxSynchronize", sys::cuCtxSynchronize())
+        } else {
+            check("cuEventRecord", recorded)
+        };
         let waits = recorded
             .and_then(|()| check("cuStreamWaitEvent", sys::cuStreamWaitEvent(handle(later), event, 0)));
         check("cuEventDestroy", sys::cuEventDestroy_v2(event)).and(waits)

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::calls::{get, handle, set, wait_on};
-use crate::allocator::cuda_context::{Context, check, failed, within};
+use crate::allocator::cuda_context::{Context, check, failed, is_no_stream, within};
 use crate::allocator::device_memory::DeviceError;
 use crate::allocator::sizes::format_size;
 use crate::allocator::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemory};
@@ -222,7 +222,19 @@ impl Device {
                     unifying
                 };
                 // SAFETY: the driver handed the memory out and did not get it back; uses were named by the client.
-                check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, handle(last)) })
+                let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
+                if !is_no_stream(freed) {
+                    return check("cuMemFreeAsync", freed);
+                }
+                // What was queued on a stream that was destroyed goes on: it is waited for.
+                // SAFETY: the context is current, and nothing that is queued uses the memory any more.
+                unsafe {
+                    check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
+                    check(
+                        "cuMemFreeAsync",
+                        sys::cuMemFreeAsync(address, handle(StreamId(started.unifying as u64))),
+                    )
+                }
             })
         });
         match done {
@@ -267,12 +279,18 @@ impl Drop for Device {
         let Some(Started { unifying, .. }) = self.started else { return };
         // Nobody is there to be told of a failure, and at the end of the process the driver may be gone.
         let _ = self.within(|| {
-            for (&address, live) in &self.live {
+            let unifying = unifying as sys::CUstream;
+            if !self.live.is_empty() {
+                // Their streams may be gone by now, so they are freed behind everything.
+                // SAFETY: the context is current.
+                let _ = unsafe { sys::cuCtxSynchronize() };
+            }
+            for &address in self.live.keys() {
                 // SAFETY: the driver handed it out and did not get it back; nobody can ask for it any more.
-                let _ = unsafe { sys::cuMemFreeAsync(address, handle(live.stream)) };
+                let _ = unsafe { sys::cuMemFreeAsync(address, unifying) };
             }
             // SAFETY: made by `start`, and not used from here on.
-            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(unifying as sys::CUstream) })
+            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(unifying) })
         });
     }
 }

@@ -64,7 +64,7 @@ impl Places {
             return None;
         }
         let mut places = Self {
-            place_bytes: most.max(1).min(HIGHEST).next_multiple_of(UNIT),
+            place_bytes: most.clamp(1, HIGHEST).next_multiple_of(UNIT),
             next: highest.next_multiple_of(1 << 20),
             free: Vec::new(),
             open: HashMap::default(),

@@ -62,10 +62,12 @@ impl Finish {
         }
         // Rows of devices come before those of the host, whatever the order of the keys.
         if let Some(segments) = segments {
+            self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
         }
         self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
         if let Some(traces) = traces {
+            self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
             self.traces(traces)?;
         }
         for &[key, value] in pairs {
@@ -108,8 +110,11 @@ impl Finish {
             && self.heap.body(list).iter().all(plain)
     }
 
-    /// The items of a list that stands at `path`.
+    /// The items of a list, or of a tuple, that stands at `path`.
     fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        if list.tag() == cell::TUPLE {
+            return Ok(self.heap.tuple_items(list).to_vec());
+        }
         self.checked(list, path).map(<[Cell]>::to_vec)
     }
 

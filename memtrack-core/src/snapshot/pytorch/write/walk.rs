@@ -28,6 +28,10 @@ enum Table {
     Other,
 }
 
+fn list_or_tuple(is_tuple: bool) -> Container {
+    if is_tuple { Container::Tuple } else { Container::List }
+}
+
 impl<S: Sink> Walk<'_, S> {
     fn root(&mut self) -> io::Result<()> {
         let pytorch = self.pytorch;
@@ -41,14 +45,17 @@ impl<S: Sink> Walk<'_, S> {
             self.sink.colon()?;
             match part {
                 Part::Segments => {
-                    self.records(&pytorch.segments, 0..pytorch.device_segments, Table::Other)?
+                    let container = list_or_tuple(pytorch.segments_are_a_tuple);
+                    let rows = 0..pytorch.device_segments;
+                    self.records_in(container, &pytorch.segments, rows, Table::Other)?;
                 }
                 Part::HostSegments => {
                     let rows = pytorch.device_segments..pytorch.segments.len();
                     self.records(&pytorch.segments, rows, Table::Other)?;
                 }
                 Part::DeviceTraces => {
-                    self.sink.begin(Container::List, pytorch.traces.len(), None)?;
+                    let container = list_or_tuple(pytorch.traces_are_a_tuple);
+                    self.sink.begin(container, pytorch.traces.len(), None)?;
                     for rows in &pytorch.traces {
                         self.sink.item()?;
                         self.records(&pytorch.events, rows.clone(), Table::Events)?;
@@ -71,7 +78,17 @@ impl<S: Sink> Walk<'_, S> {
 
     /// A list of dictionaries.
     fn records(&mut self, records: &Records, rows: Range<usize>, table: Table) -> io::Result<()> {
-        self.sink.begin(Container::List, rows.len(), None)?;
+        self.records_in(Container::List, records, rows, table)
+    }
+
+    fn records_in(
+        &mut self,
+        container: Container,
+        records: &Records,
+        rows: Range<usize>,
+        table: Table,
+    ) -> io::Result<()> {
+        self.sink.begin(container, rows.len(), None)?;
         for row in rows {
             self.sink.item()?;
             self.record(records, row, table, None)?;

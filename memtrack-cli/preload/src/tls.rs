@@ -1,0 +1,69 @@
+//! The library's thread-local variables without the loader. It may ask the program's `malloc` for memory to find them
+//! (whenever a library with some was loaded since the thread last asked), which is recorded by means of them: the thread
+//! would wait for itself, or call itself without end. A library that is there from the start has its variables at the same
+//! distance from every thread's pointer, so that one answer of the loader's is all of them.
+//!
+//! On x86-64, where compilers have no other way for libraries, the linker is told to have this asked instead
+//! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the question by the distance.
+
+use std::arch::asm;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// What the compiler asks for: a binary by its number, and a place in its variables.
+#[repr(C)]
+pub(super) struct Place {
+    binary: usize,
+    offset: usize,
+}
+
+unsafe extern "C" {
+    /// The loader's.
+    fn __real___tls_get_addr(place: *const Place) -> *mut u8;
+}
+
+/// From a thread's pointer to this library's variables; 0: not known yet.
+static DISTANCE: AtomicIsize = AtomicIsize::new(0);
+/// Whether the next answer is kept.
+static PREPARING: AtomicIsize = AtomicIsize::new(0);
+/// No program has more variables in front of a library's.
+const FARTHEST: isize = 64 << 20;
+
+#[inline(always)]
+fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: a thread's pointer points to itself.
+    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)) };
+    pointer
+}
+
+/// What all of this library calls for the address of a variable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap___tls_get_addr(place: *const Place) -> *mut u8 {
+    // SAFETY: the compiler's own, which stays.
+    let offset = unsafe { (*place).offset };
+    let distance = DISTANCE.load(Ordering::Relaxed);
+    if distance != 0 {
+        let variables = thread_pointer().wrapping_add_signed(distance);
+        return std::ptr::with_exposed_provenance_mut(variables.wrapping_add(offset));
+    }
+    // SAFETY: as the compiler would have called it.
+    let found = unsafe { __real___tls_get_addr(place) };
+    if PREPARING.load(Ordering::Relaxed) != 0 {
+        let distance = found.addr().wrapping_sub(offset).wrapping_sub(thread_pointer()) as isize;
+        // Below the pointer; elsewhere are those of libraries that came later.
+        if (-FARTHEST..0).contains(&distance) {
+            DISTANCE.store(distance, Ordering::Relaxed);
+        }
+    }
+    found
+}
+
+/// Asks the loader once. The process has one thread, and the library was loaded with the program.
+pub(super) fn prepare() {
+    thread_local! {
+        static ANY: std::cell::Cell<u8> = const { std::cell::Cell::new(1) };
+    }
+    PREPARING.store(1, Ordering::Relaxed);
+    ANY.set(std::hint::black_box(2));
+    PREPARING.store(0, Ordering::Relaxed);
+}

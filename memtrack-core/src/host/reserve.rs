@@ -1,0 +1,96 @@
+//! Memory for the moment when there is none. A program that handles a failed allocation must live on where memtrack
+//! needs memory too, and Rust's collections end the process when they get none. So a stretch of memory waits for the
+//! first request of memtrack's own that fails: that one, and what else is under way, is served from it, and recording
+//! ends. Nothing of it is given back, and until then it costs address space only.
+
+use crate::{own, reentry, switch};
+use std::alloc::Layout;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// More than all threads that are inside memtrack at a time may ask for before they have left it.
+const RESERVE_BYTES: usize = 16 << 20;
+
+/// Where it begins; the largest address while there is none.
+static START: AtomicUsize = AtomicUsize::new(usize::MAX);
+static USED: AtomicUsize = AtomicUsize::new(0);
+static RAN_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Sets it aside, if that was not done, for a session that begins. Where there is no memory for it, recording does without.
+pub(crate) fn prepare() {
+    RAN_OUT.store(false, Ordering::Release);
+    #[cfg(unix)]
+    if START.load(Ordering::Acquire) == usize::MAX {
+        let (flags, protection) =
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: fresh pages wherever the kernel likes.
+        let start = unsafe { libc::mmap(null_mut(), RESERVE_BYTES, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return;
+        }
+        match START.compare_exchange(usize::MAX, start.addr(), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => own::hold(RESERVE_BYTES),
+            // SAFETY: mapped above, and nobody knows of it.
+            Err(_) => unsafe {
+                libc::munmap(start, RESERVE_BYTES);
+            },
+        }
+    }
+}
+
+/// Whether memory ran out inside memtrack, so that recording has ended.
+pub(crate) fn ran_out() -> bool {
+    RAN_OUT.load(Ordering::Acquire)
+}
+
+/// Whether so much memory can be had, as far as one can know without taking it.
+pub(crate) fn can_take(bytes: usize) -> bool {
+    #[cfg(unix)]
+    {
+        let (flags, protection) =
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: fresh pages, given back untouched.
+        unsafe {
+            let start = libc::mmap(null_mut(), bytes.max(1), protection, flags, -1, 0);
+            start != libc::MAP_FAILED && libc::munmap(start, bytes.max(1)) == 0
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = bytes;
+        true
+    }
+}
+
+/// What to answer when the program's allocator has none for `layout`: null to the program, and to memtrack itself a piece
+/// of the reserve, zeroed; null when that is used up.
+#[cold]
+pub(super) fn instead(layout: Layout) -> *mut u8 {
+    if !reentry::is_inside() {
+        return null_mut();
+    }
+    let start = START.load(Ordering::Acquire);
+    if start == usize::MAX {
+        return null_mut();
+    }
+    // From here on frees look whether a block is of the reserve; recording ends.
+    switch::set(switch::RESERVE, true);
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    RAN_OUT.store(true, Ordering::Release);
+    let place = |used: usize| -> Option<(usize, usize)> {
+        let from = (start + used).checked_next_multiple_of(layout.align())? - start;
+        let to = from.checked_add(layout.size())?;
+        (to <= RESERVE_BYTES).then_some((from, to))
+    };
+    let taken = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| place(used).map(|(_, to)| to));
+    match taken.ok().and_then(place) {
+        Some((from, _)) => std::ptr::with_exposed_provenance_mut(start + from),
+        None => null_mut(),
+    }
+}
+
+/// Whether a block is of the reserve, and must not go to the program's allocator.
+#[inline(always)]
+pub(super) fn has(block: *mut u8) -> bool {
+    switch::is_on(switch::RESERVE) && block.addr().wrapping_sub(START.load(Ordering::Relaxed)) < RESERVE_BYTES
+}

@@ -1,0 +1,46 @@
+//! What each scope allocated, exactly, however few of its blocks were recorded one by one: the threads' running sums, read
+//! whenever a thread changes its scope.
+
+use super::Snapshot;
+use crate::event::{DeviceId, ScopeId};
+
+/// The sums of all scopes at one moment of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopeSums {
+    /// The moment, in ticks of the recorder's clock: the end of the recording, or up to some seconds before where the
+    /// program was killed.
+    pub ticks: u64,
+    /// How often a scope was entered that did not fit the recorder's tables; the sums of such are those of a scope called
+    /// "(other)", or of the innermost of scopes that were nested too deep.
+    pub folded: u64,
+    /// A row for each device and scope that allocated anything, by device and scope. Over the scopes of a device, the one
+    /// outside all scopes included, they add up to all that was allocated.
+    pub rows: Vec<ScopeSum>,
+}
+
+/// What was allocated on a device while a scope was the innermost one of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScopeSum {
+    /// The device.
+    pub device: DeviceId,
+    /// The scope; none for what was allocated outside of all.
+    pub scope: ScopeId,
+    /// Bytes allocated since the session began, whether they were freed since or not.
+    pub allocated_bytes: u64,
+    /// Blocks allocated.
+    pub allocations: u64,
+}
+
+impl ScopeSums {
+    /// The rows of a device.
+    pub fn of(&self, device: DeviceId) -> impl Iterator<Item = &ScopeSum> {
+        self.rows.iter().filter(move |row| row.device == device)
+    }
+}
+
+impl Snapshot {
+    /// The exact sums of a device's scopes, where the recorder kept them.
+    pub fn scope_sums_of(&self, device: DeviceId) -> Option<impl Iterator<Item = &ScopeSum>> {
+        self.scope_sums.as_ref().map(|sums| sums.of(device))
+    }
+}

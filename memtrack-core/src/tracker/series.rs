@@ -1,0 +1,289 @@
+//! What a running tracker keeps: a record of 40 bytes per operator, the newest of them, and of older ones what a summary
+//! needs. Names are put together when somebody reads them, not when an operator ends. Memory stays within the records that
+//! are kept and one chunk more, however long the program runs.
+
+use super::stats::{Folded, Sample, TrackerStats};
+use super::summary::Growth;
+use crate::own;
+use crate::scope::{ScopeKind, ScopeNode};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes in the tracker's unit.
+const MIB: f64 = 1_048_576.0;
+/// Records are taken and folded so many at a time.
+const CHUNK: usize = 4096;
+/// Of folded operators so many are known by name: those that grew most.
+const KNOWN: usize = 1000;
+
+/// What one operator left behind, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    pub(super) allocated: i64,
+    pub(super) active: i64,
+    pub(super) reserved: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Record {
+    node: &'static ScopeNode,
+    /// How many of that name came before.
+    count: u64,
+    levels: Levels,
+}
+
+/// The records of one run.
+#[derive(Clone)]
+pub(super) struct Series {
+    chunks: VecDeque<Vec<Record>>,
+    /// What the chunks take.
+    held: Held,
+    /// So many are kept at least.
+    keep: usize,
+    folded: u64,
+    /// Allocated after the last folded one, or before the first operator.
+    before: i64,
+    peaks: Levels,
+    /// The smallest on top, to be replaced.
+    grown: BinaryHeap<Reverse<Grown>>,
+}
+
+/// Bytes that are counted as memtrack's own for as long as it lives. A copy holds nothing: it is soon gone.
+struct Held(usize);
+
+impl Held {
+    fn more(&mut self, bytes: usize) {
+        own::hold(bytes);
+        self.0 += bytes;
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        own::release(self.0);
+    }
+}
+
+/// How much a folded operator grew; of equal ones the earlier is larger.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Grown {
+    bytes: i64,
+    index: Reverse<u64>,
+    node: u32,
+    count: u64,
+}
+
+impl Series {
+    /// An empty one that keeps `keep` records at least; `before` bytes were allocated before the first operator.
+    pub(super) fn new(keep: u64, before: i64) -> Self {
+        let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
+        Self {
+            chunks: VecDeque::new(),
+            held: Held(0),
+            keep,
+            folded: 0,
+            before,
+            peaks: none,
+            grown: BinaryHeap::new(),
+        }
+    }
+
+    /// Says what was allocated before the first operator, when that becomes known.
+    pub(super) fn set_before(&mut self, bytes: i64) {
+        self.before = bytes;
+    }
+
+    /// Appends a record. Takes memory once in 4,096 times, and none once it is full.
+    pub(super) fn push(&mut self, node: &'static ScopeNode, count: u64, levels: Levels) {
+        let record = Record { node, count, levels };
+        match self.chunks.back_mut() {
+            Some(last) if last.len() < CHUNK => last.push(record),
+            last => {
+                let is_first = last.is_none();
+                let mut next = self.free_chunk(is_first);
+                next.push(record);
+                self.chunks.push_back(next);
+            }
+        }
+    }
+
+    fn free_chunk(&mut self, is_first: bool) -> Vec<Record> {
+        if (self.chunks.len().saturating_sub(1)).saturating_mul(CHUNK) < self.keep {
+            // Most runs are short.
+            self.held.more(CHUNK * size_of::<Record>());
+            return if is_first { Vec::new() } else { Vec::with_capacity(CHUNK) };
+        }
+        let mut oldest = self.chunks.pop_front().unwrap_or_default();
+        oldest.iter().for_each(|record| self.fold(record));
+        oldest.clear();
+        oldest
+    }
+
+    fn fold(&mut self, &Record { node, count, levels }: &Record) {
+        let bytes = levels.allocated - self.before;
+        self.before = levels.allocated;
+        self.peaks.allocated = self.peaks.allocated.max(levels.allocated);
+        self.peaks.active = self.peaks.active.max(levels.active);
+        self.peaks.reserved = self.peaks.reserved.max(levels.reserved);
+        let grown = Grown { bytes, index: Reverse(self.folded), node: node.id.0, count };
+        self.folded += 1;
+        if self.grown.len() < KNOWN {
+            self.grown.push(Reverse(grown));
+        } else if let Some(mut least) = self.grown.peek_mut()
+            && least.0 < grown
+        {
+            *least = Reverse(grown);
+        }
+    }
+
+    /// Operators so far.
+    pub(super) fn total(&self) -> u64 {
+        self.folded + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
+    }
+
+    /// The records with their names. `markers` name the operators that came next, counted from the first ever.
+    pub(super) fn stats(&self, markers: &[(&'static str, u64)]) -> TrackerStats {
+        let mut names = Names::default();
+        let kept = self.chunks.iter().map(Vec::len).sum();
+        let mut stats = TrackerStats {
+            memories_allocated: Vec::with_capacity(kept),
+            memories_active: Vec::with_capacity(kept),
+            memories_reserved: Vec::with_capacity(kept),
+            ..TrackerStats::default()
+        };
+        for Record { node, count, levels } in self.chunks.iter().flatten() {
+            let operator = names.of(node, *count);
+            let sample = |bytes| Sample { operator: Arc::clone(&operator), mib: mib(bytes) };
+            stats.memories_allocated.push(sample(levels.allocated));
+            stats.memories_active.push(sample(levels.active));
+            stats.memories_reserved.push(sample(levels.reserved));
+        }
+        stats.op_index = kept as u64;
+        // A marker of a folded operator has no place in what is kept.
+        let shifted =
+            markers.iter().filter_map(|&(name, at)| Some((name.to_owned(), at.checked_sub(self.folded)?)));
+        stats.markers = shifted.collect();
+        if self.folded > 0 {
+            stats.folded = self.folded_stats(&mut names);
+        }
+        stats
+    }
+
+    fn folded_stats(&self, names: &mut Names) -> Folded {
+        let mut grown: Vec<&Grown> = self.grown.iter().map(|Reverse(grown)| grown).collect();
+        grown.sort_by_key(|grown| grown.index.0);
+        let nodes: HashMap<u32, _> = crate::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
+        let named = |grown: &&Grown| {
+            let operator = names.of(nodes.get(&grown.node)?, grown.count);
+            Some(Growth { operator, growth_mib: mib(grown.bytes) })
+        };
+        Folded {
+            operators: self.folded,
+            allocated_mib: mib(self.before),
+            peak_allocated_mib: mib(self.peaks.allocated),
+            peak_active_mib: mib(self.peaks.active),
+            peak_reserved_mib: mib(self.peaks.reserved),
+            grown: grown.iter().filter_map(named).collect(),
+        }
+    }
+}
+
+/// Bytes in the tracker's unit.
+pub(super) fn mib(bytes: i64) -> f64 {
+    bytes as f64 / MIB
+}
+
+/// Full names without their counts, each put together once.
+#[derive(Default)]
+struct Names(HashMap<u32, String, foldhash::fast::RandomState>);
+
+impl Names {
+    /// MemoryTracker's name of an operator that ran `count` times before.
+    fn of(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
+        let name = self.0.entry(node.id.0).or_insert_with(|| {
+            let place = node.place();
+            match node.kind {
+                ScopeKind::Operator => place.operator_name().unwrap_or_default(),
+                // A backward pass or optimizer step as a whole: where nothing inside is annotated, the only record of it.
+                _ => format!("{}.{}", place.prefix(), node.name()),
+            }
+        });
+        format!("{name}_{count}").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::testing::with_scopes;
+
+    const MIB: i64 = 1 << 20;
+
+    fn node(name: &str) -> &'static ScopeNode {
+        with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))
+    }
+
+    /// A run of `operators`, each of which leaves as many MiB as `level` says of its number.
+    fn run(keep: u64, operators: u64, level: impl Fn(u64) -> i64) -> Series {
+        let mut series = Series::new(keep, 0);
+        let node = node("series");
+        for count in 0..operators {
+            let bytes = level(count) * MIB;
+            series.push(node, count, Levels { allocated: bytes, active: bytes + 1, reserved: 2 * bytes });
+        }
+        series
+    }
+
+    #[test]
+    fn the_newest_operators_are_kept_and_the_others_counted() {
+        let (keep, operators) = (10_000, 100_000);
+        let stats = run(keep, operators, |count| count as i64).stats(&[]);
+        let kept = stats.memories_allocated.len() as u64;
+        assert!((keep..keep + 2 * CHUNK as u64).contains(&kept), "{kept}");
+        assert_eq!((stats.folded.operators + kept, stats.op_index), (operators, kept));
+        let first = operators - kept;
+        assert_eq!(&*stats.memories_allocated[0].operator, format!(".series_{first}"));
+        assert_eq!(stats.memories_allocated[0].mib, first as f64);
+        assert_eq!(stats.memories_reserved.last().unwrap().mib, 2.0 * (operators - 1) as f64);
+        assert_eq!(
+            (stats.folded.allocated_mib, stats.folded.peak_reserved_mib),
+            ((first - 1) as f64, 2.0 * (first - 1) as f64)
+        );
+    }
+
+    #[test]
+    fn the_summary_knows_what_grew_most_also_of_folded_operators() {
+        let level = |count: u64| count as i64 + 100 * i64::from(count > 77) + 50 * i64::from(count > 59_998);
+        let whole = run(u64::MAX, 60_000, level).stats(&[]);
+        let folded = run(1, 60_000, level).stats(&[]);
+        assert_eq!((whole.folded.operators, folded.folded.operators > 50_000), (0, true));
+        assert_eq!(
+            folded.summary_since(20, 0.0).unwrap().operators,
+            whole.summary_since(20, 0.0).unwrap().operators
+        );
+        assert_eq!(&*folded.summary_since(2, 0.0).unwrap().operators[0].operator, ".series_78");
+    }
+
+    #[test]
+    fn memory_stays_where_it_is_once_the_series_is_full() {
+        let series = run(8192, 200_000, |_| 0);
+        let room: usize = series.chunks.iter().map(Vec::capacity).sum();
+        assert!(room <= 8192 + 2 * CHUNK && series.grown.len() <= KNOWN, "{room}");
+        assert_eq!(series.total(), 200_000);
+    }
+
+    #[test]
+    fn markers_stay_at_their_operators_and_go_with_them() {
+        let series = run(4096, 50_000, |_| 0);
+        let stats = series.stats(&[("fw_start", 3), ("fw_bw_boundary", 49_999)]);
+        assert_eq!(stats.markers, [("fw_bw_boundary".to_owned(), stats.op_index - 1)]);
+    }
+}

@@ -1,0 +1,48 @@
+//! A program with more rights than who starts it takes no orders from the environment: no file of the caller's choice.
+
+use memtrack_core::cuda::run::OUTPUT;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_cuda_child");
+/// Nobody, and a group that nobody is not in.
+const NOBODY: u32 = 65_534;
+const OTHER_GROUP: u32 = 4;
+
+#[test]
+fn a_program_with_rights_of_its_own_writes_no_file_that_the_environment_names() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("program");
+    fs::copy(CHILD, &program).unwrap();
+    // What it said of its rights, and whether it wrote the file.
+    let run = |mode: u32| {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let file = folder.path().join(format!("{mode:o}.memtrack"));
+        let output = Command::new(&program)
+            .arg("says_its_rights")
+            .env(OUTPUT, &file)
+            .env("MEMTRACK_RUN_COMMAND", std::process::id().to_string())
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output();
+        let said = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        (said.unwrap_or_else(|error| error.to_string()), file.exists())
+    };
+    let root = std::os::unix::fs::chown(&program, None, Some(OTHER_GROUP)).is_ok();
+    let ordinary = run(0o755);
+    if !root || ordinary.0 != "0" {
+        eprintln!("skipped: only root can make such a program, and run it as another user: {}", ordinary.0);
+        return;
+    }
+    assert_eq!(ordinary, ("0".to_owned(), true), "an ordinary one does as it is told");
+    let privileged = run(0o2755);
+    if privileged.0 == "0" {
+        eprintln!("skipped: the temporary folder's file system gives no rights to programs (nosuid)");
+        return;
+    }
+    assert_eq!(privileged, ("1".to_owned(), false));
+}
