@@ -17,17 +17,23 @@ const RESERVE_NS: f64 = 0.1e9;
 /// How far back the load counts: older processor time fades out.
 const MEMORY_NS: f64 = 0.15e9;
 /// What all threads of a session may spend before they have earned anything, in nanoseconds.
-const START_NS: i64 = 4_000_000;
-/// How much of it a thread takes at once.
-const SLICE_NS: i64 = 250_000;
+const START_NS: i64 = 16_000_000;
+/// How much of it a thread takes at once. It is lent: a thread that samples pays it back before it is better off.
+const SLICE_NS: i64 = 500_000;
 /// What counting a block and its free costs, in nanoseconds (measured: 7). No part of what recording costs: rare events
 /// find nothing in the caches and cost several times as much as frequent ones, counting does not.
 const COUNTED_NS: f64 = 8.0;
+/// The most of a budget that is taken for counting, which nothing can save: the rest is for samples, or a program of tiny
+/// blocks alone would have none.
+const COUNTED_MOST: f64 = 2.0 / 3.0;
 /// How full the savings must be for the next better class, though the load says that it does not suit.
 const FULL: f64 = 0.95;
 /// Fractions of the budget: what is aimed at, and what must suffice before the interval becomes shorter.
 const AIM: f64 = 0.9;
 const EASE: f64 = 0.65;
+/// Of the budget, what recording every block must be within, and what is aimed at in debt.
+const EASE_EXACT: f64 = 0.85;
+const REPAY: f64 = 0.5;
 
 /// What is left of [`START_NS`].
 static START: AtomicI64 = AtomicI64::new(0);
@@ -100,6 +106,10 @@ pub(super) struct Ledger {
     class: u8,
     /// What can be spent, in nanoseconds of processor time.
     credit_ns: f64,
+    /// What was lent and is to be paid back.
+    lent_ns: f64,
+    /// What a recorded block and its free cost while every block was recorded, 0 before: rare ones cost more.
+    exact_pair_ns: f64,
     // The load lately; older time fades out.
     cpu_ns: f64,
     small: f64,
@@ -112,7 +122,7 @@ impl Ledger {
     pub(super) fn new() -> Self {
         let credit_ns = take_start();
         let class = if credit_ns > 0.0 { 0 } else { LAST_CLASS.load(Relaxed) };
-        Self { class, credit_ns, ..Self::default() }
+        Self { class, credit_ns, lent_ns: credit_ns, ..Self::default() }
     }
 
     /// The class that is in force.
@@ -128,12 +138,23 @@ impl Ledger {
     /// Books what was `seen` and chooses the class that holds from now on. `budget`: the share of processor time that
     /// recording may take; `pair_ns`: what a recorded block and its free cost.
     pub(super) fn settle(&mut self, seen: &Seen, budget: f64, pair_ns: f64, least_class: u8) -> u8 {
+        let income_ns = budget * seen.cpu_ns;
         let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
+        let counted_ns = counted_ns.min(income_ns * COUNTED_MOST);
         let spent_ns = seen.recorded as f64 * pair_ns + counted_ns;
         let most = budget * SAVED_NS;
-        self.credit_ns = (self.credit_ns + budget * seen.cpu_ns - spent_ns).clamp(-most, most);
-        if self.class == 0 && self.credit_ns <= 0.0 {
-            self.credit_ns += take_start();
+        self.credit_ns = (self.credit_ns + income_ns - spent_ns).clamp(-most, most);
+        if self.class == 0 {
+            self.exact_pair_ns = pair_ns;
+            if self.credit_ns <= 0.0 {
+                let lent = take_start();
+                self.credit_ns += lent;
+                self.lent_ns += lent;
+            }
+        } else {
+            let repaid = self.credit_ns.clamp(0.0, self.lent_ns);
+            self.credit_ns -= repaid;
+            self.lent_ns -= repaid;
         }
         book(self.class, seen.cpu_ns, spent_ns);
         let keep = MEMORY_NS / (MEMORY_NS + seen.cpu_ns);
@@ -154,22 +175,26 @@ impl Ledger {
             0 if !in_debt => 0,
             0 => self.suited(budget * AIM, pair_ns).max(1),
             // Out of debt by sampling less, never more.
-            now if in_debt => self.suited(budget * AIM * AIM, pair_ns).max(now),
+            now if in_debt => self.suited(budget * REPAY, pair_ns).max(now),
             // Classes are far apart: what one leaves unspent is for the next better one, in turns.
             now if self.credit_ns >= budget * SAVED_NS * FULL => now - 1,
-            now => match self.suited(budget * EASE, pair_ns) {
-                0 if !has_reserve => now.min(self.suited(budget * AIM, pair_ns).max(1)),
-                easy if easy < now => easy,
-                _ => now,
-            },
+            _ if has_reserve && self.is_cheap(budget * EASE_EXACT, pair_ns) => 0,
+            now => self.suited(budget * EASE, pair_ns).clamp(1, now),
         }
+    }
+
+    /// Whether recording every block under the present load is within `share` of the processor time.
+    fn is_cheap(&self, share: f64, pair_ns: f64) -> bool {
+        let pair_ns = if self.exact_pair_ns > 0.0 { self.exact_pair_ns.min(pair_ns) } else { pair_ns };
+        (self.small + self.large) * pair_ns <= share * self.cpu_ns
     }
 
     /// The narrowest class whose cost under the present load is within `share` of the processor time.
     fn suited(&self, share: f64, pair_ns: f64) -> u8 {
-        let always_ns = self.large * pair_ns + self.small * COUNTED_NS;
+        let budget_ns = share * self.cpu_ns;
+        let always_ns = self.large * pair_ns + (self.small * COUNTED_NS).min(budget_ns * COUNTED_MOST);
         // Something must be left, or nothing small would ever be seen.
-        let room_ns = (share * self.cpu_ns - always_ns).max(share * self.cpu_ns / 20.0);
+        let room_ns = (budget_ns - always_ns).max(budget_ns / 20.0);
         let fits = |class: u8| {
             let picked = match class {
                 0 => self.small,
@@ -313,6 +338,14 @@ mod tests {
             assert!(share < BUDGET * 1.05 && share > BUDGET / 3.0, "{blocks_per_ms}: {share}, {recorded}");
             assert!(outcome.changes <= 4, "{blocks_per_ms}: {} changes", outcome.changes);
         }
+    }
+
+    #[test]
+    fn a_program_of_tiny_blocks_alone_is_sampled_too() {
+        // Counting them takes more than the budget.
+        let outcome = thread(&mut Ledger::default(), 1000, |_| 5000);
+        let samples_ns = outcome.recorded * 5000.0 * PAIR_NS;
+        assert!(samples_ns > 1e6 * BUDGET / 10.0 && samples_ns < 1e6 * BUDGET / 2.0, "{samples_ns}");
     }
 
     #[test]
