@@ -42,7 +42,7 @@ fn threads_with_the_smallest_stacks_record_with_stacks_and_stream() {
         run_well(CHILD, &["small_stacks", on, "run.memtrack"], folder.path());
     }
     let (snapshot, report) =
-        memtrack_core::snapshot::Snapshot::load(&folder.path().join("run.memtrack")).unwrap();
+        memtrack_core::snapshot::Snapshot::load(folder.path().join("run.memtrack")).unwrap();
     assert!(report.complete && snapshot.events.len() >= 80_000);
 }
 

@@ -364,7 +364,7 @@ mod coverage {
             blocks.swap(place, random.below(place as u64 + 1) as usize);
         }
         // A fixed rate, or one that follows what was picked so far.
-        let is_fixed = seed % 3 == 0;
+        let is_fixed = seed.is_multiple_of(3);
         let rules = match is_fixed {
             true => Rules { mean_bytes: 16 << 10, ..Rules::default() },
             false => Rules { budget: 0.03, live_blocks: u64::MAX, mean_bytes: 0 },

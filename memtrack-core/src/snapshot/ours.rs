@@ -28,6 +28,8 @@ impl Drop for OursBegins {
         if self.0 {
             crate::reentry::begin();
         }
+        #[cfg(not(feature = "record"))]
+        debug_assert!(!self.0, "nothing is recorded");
     }
 }
 
@@ -37,6 +39,8 @@ impl Drop for OursEnds {
         if self.0 {
             crate::reentry::end();
         }
+        #[cfg(not(feature = "record"))]
+        debug_assert!(!self.0, "nothing is recorded");
     }
 }
 

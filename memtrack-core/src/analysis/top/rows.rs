@@ -214,6 +214,7 @@ pub(super) fn rank(
         if allocated {
             sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             attribution.add(source, lifetime.bytes);
+            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
             if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
                 continue;
             }
@@ -225,7 +226,6 @@ pub(super) fn rank(
             sums.count.add(1.0, lifetime.blocks);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
-            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
             all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
             all_blocks.add(1.0, lifetime.blocks);
         }

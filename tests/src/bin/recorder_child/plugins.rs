@@ -52,7 +52,11 @@ pub fn take_turns(folder: &str) {
 pub fn come_and_go(folder: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(1000)).unwrap();
     let path = Path::new(folder).join("first.so");
-    let round = || (0..200).for_each(|_| drop(black_box(run(&path, "first_work", 1000))));
+    let round = || {
+        for _ in 0..200 {
+            black_box(run(&path, "first_work", 1000));
+        }
+    };
     round();
     let before = memtrack_core::host::own_bytes();
     (0..5).for_each(|_| round());
