@@ -23,7 +23,7 @@ pub(crate) fn say(message: impl fmt::Display) {
     say_as("memtrack", message);
 }
 
-/// As [`say`], for another of memtrack's libraries.
+/// Says `WHO: MESSAGE` on stderr, for another of memtrack's libraries.
 pub fn say_as(who: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
     write_to_stderr(format!("{who}: {message}\n").as_bytes());

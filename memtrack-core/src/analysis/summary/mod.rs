@@ -38,7 +38,7 @@ pub struct DeviceSummary {
     pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
-    /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where [`Self::held`] is an
+    /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where `held` is an
     /// estimate and this is exact.
     pub net: Option<Net>,
     /// Of a heap, the resident set of the process at the end, where it is known.
