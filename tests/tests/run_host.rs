@@ -166,7 +166,7 @@ fn only_glibcs_loader_finds_the_libraries() {
 
 /// Needs `musl-gcc` (Debian: musl-tools).
 #[test]
-#[ignore = "needs musl-gcc"]
+#[cfg_attr(not(musl_gcc), ignore = "needs musl-gcc")]
 fn programs_with_musl_run_as_without_memtrack() {
     let bench = Bench::new();
     let source =
