@@ -1,0 +1,96 @@
+//! A soak: a program that lives like a service under memtrack, for minutes or for hours, while another one watches that
+//! what memtrack holds, what an event costs and what lies on disk stay flat. `README.md` beside this file says how it is
+//! run and what it shows.
+//!
+//! The program is started twice: once to watch, and once with `--serve`, which is the service.
+#![allow(missing_docs)]
+
+mod judge;
+mod picture;
+mod plugin;
+mod probe;
+mod rows;
+mod service;
+mod watch;
+mod work;
+
+use memtrack_core::TrackingAllocator;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
+
+const USAGE: &str = "usage: soak [--seconds N | --minutes N | --hours N] [--without-times] [--output FOLDER]
+
+  --seconds, --minutes, --hours   how long; 3 minutes unless it is said, and 90 laps at least
+  --without-times                 on a loaded machine: times are shown, and not judged
+  --output FOLDER                 where the picture, the rows and the recording go: memtrack-out/soak
+
+Exit codes: 0 all stays flat, 1 something grows or fails, 2 wrong usage.";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub lasts: Duration,
+    pub judges_times: bool,
+    pub folder: PathBuf,
+    /// This is the service.
+    pub serves: bool,
+}
+
+impl Plan {
+    fn of_arguments() -> Result<Option<Self>, String> {
+        let mut plan = Self {
+            lasts: Duration::from_secs(180),
+            judges_times: true,
+            folder: PathBuf::from("memtrack-out/soak"),
+            serves: false,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+            let mut time = |seconds: f64| {
+                let number = value()?;
+                let long = number.parse().ok().map(|number: f64| number * seconds);
+                long.and_then(|long| Duration::try_from_secs_f64(long).ok())
+                    .ok_or(format!("{argument} needs a number, not '{number}'"))
+            };
+            match argument.as_str() {
+                "--seconds" => plan.lasts = time(1.0)?,
+                "--minutes" => plan.lasts = time(60.0)?,
+                "--hours" => plan.lasts = time(3600.0)?,
+                "--without-times" => plan.judges_times = false,
+                "--output" => plan.folder = value()?.into(),
+                "--serve" => plan.serves = true,
+                "--help" | "-h" => return Ok(None),
+                _ => return Err(format!("what is '{argument}'?")),
+            }
+        }
+        Ok(Some(plan))
+    }
+}
+
+fn main() -> ExitCode {
+    let plan = match Plan::of_arguments() {
+        Ok(Some(plan)) => plan,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            eprintln!("soak: {why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = if plan.serves { service::serve(&plan).map(|()| true) } else { watch::watch(&plan) };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("soak: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

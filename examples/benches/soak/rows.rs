@@ -1,0 +1,132 @@
+//! What is measured between two laps: one row of numbers, which the service prints and the watcher reads.
+
+use std::fmt;
+use std::fs;
+use std::ops::{Index, IndexMut};
+use std::path::Path;
+
+/// The numbers of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// Laps so far.
+    Lap,
+    /// Seconds since the service began.
+    Seconds,
+    /// What memtrack says that it holds.
+    OwnBytes,
+    /// What the C library's heap has handed out: all that memtrack and the program hold of it.
+    HeapBytes,
+    /// The resident set.
+    ResidentBytes,
+    /// Everything in the folder of recordings.
+    FileBytes,
+    /// Of it the recording of the service itself, all parts.
+    RecordingBytes,
+    Threads,
+    Descriptors,
+    Mappings,
+    /// Nanoseconds for an event of a device.
+    DeviceEvent,
+    /// … for an event of the host's heap.
+    HostEvent,
+    /// … for an event whose stack nobody has seen.
+    NewStackEvent,
+    /// … for an operator that is entered and left.
+    Operator,
+}
+
+/// The columns' names, in their order.
+pub const NAMES: [&str; 14] = [
+    "lap",
+    "seconds",
+    "own_bytes",
+    "heap_bytes",
+    "resident_bytes",
+    "file_bytes",
+    "recording_bytes",
+    "threads",
+    "descriptors",
+    "mappings",
+    "device_event_ns",
+    "host_event_ns",
+    "new_stack_event_ns",
+    "operator_ns",
+];
+
+/// A row, written as comma-separated values.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Row([f64; NAMES.len()]);
+
+impl Index<Column> for Row {
+    type Output = f64;
+
+    fn index(&self, column: Column) -> &f64 {
+        &self.0[column as usize]
+    }
+}
+
+impl IndexMut<Column> for Row {
+    fn index_mut(&mut self, column: Column) -> &mut f64 {
+        &mut self.0[column as usize]
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, value) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            let value = (value * 100.0).round() / 100.0;
+            write!(f, "{comma}{value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    /// Reads what `Display` writes.
+    pub fn read(line: &str) -> Option<Self> {
+        let mut row = Self::default();
+        let mut fields = line.split(',');
+        for value in &mut row.0 {
+            *value = fields.next()?.parse().ok()?;
+        }
+        fields.next().is_none().then_some(row)
+    }
+
+    /// What can be seen of this process and its recordings now; the rest is 0.
+    pub fn of_now(recordings: &Path) -> Self {
+        let mut row = Self::default();
+        row[Column::OwnBytes] = memtrack_core::host::own_bytes() as f64;
+        row[Column::HeapBytes] = heap_bytes();
+        row[Column::ResidentBytes] = status("VmRSS:") * 1024.0;
+        row[Column::Threads] = status("Threads:");
+        row[Column::Descriptors] = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as f64;
+        row[Column::Mappings] =
+            fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count()) as f64;
+        for file in fs::read_dir(recordings).into_iter().flatten().flatten() {
+            let bytes = file.metadata().map_or(0, |data| data.len()) as f64;
+            let name = file.file_name().to_string_lossy().into_owned();
+            row[Column::FileBytes] += bytes;
+            if name == "soak.memtrack" || name.starts_with("soak.memtrack.part-") {
+                row[Column::RecordingBytes] += bytes;
+            }
+        }
+        row
+    }
+}
+
+/// A number of `/proc/self/status`.
+fn status(name: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value =
+        status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok());
+    value.unwrap_or(0.0)
+}
+
+/// Of all arenas, and of blocks that are mappings of their own.
+#[allow(unsafe_code)]
+fn heap_bytes() -> f64 {
+    // SAFETY: reads the C library's counts, and returns them.
+    let counts = unsafe { libc::mallinfo2() };
+    (counts.uordblks + counts.hblkhd) as f64
+}

@@ -1,0 +1,128 @@
+//! The watcher: starts the service, reads its rows, and in the end says whether all stayed flat and whether the recording
+//! holds what happened. It has the tracking allocator too and starts nothing.
+
+use crate::rows::{Column, NAMES, Row};
+use crate::{Plan, judge, picture, service};
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Why nothing can be said.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long the service may take from one row to the next beyond what it pauses between them, and to end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Returns whether all is as it should be.
+pub fn watch(plan: &Plan) -> Result<bool, Failure> {
+    let folder = std::path::absolute(&plan.folder)?;
+    let recordings = service::recordings(&folder);
+    if recordings.exists() {
+        fs::remove_dir_all(&recordings)?;
+    }
+    fs::create_dir_all(&recordings)?;
+    let mut service = Command::new(std::env::current_exe()?)
+        .args(["--serve", "--seconds", &plan.lasts.as_secs_f64().to_string(), "--output"])
+        .arg(&folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let lines = lines_of(&mut service);
+    let (rows, device_blocks) = read(&lines, plan, &mut service)?;
+    let status = service.wait()?;
+    if !status.success() {
+        return Err(format!("the service ended with {status} after {} rows", rows.len()).into());
+    }
+    let mut table = NAMES.join(",") + "\n";
+    rows.iter().for_each(|row| table += &format!("{row}\n"));
+    fs::write(folder.join("rows.csv"), table)?;
+    fs::write(folder.join("soak.svg"), picture::svg(&rows))?;
+    let answers = judge::judge(&rows, plan.judges_times);
+    let newest = rows.last().copied().unwrap_or_default();
+    println!("{} laps in {:.0} s, {} rows", newest[Column::Lap], newest[Column::Seconds], rows.len());
+    println!("{}", judge::head());
+    answers.iter().for_each(|answer| println!("{answer}"));
+    let holds_all = holds_what_happened(&service::recording(&folder), device_blocks)?;
+    println!("{}", folder.join("soak.svg").display());
+    Ok(holds_all && answers.iter().all(judge::Answer::holds))
+}
+
+/// What the service prints, line by line, read by a thread of its own.
+fn lines_of(service: &mut Child) -> Receiver<String> {
+    let (tell, lines) = channel();
+    if let Some(output) = service.stdout.take() {
+        let read =
+            move || BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line));
+        thread::spawn(read);
+    }
+    lines
+}
+
+/// All rows, and how many blocks of the device the service reported.
+fn read(
+    lines: &Receiver<String>,
+    plan: &Plan,
+    service: &mut Child,
+) -> Result<(Vec<Row>, u64), Failure> {
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        match lines.recv_timeout(plan.lasts / 100 + PATIENCE) {
+            Ok(line) => {
+                if let Some(blocks) = line.strip_prefix(service::END) {
+                    return Ok((rows, blocks.parse()?));
+                }
+                let row = Row::read(&line).ok_or(format!("the service said '{line}'"))?;
+                if rows.len() % 30 == 0 {
+                    println!(
+                        "{:6.0} s, lap {}: {:.1} MiB of memtrack's own, {:.1} MiB on disk, {:.0} ns an event",
+                        row[Column::Seconds],
+                        row[Column::Lap],
+                        row[Column::OwnBytes] / f64::from(1 << 20),
+                        row[Column::FileBytes] / f64::from(1 << 20),
+                        row[Column::DeviceEvent],
+                    );
+                }
+                rows.push(row);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = service.wait()?;
+                return Err(format!("the service ended with {status} after {} rows", rows.len()).into());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // Its stacks are worth more than its end.
+                return Err(format!(
+                    "the service, process {}, hangs after {} rows",
+                    service.id(),
+                    rows.len()
+                )
+                .into());
+            }
+        }
+    }
+}
+
+/// Whether the recording opens whole, and has counted every block.
+fn holds_what_happened(path: &Path, device_blocks: u64) -> Result<bool, Failure> {
+    let (snapshot, report) = Snapshot::load(path)?;
+    let device = snapshot.devices.iter().find(|device| device.device == DeviceId(0));
+    let (blocks, frees) = device.map_or((0, 0), |device| (device.allocations, device.frees));
+    let live = snapshot.blocks.iter().filter(|block| block.device == DeviceId(0)).count();
+    println!(
+        "the recording: {} events in {} parts, before them {} gone; {blocks} blocks of the device, {frees} freed, {live} live",
+        snapshot.events.len(),
+        report.parts,
+        snapshot.meta.earlier_parts,
+    );
+    println!("what found no room: {:?}", snapshot.folded);
+    let holds = !report.damaged && blocks == device_blocks && frees == device_blocks && live == 0;
+    if !holds {
+        println!("NOT what happened: {device_blocks} blocks of the device; {report:?}");
+    }
+    Ok(holds)
+}

@@ -1,0 +1,46 @@
+//! Monitors, trackers and snapshots that are made and dropped while the service goes on, and dumps.
+
+use super::{Lap, Outcome};
+use memtrack_core::tracker::MemoryTracker;
+use memtrack_core::{dump_snapshot, scope, track_memory};
+use std::hint::black_box;
+use std::thread;
+
+/// Operators of a lap: the bound of a tracker's series is met after some thirty.
+const OPERATORS: u64 = 9000;
+
+pub fn run(lap: &Lap<'_>) -> Outcome {
+    let mut tracker = MemoryTracker::new();
+    tracker.start_monitor();
+    {
+        let _root = scope::root("Net");
+        (0..OPERATORS).for_each(|number| multiply(number as usize % 50));
+    }
+    tracker.stop();
+    if tracker.stats().memories_allocated.is_empty() {
+        return Err("a tracker has seen no operator".into());
+    }
+    drop(tracker);
+    match lap.number % 8 {
+        2 => {
+            memtrack_core::start_monitor();
+            let recording = memtrack_core::stop();
+            if recording.snapshot().events.is_empty() {
+                return Err("a monitor that ended has no events".into());
+            }
+        }
+        4 => {
+            let snapshot = memtrack_core::snapshot();
+            // Whoever drops it.
+            thread::spawn(move || drop(snapshot)).join().map_err(|_| "a snapshot could not be dropped")?;
+        }
+        6 => dump_snapshot(lap.recordings.join("dump.memtrack"))?,
+        _ => {}
+    }
+    Ok(())
+}
+
+#[track_memory]
+fn multiply(size: usize) {
+    drop(black_box(vec![1_u8; 8 * size]));
+}
