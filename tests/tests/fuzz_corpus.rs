@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// The corpus of the fuzzers, and the fixtures, with which they begin too.
 fn files() -> Vec<PathBuf> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/fuzz/corpus");
-    let folders = [corpus.join("pickles"), corpus.join("snapshots"), corpus.join("found")]
+    let folders = ["pickles", "snapshots", "recordings", "found"]
+        .map(|folder| corpus.join(folder))
         .into_iter()
         .chain(["hostile", "snapshots/synth", "snapshots/samples"].map(fixture));
     let mut files: Vec<PathBuf> = folders
@@ -56,4 +57,21 @@ fn what_is_read_from_the_corpus_is_the_same_when_written() {
 #[test]
 fn every_report_answers_the_corpus() {
     over_all(targets::answers);
+}
+
+#[test]
+fn recordings_stand_whatever_is_in_their_chunks() {
+    over_all(targets::recording);
+}
+
+#[test]
+fn the_recordings_of_the_corpus_are_whole() {
+    let recordings: Vec<_> =
+        files().into_iter().filter(|path| path.to_string_lossy().contains("/recordings/")).collect();
+    assert!(recordings.len() >= 4);
+    for path in recordings {
+        let (snapshot, report) = memtrack_core::snapshot::Snapshot::load(&path).unwrap();
+        assert!(!report.damaged && report.unknown_chunks == 0, "{}: {report:?}", path.display());
+        assert!(!snapshot.events.is_empty(), "{}", path.display());
+    }
 }

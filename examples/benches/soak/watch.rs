@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why nothing can be said.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -35,10 +35,6 @@ pub fn watch(plan: &Plan) -> Result<bool, Failure> {
         .spawn()?;
     let lines = lines_of(&mut service);
     let (rows, device_blocks) = read(&lines, plan, &mut service)?;
-    let status = service.wait()?;
-    if !status.success() {
-        return Err(format!("the service ended with {status} after {} rows", rows.len()).into());
-    }
     let mut table = NAMES.join(",") + "\n";
     rows.iter().for_each(|row| table += &format!("{row}\n"));
     fs::write(folder.join("rows.csv"), table)?;
@@ -65,46 +61,59 @@ fn lines_of(service: &mut Child) -> Receiver<String> {
 }
 
 /// All rows, and how many blocks of the device the service reported.
-fn read(
-    lines: &Receiver<String>,
-    plan: &Plan,
-    service: &mut Child,
-) -> Result<(Vec<Row>, u64), Failure> {
+fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(Vec<Row>, u64), Failure> {
     let mut rows: Vec<Row> = Vec::new();
+    let (mut blocks, mut last) = (None, Instant::now());
     loop {
-        match lines.recv_timeout(plan.lasts / 100 + PATIENCE) {
+        match lines.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
-                if let Some(blocks) = line.strip_prefix(service::END) {
-                    return Ok((rows, blocks.parse()?));
+                last = Instant::now();
+                if let Some(count) = line.strip_prefix(service::END) {
+                    blocks = Some(count.parse()?);
+                    continue;
                 }
                 let row = Row::read(&line).ok_or(format!("the service said '{line}'"))?;
                 if rows.len() % 30 == 0 {
-                    println!(
-                        "{:6.0} s, lap {}: {:.1} MiB of memtrack's own, {:.1} MiB on disk, {:.0} ns an event",
-                        row[Column::Seconds],
-                        row[Column::Lap],
-                        row[Column::OwnBytes] / f64::from(1 << 20),
-                        row[Column::FileBytes] / f64::from(1 << 20),
-                        row[Column::DeviceEvent],
-                    );
+                    println!("{}", so_far(&row));
                 }
                 rows.push(row);
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                let status = service.wait()?;
-                return Err(format!("the service ended with {status} after {} rows", rows.len()).into());
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                // Its stacks are worth more than its end.
-                return Err(format!(
-                    "the service, process {}, hangs after {} rows",
-                    service.id(),
-                    rows.len()
-                )
-                .into());
+            // A process that was forked may hold the pipe longer than the service lives.
+            Err(why) => {
+                if why == RecvTimeoutError::Disconnected {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                if let Some(status) = service.try_wait()? {
+                    let ended = format!("the service ended with {status} after {} rows", rows.len());
+                    return Ok((rows, blocks.filter(|_| status.success()).ok_or(ended)?));
+                }
+                if last.elapsed() > plan.lasts / 100 + PATIENCE {
+                    return Err(hangs(service, rows.len()));
+                }
             }
         }
     }
+}
+
+fn so_far(row: &Row) -> String {
+    let mib = |column| row[column] / f64::from(1 << 20);
+    format!(
+        "{:6.0} s, lap {}: {:.1} MiB of memtrack's own, {:.1} MiB on disk, {:.0} ns an event",
+        row[Column::Seconds],
+        row[Column::Lap],
+        mib(Column::OwnBytes),
+        mib(Column::FileBytes),
+        row[Column::DeviceEvent],
+    )
+}
+
+/// Ends a service that does not move, so that it leaves a core file where that is wanted.
+#[allow(unsafe_code)]
+fn hangs(service: &mut Child, rows: usize) -> Failure {
+    // SAFETY: our child, which was not waited for.
+    unsafe { libc::kill(service.id() as libc::pid_t, libc::SIGABRT) };
+    let ended = service.wait();
+    format!("the service hangs after {rows} rows, and was aborted ({ended:?})").into()
 }
 
 /// Whether the recording opens whole, and has counted every block.

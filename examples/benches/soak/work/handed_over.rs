@@ -47,14 +47,15 @@ impl Drop for Freeing {
 pub fn run(lap: &Lap<'_>) -> Outcome {
     let line = lap.freeing.line.lock().map_err(|_| "nobody frees any more")?;
     let (blocks, freed) = line.as_ref().ok_or("nobody frees any more")?;
-    let count = if lap.is_special() { MANY_BLOCKS } else { BLOCKS };
+    // One in eight laps holds all of its blocks first.
+    let holds_many = lap.number.is_multiple_of(8);
+    let count = if holds_many { MANY_BLOCKS } else { BLOCKS };
     let mut batches: Vec<Batch> = Vec::new();
     for number in 0..count {
         let size = if number % 300 == 0 { 64 << 10 } else { 16 + drawn(number, 300) as usize };
         if batches.last().is_none_or(|batch| batch.len() == BATCH) {
             batches.push(Vec::with_capacity(BATCH));
-            // One in eight laps holds all of them first.
-            if !lap.is_special() && batches.len() > 1 {
+            if !holds_many && batches.len() > 1 {
                 blocks.send(batches.swap_remove(0))?;
             }
         }

@@ -12,6 +12,7 @@ use handed_over::Freeing;
 use memtrack_core::event::{DeviceId, StreamId};
 use std::error::Error;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -20,8 +21,8 @@ pub const STREAM: StreamId = StreamId(0);
 /// Where the blocks of [`probe`](crate::probe) lie: below all others.
 pub const PROBE_ADDRESS: u64 = 1 << 32;
 
-/// Every so many laps comes what takes longer.
-const SELDOM: u64 = 8;
+/// Plugins that are loaded in a lap.
+const PLUGINS: u64 = 3;
 
 /// What the work of a lap needs.
 #[derive(Clone, Copy)]
@@ -37,10 +38,6 @@ impl Lap<'_> {
     /// Numbers that no other lap has: `count` of them.
     fn numbers(&self, count: u64) -> std::ops::Range<u64> {
         self.number * count..(self.number + 1) * count
-    }
-
-    fn is_special(&self) -> bool {
-        self.number.is_multiple_of(SELDOM)
     }
 }
 
@@ -59,8 +56,15 @@ pub fn one_lap(lap: &Lap<'_>) -> Outcome {
     })
 }
 
+/// Locked while a plugin comes or goes.
+static LOADING: Mutex<()> = Mutex::new(());
+
 fn plugins(lap: &Lap<'_>) -> Result<(), Box<dyn Error>> {
-    lap.numbers(3).try_for_each(|number| lap.plugin.map_or(Ok(()), |plugin| plugin.come_and_go(number)))
+    let come_and_go = |number| {
+        let _loading = LOADING.lock();
+        lap.plugin.map_or(Ok(()), |plugin| plugin.come_and_go(number))
+    };
+    lap.numbers(PLUGINS).try_for_each(come_and_go)
 }
 
 static DEVICE_BLOCKS: AtomicU64 = AtomicU64::new(0);

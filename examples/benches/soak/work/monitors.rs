@@ -21,7 +21,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
         return Err("a tracker has seen no operator".into());
     }
     drop(tracker);
-    match lap.number % 8 {
+    match lap.number % 16 {
         2 => {
             memtrack_core::start_monitor();
             let recording = memtrack_core::stop();
@@ -29,12 +29,12 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
                 return Err("a monitor that ended has no events".into());
             }
         }
-        4 => {
+        7 => {
             let snapshot = memtrack_core::snapshot();
             // Whoever drops it.
             thread::spawn(move || drop(snapshot)).join().map_err(|_| "a snapshot could not be dropped")?;
         }
-        6 => dump_snapshot(lap.recordings.join("dump.memtrack"))?,
+        12 => dump_snapshot(lap.recordings.join("dump.memtrack"))?,
         _ => {}
     }
     Ok(())
