@@ -80,9 +80,10 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
         }
         let asked = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
         let stored = asked.min(rest);
-        head[4..8].copy_from_slice(&[head[4] & 1, 0, 0, 0]);
+        let is_packed = head[4] & 1;
+        head[4..8].copy_from_slice(&[is_packed, 0, 0, 0]);
         head[12..16].copy_from_slice(&(stored as u32).to_le_bytes());
-        if head[4] == 0 {
+        if is_packed == 0 {
             head[8..12].copy_from_slice(&(stored as u32).to_le_bytes());
         }
         let mut sum = crc32fast::Hasher::new();
