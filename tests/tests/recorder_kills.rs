@@ -1,7 +1,7 @@
 //! Whatever ends a program, and whenever: the file of its stream opens and holds what was recorded up to the stated delay
 //! before. Thirty ends here; `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder_kills` makes as many.
 
-use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::event::{Action, DeviceId, Event};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::child::start;
 use memtrack_tests::replay::replay;
@@ -68,22 +68,24 @@ fn end_one(number: usize) {
     for device in 0..3_usize {
         let id = DeviceId(device as u16);
         replay(&snapshot, id).assert_blocks_of(&snapshot, id);
-        let mut numbers: Vec<u64> = snapshot
+        // What was live when the oldest part began comes first, as of no thread, and has holes.
+        let is_own = |event: &Event| event.action == Action::Alloc && !event.thread.is_none();
+        let numbers: Vec<u64> = snapshot
             .events
             .rows_of(id)
             .map(|row| snapshot.events.get(row))
-            .filter(|event| event.action == Action::Alloc)
+            .filter(is_own)
             .map(|event| number_at(event.address))
             .collect();
-        let newest = numbers.last().copied().unwrap_or(0);
-        // Without a gap, but for what parts that are gone held: of that only what lives is there.
+        // After that there is none, nor where no part is gone.
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{what}: device {device}");
+        let allocs = snapshot.events.rows_of(id).map(|row| snapshot.events.get(row));
+        let allocs = allocs.filter(|event| event.action == Action::Alloc);
+        let newest = allocs.map(|event| number_at(event.address)).max().unwrap_or(0);
         if snapshot.meta.earlier_parts == 0 {
-            assert_eq!(numbers, (1..=newest).collect::<Vec<_>>(), "{what}");
-        } else {
-            numbers.dedup();
-            let oldest =
-                numbers.iter().rev().zip(1..).take_while(|(n, back)| *n + back == newest + 1).count();
-            assert!(oldest as u64 > 50, "{what}");
+            assert!(numbers.is_empty() || numbers[0] == 1, "{what}: device {device}");
+        } else if device < 2 {
+            assert!(numbers.len() > 1000, "{what}: {} blocks of device {device}", numbers.len());
         }
         let lost_moments = (DELAY.as_millis() / MOMENT.as_millis()) as usize;
         if way != "disk" && moments > lost_moments {
