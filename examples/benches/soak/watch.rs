@@ -5,8 +5,8 @@ use crate::rows::{Column, NAMES, Row};
 use crate::{Plan, judge, picture, service};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -35,9 +35,6 @@ pub fn watch(plan: &Plan) -> Result<bool, Failure> {
         .spawn()?;
     let lines = lines_of(&mut service);
     let (rows, device_blocks) = read(&lines, plan, &mut service)?;
-    let mut table = NAMES.join(",") + "\n";
-    rows.iter().for_each(|row| table += &format!("{row}\n"));
-    fs::write(folder.join("rows.csv"), table)?;
     fs::write(folder.join("soak.svg"), picture::svg(&rows))?;
     let answers = judge::judge(&rows, plan.judges_times);
     let newest = rows.last().copied().unwrap_or_default();
@@ -62,6 +59,8 @@ fn lines_of(service: &mut Child) -> Receiver<String> {
 
 /// All rows, and how many blocks of the device the service reported.
 fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(Vec<Row>, u64), Failure> {
+    let mut table = File::create(plan.folder.join("rows.csv"))?;
+    writeln!(table, "{}", NAMES.join(","))?;
     let mut rows: Vec<Row> = Vec::new();
     let (mut blocks, mut last) = (None, Instant::now());
     loop {
@@ -76,6 +75,7 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
                 if rows.len() % 30 == 0 {
                     println!("{}", so_far(&row));
                 }
+                writeln!(table, "{row}")?;
                 rows.push(row);
             }
             // A process that was forked may hold the pipe longer than the service lives.

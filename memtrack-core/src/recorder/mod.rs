@@ -34,6 +34,7 @@ mod inherit;
 mod keeper;
 mod kits;
 mod live;
+mod living;
 mod merge;
 mod oom;
 mod options;

@@ -11,6 +11,7 @@
 use super::chunk::Chunk;
 use super::fork::ForkCell;
 use super::kits::{self, Kit};
+use super::living;
 use super::scope_sums;
 use super::totals::{Sums, Totals};
 use crate::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -80,6 +81,8 @@ pub(crate) struct ThreadState {
     scope: AtomicU32,
     /// A bit for each slot but the host's that the thread has allocated from.
     devices: AtomicU64,
+    /// Where [`living`] has it.
+    pub(super) place: AtomicUsize,
     own: UnsafeCell<Option<Own>>,
 }
 
@@ -219,7 +222,7 @@ pub(super) const MOST_BYTES: usize = (MAX_STATES + SHARED) * size_of::<ThreadSta
 static FREE: ForkCell<Mutex<Vec<&'static ThreadState>>> = ForkCell::new(Mutex::default);
 
 /// The states of threads that have none of their own: they are ending, or too many.
-const SHARED: usize = 8;
+pub(super) const SHARED: usize = 8;
 type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
@@ -287,7 +290,9 @@ extern "C" fn thread_ends(state: *mut c_void) {
     if let Some(kit) = kit {
         kits::give_back(kit);
     }
-    FREE.get().lock().unwrap_or_else(PoisonError::into_inner).push(state);
+    let mut free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    living::ends(state);
+    free.push(state);
 }
 
 /// The calling thread inside a hook: its state is marked active until this is dropped.
@@ -343,7 +348,7 @@ impl InHook {
         // Each thread has thread-locals of its own: their address tells the threads apart.
         let mut shared =
             one_of(SHARED_STATES.get(), STAGE.with(|stage| std::ptr::from_ref(stage).addr() >> 12));
-        let state = *shared.get_or_insert_with(make);
+        let state = *shared.get_or_insert_with(make_shared);
         // Another thread than last time, on another stack.
         own(state, ThreadId::NONE);
         state.change_scope(scope::current_id());
@@ -404,11 +409,21 @@ pub(super) fn one_of<T>(all: &'static [Mutex<T>], number: usize) -> MutexGuard<'
 
 /// A state that is free, or a new one; `None` when there are as many as there may be.
 fn take_state() -> Option<&'static ThreadState> {
-    let free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
-    free.or_else(|| {
+    let mut free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let state = free.pop().or_else(|| {
         let more = |made| (made < MAX_STATES).then_some(made + 1);
         STATES_MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| make())
-    })
+    })?;
+    living::begins(state);
+    Some(state)
+}
+
+/// A state that threads share; it lives as long as the process.
+fn make_shared() -> &'static ThreadState {
+    let _alone = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let state = make();
+    living::begins(state);
+    state
 }
 
 /// Makes a state the calling thread's, which has that id.
@@ -436,6 +451,7 @@ fn make() -> &'static ThreadState {
         }),
         scope: AtomicU32::new(0),
         devices: AtomicU64::new(0),
+        place: AtomicUsize::new(0),
         own: UnsafeCell::new(None),
     }));
     let mut head = STATES.load(Ordering::Relaxed);
@@ -505,11 +521,11 @@ fn name_this_thread() -> ThreadId {
 
 /// The sums of all threads for a device slot.
 pub(crate) fn sums(slot: usize) -> Sums {
-    let mut sums = Sums::default();
-    for state in states() {
-        state.slots[slot].totals.add_to(&mut sums);
-    }
-    sums
+    living::sums(slot).unwrap_or_else(|| {
+        let mut sums = Sums::default();
+        states().for_each(|state| state.slots[slot].totals.add_to(&mut sums));
+        sums
+    })
 }
 
 /// In the child of a fork: the states belong to the parent's threads, and a lock may be held by one that is gone.
@@ -518,6 +534,7 @@ pub(crate) fn reset_after_fork() {
     STAGE.set(NEW);
     STATES.store(std::ptr::null_mut(), Ordering::Release);
     STATES_MADE.store(0, Ordering::Relaxed);
+    living::reset_after_fork();
     WITHOUT_NAME.store(0, Ordering::Relaxed);
     NAMES.forget();
     FREE.forget();

@@ -47,6 +47,59 @@ fn add(sum: &AtomicU64, value: u64) {
 }
 
 impl Totals {
+    /// Nothing yet.
+    pub(super) const fn new() -> Self {
+        const ZERO: AtomicU64 = AtomicU64::new(0);
+        Self {
+            allocated_bytes: ZERO,
+            freed_bytes: ZERO,
+            allocations: ZERO,
+            followed: ZERO,
+            followed_bytes: ZERO,
+            frees: ZERO,
+            segment_bytes: ZERO,
+            freed_segment_bytes: ZERO,
+            pending_bytes: ZERO,
+            completed_bytes: ZERO,
+            recorded: ZERO,
+            told: [ZERO; 2],
+        }
+    }
+
+    /// All sums; not what scopes were told.
+    fn all(&self) -> [&AtomicU64; 11] {
+        [
+            &self.allocated_bytes,
+            &self.freed_bytes,
+            &self.allocations,
+            &self.followed,
+            &self.followed_bytes,
+            &self.frees,
+            &self.segment_bytes,
+            &self.freed_segment_bytes,
+            &self.pending_bytes,
+            &self.completed_bytes,
+            &self.recorded,
+        ]
+    }
+
+    /// Another's sums are in these from now on. For who alone writes these.
+    pub(super) fn take_in(&self, others: &Self) {
+        let pairs = self.all().into_iter().zip(others.all());
+        pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed)));
+    }
+
+    /// Another's sums are in these no longer. For who alone writes these.
+    pub(super) fn let_go(&self, others: &Self) {
+        let pairs = self.all().into_iter().zip(others.all());
+        pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed).wrapping_neg()));
+    }
+
+    /// Nothing any more.
+    pub(super) fn reset(&self) {
+        self.all().into_iter().for_each(|sum| sum.store(0, Ordering::Relaxed));
+    }
+
     /// A block was handed out.
     #[inline(always)]
     pub(crate) fn count_alloc(&self, size_bytes: u64) {
@@ -129,12 +182,12 @@ impl Totals {
         sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
         sums.followed = sums.followed.wrapping_add(get(&self.followed));
         sums.followed_bytes = sums.followed_bytes.wrapping_add(get(&self.followed_bytes));
-        sums.frees += get(&self.frees);
+        sums.frees = sums.frees.wrapping_add(get(&self.frees));
         sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
         sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
         sums.pending_bytes = sums.pending_bytes.wrapping_add(get(&self.pending_bytes));
         sums.completed_bytes = sums.completed_bytes.wrapping_add(get(&self.completed_bytes));
-        sums.recorded += get(&self.recorded);
+        sums.recorded = sums.recorded.wrapping_add(get(&self.recorded));
     }
 }
 

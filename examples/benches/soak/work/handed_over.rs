@@ -1,6 +1,7 @@
 //! Blocks that one thread takes and another, which lives as long as the service, gives back; many of them now and then.
 
 use super::{Lap, Outcome, drawn};
+use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -8,6 +9,9 @@ use std::thread::{self, JoinHandle};
 /// Blocks of a lap, and of one in eight laps.
 const BLOCKS: u64 = 60_000;
 const MANY_BLOCKS: u64 = 300_000;
+/// Large blocks of a lap, each of which is recorded whatever the budget is: the ring is full after some thirty laps.
+const LARGE_BLOCKS: u64 = 15_000;
+const LARGE_BYTES: usize = 64 << 10;
 /// Blocks that are handed over at once.
 const BATCH: usize = 1000;
 
@@ -45,6 +49,9 @@ impl Drop for Freeing {
 }
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
+    for _ in 0..LARGE_BLOCKS {
+        drop(black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
+    }
     let line = lap.freeing.line.lock().map_err(|_| "nobody frees any more")?;
     let (blocks, freed) = line.as_ref().ok_or("nobody frees any more")?;
     // One in eight laps holds all of its blocks first.
@@ -52,7 +59,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     let count = if holds_many { MANY_BLOCKS } else { BLOCKS };
     let mut batches: Vec<Batch> = Vec::new();
     for number in 0..count {
-        let size = if number % 300 == 0 { 64 << 10 } else { 16 + drawn(number, 300) as usize };
+        let size = if number % 300 == 0 { LARGE_BYTES } else { 16 + drawn(number, 300) as usize };
         if batches.last().is_none_or(|batch| batch.len() == BATCH) {
             batches.push(Vec::with_capacity(BATCH));
             if !holds_many && batches.len() > 1 {
