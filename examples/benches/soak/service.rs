@@ -40,6 +40,7 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     if plugin.is_none() {
         eprintln!("soak: there is no C compiler `cc`, so no plugins come and go");
     }
+    keep_few_arenas();
     // Panics are caught, and many.
     std::panic::set_hook(Box::new(|_| {}));
     let options = Options::new()
@@ -72,4 +73,12 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     drop(memtrack_core::stop());
     println!("{END}{}", work::device_blocks());
     Ok(())
+}
+
+/// The C library keeps a heap of its own for each of many threads, and in each what was free once: so the resident set of
+/// a program that has a new thread for everything says how many of them there are, and not what is held.
+#[allow(unsafe_code)]
+fn keep_few_arenas() {
+    // SAFETY: before there is a second thread.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }

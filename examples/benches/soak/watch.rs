@@ -11,13 +11,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why nothing can be said.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long the service may take from one row to the next beyond what it pauses between them, and to end.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long it is waited for at a time. Pauses are counted, not time: somebody may stop both processes for a while.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns whether all is as it should be.
 pub fn watch(plan: &Plan) -> Result<bool, Failure> {
@@ -62,11 +65,11 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
     let mut table = File::create(plan.folder.join("rows.csv"))?;
     writeln!(table, "{}", NAMES.join(","))?;
     let mut rows: Vec<Row> = Vec::new();
-    let (mut blocks, mut last) = (None, Instant::now());
+    let (mut blocks, mut waits) = (None, Duration::ZERO);
     loop {
-        match lines.recv_timeout(Duration::from_secs(1)) {
+        match lines.recv_timeout(PAUSE) {
             Ok(line) => {
-                last = Instant::now();
+                waits = Duration::ZERO;
                 if let Some(count) = line.strip_prefix(service::END) {
                     blocks = Some(count.parse()?);
                     continue;
@@ -81,13 +84,14 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
             // A process that was forked may hold the pipe longer than the service lives.
             Err(why) => {
                 if why == RecvTimeoutError::Disconnected {
-                    thread::sleep(Duration::from_millis(20));
+                    thread::sleep(PAUSE);
                 }
+                waits += PAUSE;
                 if let Some(status) = service.try_wait()? {
                     let ended = format!("the service ended with {status} after {} rows", rows.len());
                     return Ok((rows, blocks.filter(|_| status.success()).ok_or(ended)?));
                 }
-                if last.elapsed() > plan.lasts / 100 + PATIENCE {
+                if waits > plan.lasts / 100 + PATIENCE {
                     return Err(hangs(service, rows.len()));
                 }
             }

@@ -49,20 +49,22 @@ fn add(sum: &AtomicU64, value: u64) {
 impl Totals {
     /// Nothing yet.
     pub(super) const fn new() -> Self {
-        const ZERO: AtomicU64 = AtomicU64::new(0);
+        const fn zero() -> AtomicU64 {
+            AtomicU64::new(0)
+        }
         Self {
-            allocated_bytes: ZERO,
-            freed_bytes: ZERO,
-            allocations: ZERO,
-            followed: ZERO,
-            followed_bytes: ZERO,
-            frees: ZERO,
-            segment_bytes: ZERO,
-            freed_segment_bytes: ZERO,
-            pending_bytes: ZERO,
-            completed_bytes: ZERO,
-            recorded: ZERO,
-            told: [ZERO; 2],
+            allocated_bytes: zero(),
+            freed_bytes: zero(),
+            allocations: zero(),
+            followed: zero(),
+            followed_bytes: zero(),
+            frees: zero(),
+            segment_bytes: zero(),
+            freed_segment_bytes: zero(),
+            pending_bytes: zero(),
+            completed_bytes: zero(),
+            recorded: zero(),
+            told: [zero(), zero()],
         }
     }
 
