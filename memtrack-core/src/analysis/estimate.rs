@@ -46,6 +46,15 @@ impl Estimate {
         self.low == self.high
     }
 
+    /// The same, where it is known that the number is not below `least`.
+    pub(super) fn at_least(self, least: f64) -> Self {
+        let Self { value, standard_error, low, high, bound } = self;
+        match least > high {
+            true => Self::exact(least),
+            false => Self { value: value.max(least), standard_error, low: low.max(least), high, bound: bound.max(least) },
+        }
+    }
+
     /// The larger distance to an end of the interval, as a part of the number; above all bounds for 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
