@@ -39,6 +39,27 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
     assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
 }
 
+#[test]
+fn a_program_that_runs_out_of_memory_again_and_again_leaves_eight_snapshots() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom", "--", PLAIN, "oom_often", "40"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let files = bench.files();
+    assert_eq!(files.len(), 1 + 8, "{files:?}");
+    assert!(files.contains(&"oom.1.pickle".to_owned()), "{files:?}");
+    // Every time is told of: by a snapshot, or in a count.
+    let written = text.matches("out of memory: wrote ").count();
+    let counts = text.split([';', ':']).filter_map(|part| {
+        let times = part.trim().strip_prefix("memory ran out ").unwrap_or(part.trim());
+        times.split_once(" times ")?.0.parse::<usize>().ok()
+    });
+    let once =
+        text.matches("once before there was no time").count() + text.matches("ran out once more").count();
+    assert_eq!(written + counts.sum::<usize>() + once, 40, "{text}");
+    assert!(written >= 8, "{text}");
+}
+
 /// What takes a snapshot, and its arguments after the file.
 const VERBS: [(&str, &[&str]); 14] = [
     ("stats", &[]),

@@ -122,7 +122,8 @@ impl Found {
             let precision = Precision::of(snapshot, id, &lifetimes);
             // What was handed out and not given back by the recorder's own count is there for certain.
             let estimated = is_estimate(snapshot, id, &lifetimes);
-            let certain = if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
+            let certain =
+                if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
             let measured = |bytes: u64, error: Estimate| Measured {
                 device,
                 bytes: bytes.max(certain),
@@ -192,8 +193,11 @@ impl Found {
         } else if self.events < FEW_EVENTS && (limits.peak.is_some() || limits.leak.is_some()) {
             caveats.push(format!("there is little to judge by: {}", counted(self.events, "event")));
         }
-        let judged = [(limits.peak, self.peak(limits.peak), "peak"), (limits.leak, self.leak(limits.leak), "leak")];
-        for (_, found, name) in judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact()) {
+        let judged =
+            [(limits.peak, self.peak(limits.peak), "peak"), (limits.leak, self.leak(limits.leak), "leak")];
+        for (_, found, name) in
+            judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
+        {
             caveats.push(format!(
                 "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() to judge it to \
                  the byte",
@@ -236,7 +240,10 @@ impl Found {
                 (_, Verdict::CannotTell) => format!(", {}", found.range()),
                 _ => String::new(),
             };
-            Some(format!("{name} of {device}: {shown} requested{more}, limit {} ({limit} bytes)", human_bytes(limit)))
+            Some(format!(
+                "{name} of {device}: {shown} requested{more}, limit {} ({limit} bytes)",
+                human_bytes(limit)
+            ))
         };
         let peak = line("peak", self.peak(limits.peak), limits.peak);
         peak.into_iter().chain(line("leak", self.leak(limits.leak), limits.leak)).collect()

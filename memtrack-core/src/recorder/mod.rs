@@ -63,6 +63,8 @@ pub(crate) use clock::{ns_per_tick, ticks};
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook};
+#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+pub(crate) use pace::Pace;
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_threshold_bytes, sampling, session as session_number};

@@ -101,6 +101,13 @@ fn main() {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
         }
+        // A program that runs out of memory again and again, and lives on.
+        ["oom_often", times] => {
+            work();
+            for _ in 0..times.parse().expect("a number") {
+                assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
+            }
+        }
         // The driver was used, but no memory taken.
         ["nothing"] => {
             client::begin(0);

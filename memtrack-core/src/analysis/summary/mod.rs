@@ -15,7 +15,7 @@ use super::reserved::ReservedPeak;
 use super::top::StackLine;
 use super::top::stacks::named;
 use crate::event::{Action, DeviceId, StackId};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Folded, Since, Snapshot};
 use crate::stack::symbols::Symbolizer;
 pub use driver::DriverMoment;
 #[cfg(feature = "cuda")]
@@ -38,6 +38,8 @@ pub struct DeviceSummary {
     pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
+    /// What each of its private pools holds of that, by the pool's number, the largest first.
+    pub private_pools: Vec<((u64, u64), Held)>,
     /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where `held` is an
     /// estimate and this is exact.
     pub net: Option<Net>,
@@ -51,6 +53,10 @@ pub struct DeviceSummary {
     pub events: u64,
     /// Events that the recorder dropped, where it says so.
     pub dropped: u64,
+    /// How often a scope was entered that did not fit the recorder's tables, in the whole recording.
+    pub folded_scopes: u64,
+    /// What else did not fit them.
+    pub folded: Folded,
     /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
@@ -109,8 +115,10 @@ impl Sum {
 pub struct Oom {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// Seconds from the first event of the snapshot.
+    /// Seconds from what [`Self::since`] says.
     pub seconds: f64,
+    /// What the seconds count from.
+    pub since: Since,
     /// Bytes asked for.
     pub requested_bytes: u64,
     /// Free bytes of the device.
@@ -135,6 +143,12 @@ impl DeviceSummary {
     pub fn peak_bytes(&self) -> u64 {
         let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
         self.peak.requested_bytes.max(now)
+    }
+
+    /// How far they may be off: what is there at the end is known.
+    pub fn peak_error(&self) -> Estimate {
+        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
+        self.peak.live.totals.bytes_error.at_least(now as f64)
     }
 }
 
@@ -172,6 +186,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
     let oom = |&(event, row): &(usize, usize)| Oom {
         event,
         seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        since: snapshot.seconds_since(),
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),
         live: sum(&|one| one.is_live_after(Some(row))),
@@ -189,11 +204,14 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         net: net(snapshot, device).filter(|_| held.estimated),
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
         held,
+        private_pools: Held::of_private_pools(snapshot, device),
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
         live: sum(&|one| one.to.is_none()),
+        folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,

@@ -7,9 +7,7 @@ mod places;
 mod segments;
 
 use super::samples::{self, Texts};
-use super::{
-    Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings,
-};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
 use crate::scope::ScopeStep;
 use crate::snapshot::{
@@ -214,12 +212,8 @@ impl<'a> Convert<'a> {
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
         let driver = readings::value(&driver, strings);
         let known = counts::values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
-        let parts = [
-            ("scopes", scopes),
-            ("scope_sums", sums),
-            ("driver", driver),
-            ("samples", self.samples.value()),
-        ];
+        let parts =
+            [("scopes", scopes), ("scope_sums", sums), ("driver", driver), ("samples", self.samples.value())];
         settings::with_parts(parts.into_iter().chain(known), strings)
     }
 
