@@ -95,10 +95,10 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
 #[test]
 fn seconds_count_from_the_start_of_a_recording_and_from_the_first_event_of_another_file() {
     let folder = tempfile::tempdir().unwrap();
-    // The first event comes 4 ms after the start, and the peak 6.5.
+    // The first event comes 4 ms after the start, and the peak 6.6.
     let mut recording = empty();
     recording.clock = Clock { first: (0, 5_000_000_123), last: (1_000_000, 5_001_000_123) };
-    for (ticks, address) in [(4_000_000, 4096), (6_500_000, 8192)] {
+    for (ticks, address) in [(4_000_000, 4096), (6_600_000, 8192)] {
         recording.events.push(&event(ticks, Action::Alloc, address, 1000));
         recording.blocks.push(live(&event(ticks, Action::Alloc, address, 1000)));
     }
@@ -114,7 +114,7 @@ fn seconds_count_from_the_start_of_a_recording_and_from_the_first_event_of_anoth
         let path = folder.path().join(name);
         recording.save_as(&path, &mut Symbolizer::default()).unwrap();
         let (values, text) = told(&path);
-        assert!(values.iter().all(|value| *value == (json!(0.0065), json!("start"))), "{name}: {values:?}");
+        assert!(values.iter().all(|value| *value == (json!(0.0066), json!("start"))), "{name}: {values:?}");
         assert_eq!(text.matches("0.007 s after the start").count(), 3, "{text}");
         assert!(!text.contains("first event"), "{text}");
     }

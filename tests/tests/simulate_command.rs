@@ -1,7 +1,7 @@
 //! `memtrack simulate` as a user meets it.
 
-use memtrack_tests::verbs::piped;
 use memtrack_tests::fixture;
+use memtrack_tests::verbs::piped;
 use std::fs;
 use std::io::Write;
 use std::process::Output;

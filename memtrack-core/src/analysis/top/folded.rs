@@ -19,7 +19,7 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     });
     let threads = line(folded.threads, &|| {
         let threads = counted(folded.threads, "thread");
-        format!("{threads} beyond what the recorder tells apart are recorded as one.")
+        format!("{threads} beyond what the recorder tells apart went in as the unknown thread.")
     });
     [scopes, stacks, threads].into_iter().flatten().collect()
 }
