@@ -7,6 +7,7 @@ use crate::load::load_segments;
 use crate::plot::flame;
 use crate::report::{mention_odd, mention_samples, print_json, refused};
 use memtrack_core::analysis::units::{counted, human_bytes};
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use serde_json::json;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
         mention_odd(&odd, streams);
-        [&before, &after].into_iter().for_each(|snapshot| mention_samples(snapshot, streams));
+        mention_any_samples(&before, &after, streams);
         return Ok(Exit::Fine);
     }
     let gone = only_in(&before, &after).map_err(refused)?;
@@ -60,11 +61,19 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             usage_new.shown(usage_new.bytes())
         );
         flame::write(&flame.output, &title, &lines, streams)?;
+        mention_any_samples(&before, &after, streams);
     }
     for usage in [&usage_gone, &usage_new] {
         mention_odd(&usage.odd, streams);
     }
     Ok(Exit::Fine)
+}
+
+/// Says once that sizes are those of samples.
+fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
+    if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
+        mention_samples(sampled, streams);
+    }
 }
 
 /// Prints what segments come to, and the largest of them.

@@ -67,7 +67,7 @@ pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
 
 /// Says on standard error that sums over the blocks of a file are estimates, for answers that have no place for it.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
-    if snapshot.pytorch.as_deref().is_some_and(|pytorch| !pytorch.samples.is_empty()) {
+    if snapshot.has_samples() {
         // A hint; when nobody can read it, the report is there all the same.
         let _ = writeln!(
             streams.stderr,

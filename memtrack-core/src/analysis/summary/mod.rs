@@ -95,6 +95,18 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// The same, where it is known that so much is there at least.
+    fn at_least(self, net: Net) -> Self {
+        let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
+        Self {
+            blocks: self.blocks.max(blocks),
+            bytes: self.bytes.max(bytes),
+            estimated: self.estimated,
+            blocks_error: self.blocks_error.at_least(blocks as f64),
+            bytes_error: self.bytes_error.at_least(bytes as f64),
+        }
+    }
+
     fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>, precision: &Precision) -> Self {
         let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
         let (mut block_sum, mut byte_sum) = (estimate::Sum::default(), estimate::Sum::default());
@@ -171,7 +183,9 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
-    let kept = sum(&is_kept);
+    let held_net = net(snapshot, device).filter(|_| estimated);
+    // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
+    let kept = held_net.map_or(sum(&is_kept), |net| sum(&is_kept).at_least(net));
     let mut by_stack: BTreeMap<StackId, u64> = BTreeMap::new();
     for one in lifetimes.iter().filter(|one| is_kept(one)) {
         let bytes = by_stack.entry(one.stack).or_default();
