@@ -351,8 +351,8 @@ fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
     let summary = text(&["summary"], &original);
     for words in [
         "  Folded         scopes beyond what the recorder tells apart were entered 7,000 times",
-        "  Folded         12 events had a stack for which the recorder's table had no room",
-        "  Folded         1 thread beyond what the recorder tells apart",
+        "                 12 events had a stack for which the recorder's table had no room",
+        "                 1 thread beyond what the recorder tells apart",
     ] {
         assert!(summary.contains(words), "{summary}");
     }

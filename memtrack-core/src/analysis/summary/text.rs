@@ -155,8 +155,8 @@ impl fmt::Display for DeviceSummary {
                 ),
             )?;
         }
-        for folded in folded(self.folded_scopes, &self.folded) {
-            line("Folded", folded)?;
+        for (place, folded) in folded(self.folded_scopes, &self.folded).into_iter().enumerate() {
+            line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
             let text = "small blocks were sampled: ± and < hold in 95 of 100 cases, and numbers without them may lack what \
