@@ -19,7 +19,7 @@ pub(crate) use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::{Rules, Sampler};
 
 use crate::event::{Action, DeviceId, EventFlags, StreamId};
-use crate::recorder::{Hook, sample_threshold_bytes, session_number, without_hook};
+use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
 use crate::{reentry, switch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -219,7 +219,7 @@ pub(crate) fn after_alloc(block: *mut u8, size: usize) {
         }
     }
     if let Some(hook) = Hook::enter() {
-        allocated(&hook, block, size_bytes, flags);
+        allocated(*hook, block, size_bytes, flags);
     }
 }
 
@@ -227,13 +227,13 @@ pub(crate) fn after_alloc(block: *mut u8, size: usize) {
 #[cold]
 fn first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
-        small(&hook, block, size_bytes);
+        small(*hook, block, size_bytes);
     }
 }
 
 /// A block below the threshold: picked, or only counted.
 #[inline(always)]
-fn small(hook: &Hook, block: *mut u8, size_bytes: u64) {
+fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
     if let Some(flags) = hook.thread.own().sampler.picks(size_bytes, session_number()) {
         allocated(hook, block, size_bytes, flags);
     } else {
@@ -257,7 +257,7 @@ pub(crate) fn before_free(block: *mut u8, size: usize) {
     if is_tracked(address, size_bytes) {
         let begun = hook.thread.own().sampler.free_begins();
         let freed = hook.free(HOST, address);
-        freed_host(&hook, freed, size_bytes);
+        freed_host(*hook, freed, size_bytes);
         hook.thread.own().sampler.free_ends(begun);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
@@ -283,16 +283,16 @@ pub(crate) fn around_realloc(
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.not_freed(freed),
-        Some(freed) => freed_host(&hook, freed, old_size as u64),
+        Some(freed) => freed_host(*hook, freed, old_size as u64),
         None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
         None => {}
     }
     let size_bytes = new_size as u64;
     let exact = new.is_null() || size_bytes >= sample_threshold_bytes();
     if exact {
-        allocated(&hook, new, size_bytes, EventFlags::default());
+        allocated(*hook, new, size_bytes, EventFlags::default());
     } else {
-        small(&hook, new, size_bytes);
+        small(*hook, new, size_bytes);
     }
     new
 }
@@ -304,7 +304,7 @@ fn is_tracked(address: u64, size_bytes: u64) -> bool {
 }
 
 #[inline(always)]
-fn freed_host(hook: &Hook, freed: crate::recorder::Freed, size_bytes: u64) {
+fn freed_host(hook: Inside, freed: crate::recorder::Freed, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
         followed::remove(freed.address());
     }
@@ -317,7 +317,7 @@ fn freed_host(hook: &Hook, freed: crate::recorder::Freed, size_bytes: u64) {
 }
 
 #[inline(always)]
-fn allocated(hook: &Hook, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
         return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
     }

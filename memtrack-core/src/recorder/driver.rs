@@ -5,7 +5,7 @@ use super::hooks::free_event;
 use super::live::Live;
 use super::segments::Held;
 use super::threads::slot_of;
-use super::{Hook, Recorder, settings};
+use super::{Inside, Recorder, settings};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use crate::scope;
 use crate::snapshot::Segment;
@@ -143,10 +143,10 @@ pub(crate) struct DriverFreed {
     stack: StackId,
 }
 
-impl Hook {
+impl Inside {
     /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded.
-    pub(crate) fn driver_alloc(&self, address: u64, allocation: DriverAllocation) -> u64 {
-        self.with_room(|| {
+    pub(crate) fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
+        self.with_room(move || {
             let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
             let Some(slot) = slot_of(device) else {
                 super::too_many_devices(device);
@@ -199,8 +199,8 @@ impl Hook {
 
     /// Memory is about to be given back to the driver; `None` when it is not known. What is returned is for
     /// [`Self::driver_freed`] or [`Self::driver_not_freed`].
-    pub(crate) fn driver_free(&self, address: u64) -> Option<DriverFreed> {
-        self.with_room(|| {
+    pub(crate) fn driver_free(self, address: u64) -> Option<DriverFreed> {
+        self.with_room(move || {
             let recorder: &Recorder = self.recorder;
             let allocation = recorder.driver.remove(address)?;
             let device = allocation.device;
@@ -214,8 +214,8 @@ impl Hook {
     }
 
     /// The memory was given back.
-    pub(crate) fn driver_freed(&self, freed: DriverFreed) {
-        self.with_room(|| {
+    pub(crate) fn driver_freed(self, freed: DriverFreed) {
+        self.with_room(move || {
             let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
             let device = allocation.device;
             let Some(slot) = slot_of(device) else { return };
@@ -242,7 +242,7 @@ impl Hook {
 
     /// What a pool reported inside a segment and never gave back ends with it.
     #[cold]
-    fn end_blocks_within(&self, segment: &Segment) {
+    fn end_blocks_within(self, segment: &Segment) {
         let Segment { device, address, size_bytes, .. } = *segment;
         for inside in self.recorder.live.within(device, address..address.saturating_add(size_bytes)) {
             let freed = self.free(device, inside);
@@ -254,7 +254,7 @@ impl Hook {
 
     /// Giving the memory back failed: it is still there.
     #[cold]
-    pub(crate) fn driver_not_freed(&self, freed: DriverFreed) {
+    pub(crate) fn driver_not_freed(self, freed: DriverFreed) {
         let DriverFreed { address, allocation, held, block, .. } = freed;
         self.recorder.driver.insert(address, allocation);
         if let Some(held) = held {

@@ -2,7 +2,6 @@
 //! monitored.
 
 use super::hooks::Hook;
-use super::threads::InHook;
 use super::{RECORDER, clock};
 use crate::event::StackId;
 use crate::reentry;
@@ -16,10 +15,9 @@ pub(crate) fn stack_here() -> StackId {
     if reentry::is_inside() {
         return StackId::NONE;
     }
-    let inside = reentry::enter();
-    let registers = Registers::here();
-    let hook = Hook { thread: InHook::enter(), recorder: RECORDER.get(), registers, _inside: inside };
-    hook.with_room(|| hook.stack(true))
+    let hook = Hook::enter_anyway(Registers::here());
+    let inside = *hook;
+    inside.with_room(move || inside.stack(true))
 }
 
 /// What makes time of ticks up to now.

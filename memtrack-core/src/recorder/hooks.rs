@@ -6,12 +6,13 @@ use super::chunk::Chunk;
 use super::kits::{self, Kit};
 use super::live::Live;
 use super::ring::CHUNK_EVENTS;
-use super::threads::{InHook, Slot, slot_of};
+use super::threads::{InHook, Mine, Slot, slot_of};
 use super::{RECORDER, Recorder, settings, too_many_devices};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,12 +43,29 @@ pub(super) fn reset_after_fork() {
 
 /// The calling thread on its way through a hook. While it lives, the thread's own allocations are not recorded.
 pub(crate) struct Hook {
+    inside: Inside,
     // Dropped in this order: the thread is marked idle before it may be recorded again.
-    pub(crate) thread: InHook,
+    _thread: InHook,
+    _inside: reentry::ReentryGuard,
+}
+
+/// What the work of a hook needs. Passed on by value: whatever has an address is moved through memory, where words that
+/// were just written one by one and are read two at a time hold up every event for some five nanoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside {
+    pub(crate) thread: Mine,
     pub(crate) recorder: &'static Recorder,
     /// Of the function that entered, which stays until the hook is left: where stacks begin.
-    pub(super) registers: Registers,
-    pub(super) _inside: reentry::ReentryGuard,
+    registers: Registers,
+}
+
+impl Deref for Hook {
+    type Target = Inside;
+
+    #[inline(always)]
+    fn deref(&self) -> &Inside {
+        &self.inside
+    }
 }
 
 impl Hook {
@@ -57,22 +75,37 @@ impl Hook {
         if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
             return None;
         }
-        let inside = reentry::enter();
-        let registers = Registers::here();
-        let hook = Self { thread: InHook::enter(), recorder: RECORDER.get(), registers, _inside: inside };
+        let hook = Self::enter_anyway(Registers::here());
         // Once more, now that a collector can see that this thread is active: after `stop` no event may begin.
         switch::is_on(switch::EVENTS).then_some(hook)
     }
 
+    /// Enters, whether anything is recorded or not. The thread is not inside a hook; `registers` are the caller's.
+    #[inline(always)]
+    pub(super) fn enter_anyway(registers: Registers) -> Self {
+        let inside = reentry::enter();
+        let (thread, mine) = InHook::enter();
+        let recorder = RECORDER.get();
+        Self { inside: Inside { thread: mine, recorder, registers }, _thread: thread, _inside: inside }
+    }
+}
+
+impl Inside {
     /// Does the work of a hook: on the thread's stack where there is room, else on one of memtrack's own.
     #[inline(always)]
-    pub(super) fn with_room<R>(&self, work: impl FnOnce() -> R) -> R {
-        if self.thread.has_room(self.registers.stack_pointer()) { work() } else { own_stack::run(work) }
+    pub(super) fn with_room<R>(self, work: impl FnOnce() -> R) -> R {
+        if self.has_room() { work() } else { own_stack::run(work) }
+    }
+
+    /// Whether the thread's stack has room for the work of a hook.
+    #[inline(always)]
+    fn has_room(self) -> bool {
+        self.thread.has_room(self.registers.stack_pointer())
     }
 
     /// The stack of the calling thread, interned; none where the mode keeps none.
     #[inline(always)]
-    pub(super) fn stack(&self, wanted: bool) -> StackId {
+    pub(super) fn stack(self, wanted: bool) -> StackId {
         if !wanted {
             return StackId::NONE;
         }
@@ -85,7 +118,7 @@ impl Hook {
 
     /// The thread's first stack, or one of a thread that has no kit of its own.
     #[cold]
-    fn first_stack(&self) -> StackId {
+    fn first_stack(self) -> StackId {
         let own = self.thread.own();
         if self.thread.is_shared() {
             own.kit = None;
@@ -99,7 +132,7 @@ impl Hook {
     }
 
     #[inline(always)]
-    fn stack_by(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+    fn stack_by(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         kit.keep_up();
         let addresses = settings::without_own_code(kit.capture.take(&self.registers, bounds));
         let hash = intern::hash(addresses);
@@ -111,7 +144,7 @@ impl Hook {
 
     /// A stack that the thread has not met lately.
     #[cold]
-    fn new_stack(&self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+    fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         let mut take = || settings::without_own_code(kit.capture.take(&self.registers, bounds)).to_vec();
         let mut addresses = take();
         let mut hash = intern::hash(&addresses);
@@ -131,78 +164,105 @@ impl Hook {
         stack
     }
 
+    // The three that nearly all events go through name their work twice instead of passing a closure on: one that two
+    // places call is a call in both of them.
+
     /// A block was handed out.
     #[inline(always)]
     pub(crate) fn alloc(
-        &self,
+        self,
         device: DeviceId,
         stream: StreamId,
         address: u64,
         size_bytes: u64,
         flags: EventFlags,
     ) {
-        self.with_room(|| {
-            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
-            let stack = self.stack(settings::blocks_keep_stacks());
-            let scope = scope::current_id();
-            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
-            let newest = &self.thread.own().newest_ticks;
-            let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
-            let totals = &self.thread.state.slots[slot].totals;
-            if let Some(old) = unseen {
-                // The old block is gone, or its address could not have been handed out again.
-                self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
-            }
-            totals.count_alloc(size_bytes);
-            totals.count_followed(size_bytes);
-            self.thread.state.allocates_from(slot);
-            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
-            let action = Action::Alloc;
-            let thread = self.thread.thread();
-            self.event(
-                slot,
-                Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
-            );
-        })
+        if self.has_room() {
+            self.alloc_here(device, stream, address, size_bytes, flags);
+        } else {
+            own_stack::run(move || self.alloc_here(device, stream, address, size_bytes, flags));
+        }
+    }
+
+    #[inline(always)]
+    fn alloc_here(
+        self,
+        device: DeviceId,
+        stream: StreamId,
+        address: u64,
+        size_bytes: u64,
+        flags: EventFlags,
+    ) {
+        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+        let stack = self.stack(settings::blocks_keep_stacks());
+        let scope = scope::current_id();
+        let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
+        let totals = &self.thread.state.slots[slot].totals;
+        if let Some(old) = unseen {
+            // The old block is gone, or its address could not have been handed out again.
+            self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
+        }
+        totals.count_alloc(size_bytes);
+        totals.count_followed(size_bytes);
+        self.thread.state.allocates_from(slot);
+        let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+        let action = Action::Alloc;
+        let thread = self.thread.thread();
+        self.event(
+            slot,
+            Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
+        );
     }
 
     /// A block is about to be given back. Returns what [`Self::freed`] or [`Self::not_freed`] needs.
     #[inline(always)]
-    pub(crate) fn free(&self, device: DeviceId, address: u64) -> Freed {
-        self.with_room(|| {
-            let stack = self.stack(settings::frees_keep_own_stacks());
-            let newest = &self.thread.own().newest_ticks;
-            let (ticks, block) = self.recorder.live.remove(device, address, newest);
-            Freed { device, address, ticks, stack, block }
-        })
+    pub(crate) fn free(self, device: DeviceId, address: u64) -> Freed {
+        if self.has_room() {
+            self.free_here(device, address)
+        } else {
+            own_stack::run(move || self.free_here(device, address))
+        }
+    }
+
+    #[inline(always)]
+    fn free_here(self, device: DeviceId, address: u64) -> Freed {
+        let stack = self.stack(settings::frees_keep_own_stacks());
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, block) = self.recorder.live.remove(device, address, newest);
+        Freed { device, address, ticks, stack, block }
     }
 
     /// The block was given back. `size_bytes` and `stream` are what the caller knows of it.
     /// `completes` says that it completes a free requested earlier, for a block that is not known here.
     #[inline(always)]
-    pub(crate) fn freed(&self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
-        self.with_room(|| {
-            let Some(slot) = slot_of(freed.device) else { return };
-            let known = freed.block.unwrap_or(Live {
-                ticks: 0,
-                size_bytes,
-                stream,
-                stack: StackId::NONE,
-                scope: scope::current_id(),
-                flags: EventFlags::UNKNOWN_BLOCK,
-                pending_free: completes,
-            });
-            self.ended(
-                slot,
-                free_event(freed.device, freed.address, freed.ticks, &known, freed.stack),
-                &known,
-            );
-        })
+    pub(crate) fn freed(self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
+        if self.has_room() {
+            self.freed_here(&freed, size_bytes, stream, completes);
+        } else {
+            own_stack::run(|| self.freed_here(&freed, size_bytes, stream, completes));
+        }
+    }
+
+    #[inline(always)]
+    fn freed_here(self, freed: &Freed, size_bytes: u64, stream: StreamId, completes: bool) {
+        let Some(slot) = slot_of(freed.device) else { return };
+        let known = freed.block.unwrap_or(Live {
+            ticks: 0,
+            size_bytes,
+            stream,
+            stack: StackId::NONE,
+            scope: scope::current_id(),
+            flags: EventFlags::UNKNOWN_BLOCK,
+            pending_free: completes,
+        });
+        self.ended(slot, free_event(freed.device, freed.address, freed.ticks, &known, freed.stack), &known);
     }
 
     /// Counts the end of a block, and keeps its event: a free, or what completes the free that was requested earlier.
     #[inline(always)]
-    pub(super) fn ended(&self, slot: usize, mut event: Event, block: &Live) {
+    pub(super) fn ended(self, slot: usize, mut event: Event, block: &Live) {
         let totals = &self.thread.state.slots[slot].totals;
         if block.pending_free {
             totals.count_completed(block.size_bytes);
@@ -215,15 +275,15 @@ impl Hook {
 
     /// Giving the block back failed: it is still there.
     #[cold]
-    pub(crate) fn not_freed(&self, freed: Freed) {
+    pub(crate) fn not_freed(self, freed: Freed) {
         if let Some(block) = freed.block {
             self.recorder.live.put_back(freed.device, freed.address, block);
         }
     }
 
     /// The block was given back by its client, but other streams may still use it.
-    pub(crate) fn free_requested(&self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-        self.with_room(|| {
+    pub(crate) fn free_requested(self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+        self.with_room(move || {
             let Some(slot) = slot_of(device) else { return too_many_devices(device) };
             let stack = self.stack(settings::frees_keep_own_stacks());
             let newest = &self.thread.own().newest_ticks;
@@ -247,14 +307,14 @@ impl Hook {
 
     /// An event that touches no block: segments, out of memory.
     pub(crate) fn other(
-        &self,
+        self,
         action: Action,
         device: DeviceId,
         stream: StreamId,
         address: u64,
         size_bytes: u64,
     ) {
-        self.with_room(|| {
+        self.with_room(move || {
             let Some(slot) = slot_of(device) else { return too_many_devices(device) };
             if self.is_claimed(action, device, address, size_bytes) {
                 return;
@@ -280,7 +340,7 @@ impl Hook {
 
     /// Appends an event to the thread's chunk.
     #[inline(always)]
-    pub(super) fn event(&self, slot: usize, mut event: Event) {
+    pub(super) fn event(self, slot: usize, mut event: Event) {
         if settings::skips(event.action) {
             return;
         }
@@ -302,7 +362,7 @@ impl Hook {
     }
 
     #[cold]
-    fn next_chunk(&self, event: Event, slot: &Slot) {
+    fn next_chunk(self, event: Event, slot: &Slot) {
         self.hand_over(event.device, slot);
         let chunk = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: `hand_over` left a fresh chunk in the slot, and this thread is its only writer.
@@ -311,7 +371,7 @@ impl Hook {
 
     /// Gives the full chunk to the ring (and the stream) and puts a fresh one in its place.
     #[cold]
-    fn hand_over(&self, device: DeviceId, slot: &Slot) {
+    fn hand_over(self, device: DeviceId, slot: &Slot) {
         let old = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });

@@ -81,17 +81,20 @@ impl Hasher for ByRegion {
         const TAG_BITS: u32 = 7;
         const SHARD_AT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
         const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_AT;
-        // Upper bits say most after a product: they are folded down, spread again, and folded down again.
-        let once = spread(self.0);
-        let twice = spread(once ^ once >> 32);
-        (twice ^ twice >> 32) & !SHARD_MASK | shard(self.0) << SHARD_AT
+        // Of a product the upper half says what the lower does not: folded, all bits hang on the whole key.
+        let product = u128::from(self.0) * u128::from(FACTOR);
+        let folded = (product >> u64::BITS) as u64 ^ product as u64;
+        folded & !SHARD_MASK | shard(self.0) << SHARD_AT
     }
 }
 
-/// Lets every bit change those above it; the factor is odd and looks random (SplitMix64's).
+/// Odd, and looks random (SplitMix64's).
+const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Lets every bit change those above it.
 #[inline(always)]
 fn spread(bits: u64) -> u64 {
-    bits.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    bits.wrapping_mul(FACTOR)
 }
 
 /// The shard of what [`Key`] hashes.

@@ -62,7 +62,7 @@ pub(crate) use barrier::wait_for_hooks as hooks_have_ended;
 pub(crate) use clock::{ns_per_tick, ticks};
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
-pub(crate) use hooks::{Freed, Hook};
+pub(crate) use hooks::{Freed, Hook, Inside};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub(crate) use pace::Pace;
 #[cfg(feature = "cuda")]

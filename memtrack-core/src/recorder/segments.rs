@@ -2,7 +2,7 @@
 //! it: then the pool's blocks are what is allocated, and the segment is what they lie in.
 
 use super::threads::slot_of;
-use super::{Hook, scope_sums};
+use super::{Inside, scope_sums};
 use crate::event::{Action, DeviceId, Event, EventFlags};
 use crate::snapshot::Segment;
 use std::collections::BTreeMap;
@@ -83,11 +83,14 @@ impl Segments {
         }
     }
 
+    /// Whether any segment counts as a block of its own.
+    #[inline(always)]
+    fn has_blocks(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) != 0
+    }
+
     /// The segment around an address stops being a block. Returns it if it was one.
     fn stop_being_a_block(&self, device: DeviceId, address: u64) -> Option<Segment> {
-        if self.blocks.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
         let mut held = self.lock();
         let (_, around) = held.range_mut(..=(device, address)).next_back()?;
         let offset = address.checked_sub(around.segment.address)?;
@@ -120,19 +123,26 @@ impl Segments {
     }
 }
 
-impl Hook {
+impl Inside {
     /// A pool hands out a block at `address`: if that lies in a segment that still counts as a block of its own, it does
     /// so no more.
-    #[inline]
-    pub(super) fn make_room(&self, device: DeviceId, address: u64) {
+    #[inline(always)]
+    pub(super) fn make_room(self, device: DeviceId, address: u64) {
+        if self.recorder.segments.has_blocks() {
+            self.make_room_in_segment(device, address);
+        }
+    }
+
+    #[cold]
+    fn make_room_in_segment(self, device: DeviceId, address: u64) {
         if let Some(segment) = self.recorder.segments.stop_being_a_block(device, address) {
-            self.with_room(|| self.take_back(&segment));
+            self.with_room(move || self.take_back(&segment));
         }
     }
 
     /// A pool reports a segment that the driver's hook has reported already: its blocks are the pool's from now on.
     /// Returns whether that was so.
-    pub(super) fn is_claimed(&self, action: Action, device: DeviceId, address: u64, size_bytes: u64) -> bool {
+    pub(super) fn is_claimed(self, action: Action, device: DeviceId, address: u64, size_bytes: u64) -> bool {
         let begins = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
         if !begins || !self.recorder.segments.is_known_from_driver(device, address, size_bytes) {
             return false;
@@ -142,7 +152,7 @@ impl Hook {
     }
 
     #[cold]
-    fn take_back(&self, segment: &Segment) {
+    fn take_back(self, segment: &Segment) {
         let Some(slot) = slot_of(segment.device) else { return };
         let newest = &self.thread.own().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);

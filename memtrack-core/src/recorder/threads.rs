@@ -22,6 +22,7 @@ use crate::stack::own_stack;
 use crate::{scope, switch};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -289,31 +290,37 @@ extern "C" fn thread_ends(state: *mut c_void) {
     FREE.get().lock().unwrap_or_else(PoisonError::into_inner).push(state);
 }
 
-/// The calling thread inside a hook: its state, marked active.
+/// The calling thread inside a hook: its state is marked active until this is dropped.
 pub(crate) struct InHook {
-    pub(crate) state: &'static ThreadState,
-    /// Boxed so that a hook consists of whole words: copied about with a one-byte discriminant among them, it stalls each
-    /// time on the store that is narrower than the load (some 10 ns per event).
-    shared: Option<Box<SharedLocked>>,
+    state: &'static ThreadState,
+    /// From `Box::into_raw`. A word without drop glue, so that a hook has no address and stays in registers: in memory,
+    /// the words it is written in and those it is copied in stall each other (5 to 10 ns per event).
+    shared: Option<NonNull<SharedLocked>>,
 }
 
 type SharedLocked = MutexGuard<'static, Option<&'static ThreadState>>;
 
+/// The state of the calling thread, which is inside a hook as long as this is used.
+#[derive(Clone, Copy)]
+pub(crate) struct Mine {
+    pub(crate) state: &'static ThreadState,
+}
+
 impl InHook {
     /// Enters a hook: finds or makes the thread's state and marks it active. Allocates at a thread's first event.
     #[inline(always)]
-    pub(crate) fn enter() -> Self {
+    pub(crate) fn enter() -> (Self, Mine) {
         let mine = MINE.get();
         // SAFETY: states are never freed.
         let hook = match unsafe { mine.as_ref() } {
             Some(state) => Self { state, shared: None },
             None => Self::first(),
         };
-        let activity = &hook.state.activity;
-        activity.store(activity.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let state = hook.state;
+        state.activity.store(state.activity.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Pairs with the collector's heavy barrier: the compiler must not move the hook's reads before the mark.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        hook
+        (hook, Mine { state })
     }
 
     /// Nobody knows yet how much of the thread's stack is left.
@@ -340,12 +347,31 @@ impl InHook {
         // Another thread than last time, on another stack.
         own(state, ThreadId::NONE);
         state.change_scope(scope::current_id());
-        Self { state, shared: Some(Box::new(shared)) }
+        Self { state, shared: NonNull::new(Box::into_raw(Box::new(shared))) }
     }
+}
 
+impl Drop for InHook {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let activity = &self.state.activity;
+        activity.store(activity.load(Ordering::Relaxed) + 1, Ordering::Release);
+        if let Some(shared) = self.shared {
+            unlock(shared);
+        }
+    }
+}
+
+#[cold]
+fn unlock(shared: NonNull<SharedLocked>) {
+    // SAFETY: it comes from `Box::into_raw`, and only the drop of the hook that holds it calls this.
+    drop(unsafe { Box::from_raw(shared.as_ptr()) });
+}
+
+impl Mine {
     /// Whether the part of the thread's stack below `sp` has room for what a hook may do.
     #[inline(always)]
-    pub(super) fn has_room(&self, sp: u64) -> bool {
+    pub(super) fn has_room(self, sp: u64) -> bool {
         self.own().bounds.has_below(sp, own_stack::ROOM_BYTES)
     }
 
@@ -359,22 +385,14 @@ impl InHook {
     }
 
     /// Whether the state is one that threads share.
-    pub(super) fn is_shared(&self) -> bool {
-        self.shared.is_some()
+    pub(super) fn is_shared(self) -> bool {
+        !self.state.is_mine()
     }
 
     /// The thread's id.
     #[inline(always)]
-    pub(crate) fn thread(&self) -> ThreadId {
+    pub(crate) fn thread(self) -> ThreadId {
         ThreadId(self.state.id.load(Ordering::Relaxed))
-    }
-}
-
-impl Drop for InHook {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let activity = &self.state.activity;
-        activity.store(activity.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 

@@ -9,11 +9,13 @@ use crate::device::Device;
 use crate::machine::machine;
 use crate::physical::{self, Store};
 use crate::settings::settings;
+use crate::work::{self, All};
 
 /// All locks of the mock, in the order in which its calls take them.
 struct Held {
     _physical: MutexGuard<'static, Option<Store>>,
     _areas: Vec<MutexGuard<'static, Device>>,
+    _work: MutexGuard<'static, Option<All>>,
     _trace: Option<MutexGuard<'static, File>>,
 }
 
@@ -36,6 +38,7 @@ extern "C" fn before() {
     let held = Held {
         _physical: physical::store(),
         _areas: (0..=machine.devices()).map(|index| machine.area(index)).collect(),
+        _work: work::all(),
         _trace: settings().trace.as_ref().map(|file| file.lock().unwrap_or_else(PoisonError::into_inner)),
     };
     HELD.set(Some(held));

@@ -37,14 +37,15 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct All {
+pub(crate) struct All {
     /// Those that were made and not destroyed, with their flags.
     made: HashMap<Stream, u32>,
     /// Those with work; a stream that is destroyed leaves it behind.
     queues: HashMap<Stream, Queue>,
 }
 
-fn all() -> MutexGuard<'static, Option<All>> {
+/// All of it, locked. No other lock is taken while it is held.
+pub(crate) fn all() -> MutexGuard<'static, Option<All>> {
     static ALL: Mutex<Option<All>> = Mutex::new(None);
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
