@@ -34,20 +34,17 @@ fn write_to_stderr(mut bytes: &[u8]) {
     crate::signals::without_write_signals(|| {
         let mut interruptions = 0;
         while !bytes.is_empty() && interruptions < MOST_INTERRUPTIONS {
-            let is_interrupted = || std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
-            let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
-            // SAFETY: one entry of ours.
-            let ready = unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) };
-            if ready < 0 && is_interrupted() {
-                interruptions += 1;
-                continue;
-            }
-            if ready != 1 || stderr.revents & libc::POLLOUT == 0 {
-                return;
+            match stderr() {
+                Stderr::Takes => {}
+                Stderr::Interrupted => {
+                    interruptions += 1;
+                    continue;
+                }
+                Stderr::TakesNothing => return,
             }
             let count = bytes.len().min(AT_ONCE_BYTES);
             // SAFETY: so many bytes are there.
-            let written = unsafe { libc::write(2, bytes.as_ptr().cast(), count) };
+            let written = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), count) };
             match usize::try_from(written) {
                 Ok(written @ 1..) => bytes = &bytes[written..],
                 Err(_) if is_interrupted() => interruptions += 1,
@@ -56,6 +53,49 @@ fn write_to_stderr(mut bytes: &[u8]) {
             }
         }
     });
+}
+
+/// Says a line that is given in parts, with all that belongs to it, in one go. May be called in a signal's handler: it takes
+/// no memory and no lock, and leaves `errno` as it was.
+#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+pub(crate) fn say_in_a_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
+    let parts =
+        parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: every thread has an `errno`, and the parts are there.
+    unsafe {
+        let errno = *libc::__errno_location();
+        crate::signals::without_write_signals(|| {
+            if let Stderr::Takes = stderr() {
+                libc::writev(libc::STDERR_FILENO, parts.as_ptr(), PARTS as libc::c_int);
+            }
+        });
+        *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(unix)]
+enum Stderr {
+    Takes,
+    TakesNothing,
+    /// By a signal, before that was known.
+    Interrupted,
+}
+
+/// Whether stderr takes anything now, or within a moment.
+#[cfg(unix)]
+fn stderr() -> Stderr {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry of ours.
+    match unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) } {
+        1 if stderr.revents & libc::POLLOUT != 0 => Stderr::Takes,
+        ready if ready < 0 && is_interrupted() => Stderr::Interrupted,
+        _ => Stderr::TakesNothing,
+    }
+}
+
+#[cfg(unix)]
+fn is_interrupted() -> bool {
+    std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
 }
 
 #[cfg(not(unix))]

@@ -63,7 +63,8 @@ pub fn snapshot() -> Option<Snapshot> {
 
 /// What one monitor recorded: events, what is live, and the tracker's series.
 ///
-/// Numbers that come from sampled blocks are estimates and marked with `~`. Printing it shows the top operators and the
+/// Numbers that come from sampled blocks are estimates and shown with their error (`1.3 GiB ± 4 %`), or as a bound (`< 40.0
+/// MiB`). Printing it shows the top operators and the
 /// phases of each device.
 pub struct Recording {
     tracker: MemoryTracker,

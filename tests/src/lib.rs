@@ -11,7 +11,9 @@ pub mod pluggable;
 pub mod pytorch;
 pub mod replay;
 pub mod run;
+pub mod scopes;
 pub mod snapshots;
+pub mod verbs;
 pub mod watched;
 
 use std::path::{Path, PathBuf};

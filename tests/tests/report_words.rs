@@ -2,16 +2,13 @@
 //! add up to; and a count is the same in text and JSON.
 #![cfg(unix)]
 
-use memtrack_tests::memtrack;
+use memtrack_core::event::Action;
+use memtrack_core::snapshot::Clock;
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::snapshots::{empty, event, live};
+use memtrack_tests::verbs::{self, text as run};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::Command;
-
-fn run(arguments: &[&str], file: &Path) -> String {
-    let output = Command::new(memtrack()).args(arguments).arg(file).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// A hundred blocks of 700 bytes, which take 1,024 each, in a segment; twenty older ones are freed first.
 fn snapshot(folder: &Path) -> std::path::PathBuf {
@@ -43,9 +40,7 @@ fn snapshot(folder: &Path) -> std::path::PathBuf {
 fn rounded_and_requested_bytes_have_a_word_each() {
     let folder = tempfile::tempdir().unwrap();
     let file = &snapshot(folder.path());
-    let value = |arguments: &[&str]| -> Value {
-        serde_json::from_str(&run(&[arguments, &["--json"]].concat(), file)).unwrap()
-    };
+    let value = |arguments: &[&str]| verbs::json(arguments, file);
     let summary = &value(&["summary"])["devices"][0];
     assert_eq!((&summary["allocated_bytes"], &summary["requested_bytes"]), (&102_400.into(), &70_000.into()));
     assert_eq!(
@@ -87,7 +82,7 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
     let file = &snapshot(folder.path());
     let replay = ["replay", "--set", "", "--capacity", "1MiB"];
     let text = run(&replay, file);
-    let value: Value = serde_json::from_str(&run(&[&replay[..], &["--json"]].concat(), file)).unwrap();
+    let value = verbs::json(&replay, file);
     let device = &value["devices"][0];
     assert!(text.contains("Device 0: 120 requests replayed"), "{text}");
     assert!(text.contains("20 blocks (13.7 KiB) allocated before the first event"), "{text}");
@@ -95,4 +90,35 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
     // The small allocator takes 2 MiB at once: what was there before does not fit.
     assert!(text.contains("the start"), "{text}");
     assert_eq!(device["settings"][0]["fails_at_request"], 0);
+}
+
+#[test]
+fn seconds_count_from_the_start_of_a_recording_and_from_the_first_event_of_another_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // The first event comes 4 ms after the start, and the peak 6.6.
+    let mut recording = empty();
+    recording.clock = Clock { first: (0, 5_000_000_123), last: (1_000_000, 5_001_000_123) };
+    for (ticks, address) in [(4_000_000, 4096), (6_600_000, 8192)] {
+        recording.events.push(&event(ticks, Action::Alloc, address, 1000));
+        recording.blocks.push(live(&event(ticks, Action::Alloc, address, 1000)));
+    }
+    let told = |file: &Path| {
+        let value = |verb, place: &str| {
+            let value = &verbs::json(&[verb], file)["devices"][0][place];
+            (value["seconds"].clone(), value["seconds_since"].clone())
+        };
+        let text: String = ["top", "summary", "peak"].map(|verb| run(&[verb], file)).concat();
+        ([value("top", "peak"), value("summary", "peak"), value("peak", "highest")], text)
+    };
+    for name in ["a.memtrack", "a.pickle", "a.json"] {
+        let path = folder.path().join(name);
+        recording.save_as(&path, &mut Symbolizer::default()).unwrap();
+        let (values, text) = told(&path);
+        assert!(values.iter().all(|value| *value == (json!(0.0066), json!("start"))), "{name}: {values:?}");
+        assert_eq!(text.matches("0.007 s after the start").count(), 3, "{text}");
+        assert!(!text.contains("first event"), "{text}");
+    }
+    let (values, text) = told(&snapshot(folder.path()));
+    assert!(values.iter().all(|value| *value == (json!(0.000_199), json!("first_event"))), "{values:?}");
+    assert_eq!(text.matches("0.000 s after the first event").count(), 3, "{text}");
 }

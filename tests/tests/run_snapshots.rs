@@ -39,6 +39,28 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
     assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
 }
 
+#[test]
+fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays_and_the_newest_seven() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom", "--", PLAIN, "oom_until", "oom.9.pickle"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let of_numbers = [1, 3, 4, 5, 6, 7, 8, 9].map(|number| format!("oom.{number}.pickle"));
+    assert_eq!(bench.files()[1..], of_numbers, "{text}");
+    assert!(
+        text.contains("oom.9.pickle; ") && text.contains("; 2 is gone: the first is kept, and the newest 7"),
+        "{text}"
+    );
+    // Every time is told of, by a snapshot or in a count.
+    let times: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("how often");
+    let written = text.matches("out of memory: wrote ").count();
+    let left_out =
+        text.split(';').find_map(|part| part.strip_suffix(" times before there was no time for one"));
+    let left_out: usize =
+        left_out.expect("the twenty at once were too many").trim().parse().expect("a number");
+    assert_eq!((written, left_out), (9, times - 9), "{text}");
+}
+
 /// What takes a snapshot, and its arguments after the file.
 const VERBS: [(&str, &[&str]); 14] = [
     ("stats", &[]),

@@ -4,16 +4,15 @@
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
-use memtrack_core::event::{Action, DeviceId, Event, EventFlags};
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
-use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
+use memtrack_core::snapshot::{DeviceStatistics, Folded, Sampling, ScopeSum, ScopeSums, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::memtrack;
 use memtrack_tests::snapshots::{event, live, scoped};
+use memtrack_tests::verbs::{json, run, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
 
 const HOST: DeviceId = DeviceId::HOST;
 /// Blocks below are sampled, by intervals of 4 KiB (the head's) and of 8 KiB (class 5).
@@ -39,7 +38,7 @@ fn recorded(lossy: bool) -> Snapshot {
     let mut counts = DeviceStatistics::of(HOST);
     for ticks in 1..2_000u64 {
         let address = 0x5000_0000 + next(300) * 8192;
-        let (size, scope) = (16 + next(8000), memtrack_core::event::ScopeId(next(6) as u32));
+        let (size, scope) = (16 + next(8000), ScopeId(next(6) as u32));
         let flags = match (size < THRESHOLD, next(2)) {
             (false, _) => EventFlags::default(),
             (true, 0) => EventFlags::SAMPLED,
@@ -69,19 +68,6 @@ fn recorded(lossy: bool) -> Snapshot {
     counts.reserved_bytes = 7 << 20;
     snapshot.devices = vec![counts];
     snapshot
-}
-
-fn run(arguments: &[&str], file: &Path) -> Output {
-    Command::new(memtrack()).args(arguments).arg(file).output().unwrap()
-}
-
-fn text(arguments: &[&str], file: &Path) -> String {
-    String::from_utf8(run(arguments, file).stdout).unwrap()
-}
-
-fn json(arguments: &[&str], file: &Path) -> Value {
-    let output = run(&[arguments, &["--json"]].concat(), file);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error} {output:?}"))
 }
 
 fn saved(folder: &tempfile::TempDir, name: &str, snapshot: &Snapshot) -> PathBuf {
@@ -174,14 +160,6 @@ fn assert_same_reports(lossy: bool) {
         saved(&folder, "again.memtrack", &again),
         pickle,
     ];
-    // When the recording began a file of PyTorch's does not say.
-    let without_times = |mut value: Value| {
-        value["complete"] = Value::Null;
-        if let Some(devices) = value.get_mut("devices") {
-            devices[0]["peak"]["seconds"] = Value::Null;
-        }
-        value
-    };
     let common: [&[&str]; 5] = [
         &["summary"],
         &["peak"],
@@ -192,9 +170,9 @@ fn assert_same_reports(lossy: bool) {
     // Frees that were lost are events of their own in PyTorch's form, so that others have other numbers.
     let whole: [&[&str]; 1] = [&["top", "--by", "phase", "--at", "500"]];
     for arguments in common.into_iter().chain(if lossy { &[][..] } else { &whole }.iter().copied()) {
-        let expected = without_times(json(arguments, &original));
+        let expected = json(arguments, &original);
         for other in &others {
-            assert_eq!(without_times(json(arguments, other)), expected, "{arguments:?} {other:?}");
+            assert_eq!(json(arguments, other), expected, "{arguments:?} {other:?}");
         }
     }
     assert_eq!(text(&["summary"], &others[0]), text(&["summary"], &original));
@@ -261,23 +239,210 @@ fn where_nobody_counted_no_count_is_shown() {
 }
 
 #[test]
-fn a_gate_says_that_it_judges_an_estimate() {
+fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let path = saved(&folder, "a.memtrack", &recording());
-    let within = run(&["check", "--max-peak", "1GiB"], &path);
-    let said = String::from_utf8_lossy(&within.stderr);
-    assert!(said.contains("the peak is an estimate from samples"), "{said}");
-    let text = String::from_utf8_lossy(&within.stdout);
-    assert!(text.starts_with("within the limits: peak ~") && !text.contains("fragmentation"), "{text}");
-    let value = json(&["check", "--max-peak", "1GiB"], &path);
-    assert_eq!(value["peak"]["estimated"], true);
-    // Without weights the blocks come to less than this.
-    let peak = value["peak"]["requested_bytes"].as_u64().unwrap();
-    let limit = (peak - 1).to_string();
-    let beyond = run(&["check", "--max-peak", &limit], &path);
-    assert_eq!(beyond.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&beyond.stdout).contains("exceeded: peak of host heap: ~"));
+    let path = saved(&folder, "a.memtrack", &estimated());
+    let check = |limit: u64| {
+        let (name, limit) = ("--max-peak", limit.to_string());
+        let value = json(&["check", name, &limit], &path);
+        let output = run(&["check", name, &limit], &path);
+        let said = |text: Vec<u8>| String::from_utf8(text).unwrap();
+        (output.status.code(), said(output.stdout), said(output.stderr), value)
+    };
+    let (code, verdict, said, value) = check(1 << 30);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()));
+    assert!(
+        verdict.starts_with("within the limits: peak ") && verdict.contains(" % requested, leak "),
+        "{verdict}"
+    );
+    assert!(!verdict.contains('~') && !verdict.contains("fragmentation"), "{verdict}");
+    assert!(said.contains("the peak is an estimate from samples of small blocks, "), "{said}");
+    let peak = &value["peak"];
+    assert_eq!((&peak["estimated"], &value["leak"]["verdict"]), (&true.into(), &Value::Null));
+    let error = peak["requested_bytes_se"].as_f64().unwrap();
+    let [low, high] = [0, 1].map(|end| peak["requested_bytes_interval"][end].as_u64().unwrap());
+    let found = peak["requested_bytes"].as_u64().unwrap();
+    assert!(error > 0.0 && low < found && found < high, "{peak}");
+
+    let (code, verdict, _, value) = check(high);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()), "{verdict}");
+    // In the interval, whether the number itself is above or below.
+    for limit in [low, found - 1, found, found + 1, high - 1] {
+        let (code, verdict, _, value) = check(limit);
+        assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"cannot_tell".into()), "{verdict}");
+        assert!(verdict.starts_with("cannot tell: peak of host heap: "), "{verdict}");
+        assert!(verdict.contains(" in 95 of 100 cases, limit "), "{verdict}");
+        assert_eq!(
+            (value["exceeded"].as_array().unwrap().len(), value["cannot_tell"].as_array().unwrap().len()),
+            (0, 1)
+        );
+    }
+    let (code, verdict, _, value) = check(low - 1);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"exceeded".into()));
+    assert!(verdict.starts_with("exceeded: peak of host heap: ") && verdict.contains(" ± "), "{verdict}");
     assert_eq!(run(&["check", "--max-fragmentation", "10%"], &path).status.code(), Some(3));
+}
+
+#[test]
+fn a_process_that_holds_hundreds_of_mebibytes_in_sampled_blocks_does_not_pass_100() {
+    let mut recording = scoped();
+    recording.meta.sample_threshold_bytes = 64 << 10;
+    recording.meta.sample_mean_bytes = 1 << 20;
+    // 300 of 300,000 blocks of 1 KiB: without what they stand for a third of a mebibyte.
+    for number in 0..300 {
+        let alloc = event(1000 * (number + 1), Action::Alloc, 0x10_0000 + number * 4096, 1024);
+        let alloc = Event { flags: EventFlags::SAMPLED, ..alloc };
+        recording.events.push(&alloc);
+        recording.blocks.push(live(&alloc));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.memtrack", "a.pickle"] {
+        let path = saved(&folder, name, &recording);
+        let output = run(&["check", "--max-peak", "100MiB"], &path);
+        let verdict = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verdict}");
+        assert!(verdict.starts_with("exceeded: peak of host heap: 300.1 MiB ± "), "{verdict}");
+        assert_eq!(run(&["check", "--max-peak", "400MiB"], &path).status.code(), Some(0));
+    }
+}
+
+/// A recording whose exact counts say less of its peak than the samples do.
+fn estimated() -> Snapshot {
+    let mut recording = recording();
+    recording.devices[0].freed_bytes = recording.devices[0].allocated_bytes - 100_000;
+    recording
+}
+
+/// What is there for a summary to say of a recording whose tables were full, and whose scopes were summed up.
+fn folded() -> Snapshot {
+    let mut recording = recorded(false);
+    let sum = |scope: u32, allocated_bytes: u64, allocations: u64| ScopeSum {
+        device: HOST,
+        scope: ScopeId(scope),
+        allocated_bytes,
+        allocations,
+    };
+    // Outside all, in a module, in an operator and in a backward pass.
+    let rows = vec![
+        sum(0, 40_000_000, 30_000),
+        sum(2, 20_000_000, 20_000),
+        sum(3, 25_000_000, 15_000),
+        sum(4, 5_000_000, 5_000),
+    ];
+    recording.scope_sums = Some(ScopeSums { ticks: 2_500_000, folded: 7_000, rows });
+    recording.folded = Folded { stacks: 12, threads: 1 };
+    recording.meta.budget = 0.03;
+    recording.sampling = Some(Sampling {
+        unrecorded_blocks: 60_000,
+        unrecorded_bytes: 50_000_000,
+        widest_interval_bytes: 8192,
+        cpu_seconds: 1.5,
+        exact_seconds: 0.25,
+        spent_seconds: 0.0625,
+    });
+    recording
+}
+
+#[test]
+fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = folded();
+    let original = saved(&folder, "a.memtrack", &recording);
+    let summary = text(&["summary"], &original);
+    for words in [
+        "  Folded         scopes beyond what the recorder tells apart were entered 7,000 times",
+        "                 12 events had a stack for which the recorder's table had no room",
+        "                 1 thread beyond what the recorder tells apart",
+    ] {
+        assert!(summary.contains(words), "{summary}");
+    }
+    let value = &json(&["summary"], &original)["devices"][0];
+    assert_eq!(
+        (&value["folded_scopes"], &value["folded"]),
+        (&7_000.into(), &serde_json::json!({"stacks": 12, "threads": 1}))
+    );
+    let top = text(&["top", "--by", "operator"], &original);
+    assert!(top.contains("\nFolded: 12 events") && top.contains(" 23.8 MiB  27.8 %  "), "{top}");
+    let pickle = saved(&folder, "a.pickle", &recording);
+    let again = Snapshot::open(&pickle, LoadOptions::default()).unwrap().snapshot;
+    assert_eq!(
+        (again.folded, again.sampling, again.meta.budget),
+        (recording.folded, recording.sampling, 0.03)
+    );
+    let others = [saved(&folder, "a.json", &recording), saved(&folder, "again.memtrack", &again), pickle];
+    let same: [&[&str]; 6] = [
+        &["summary"],
+        &["peak"],
+        &["top", "--by", "operator"],
+        &["top", "--by", "module"],
+        &["top", "--by", "phase"],
+        &["check", "--max-peak", "1KiB"],
+    ];
+    for arguments in same {
+        for other in &others {
+            assert_eq!(json(arguments, other), json(arguments, &original), "{arguments:?} {other:?}");
+        }
+    }
+    // A program that was killed has old sums, and its file says so too.
+    recording.meta.complete = false;
+    let top = text(&["top", "--by", "operator"], &saved(&folder, "b.pickle", &recording));
+    assert!(top.contains("those of 0.003 s after the start; the recording was not ended"), "{top}");
+    // Where nothing was folded, nothing is said.
+    recording.folded = Folded::default();
+    recording.scope_sums.as_mut().unwrap().folded = 0;
+    for name in ["c.memtrack", "c.pickle"] {
+        let path = saved(&folder, name, &recording);
+        for verb in ["summary", "top"] {
+            assert!(!text(&[verb], &path).contains("Folded"), "{name}");
+        }
+    }
+    let pytorch = memtrack_tests::fixture("snapshots/samples/basic-1.pickle");
+    assert!(json(&["summary"], &pytorch)["devices"][0]["folded"].is_null());
+}
+
+#[test]
+fn no_report_shows_an_estimate_without_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.memtrack", "a.pickle"] {
+        let path = saved(&folder, name, &estimated());
+        for verb in [
+            &["top"][..],
+            &["top", "--by", "size"],
+            &["summary"],
+            &["peak"],
+            &["check", "--max-peak", "1GiB"],
+        ] {
+            let page = text(verb, &path);
+            assert!(!page.contains('~') && page.contains(" ± "), "{verb:?}: {page}");
+        }
+        for verb in ["memory", "segments"] {
+            let picture = folder.path().join(format!("{name}.{verb}.svg"));
+            let output = run(&[verb, "-o", picture.to_str().unwrap()], &path);
+            assert!(output.status.success());
+            let picture = std::fs::read_to_string(picture).unwrap();
+            let title = picture.lines().find(|line| line.contains(" of host heap: ")).unwrap();
+            assert!(
+                title.contains(" % in use (small blocks were sampled)") && !title.contains('~'),
+                "{title}"
+            );
+            let rows = json(&[verb], &path);
+            let rows = rows.as_array().unwrap();
+            let used = || rows.iter().filter(|row| row["part"] == "requested");
+            assert!(used().any(|row| row["bytes_se"].as_f64().is_some_and(|error| error > 0.0)));
+            assert!(used().all(|row| {
+                let [low, high] = [0, 1].map(|end| row["bytes_interval"][end].as_u64().unwrap());
+                (low..=high).contains(&row["bytes"].as_u64().unwrap())
+            }));
+        }
+    }
+    // PyTorch's own text has no place for it, so it is said beside it.
+    for verb in [&["stats"][..], &["trace"], &["memory", "--folded"], &["segments", "--folded"]] {
+        let path = saved(&folder, "b.memtrack", &recording());
+        let said = String::from_utf8(run(verb, &path).stderr).unwrap();
+        assert!(said.contains("small blocks were sampled"), "{verb:?}: {said}");
+        let exact = saved(&folder, "c.memtrack", &memtrack_tests::snapshots::small());
+        assert!(!String::from_utf8(run(verb, &exact).stderr).unwrap().contains("sampled"), "{verb:?}");
+    }
 }
 
 #[test]

@@ -5,35 +5,13 @@ use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::DeviceId;
 use memtrack_core::scope::Phase;
 use memtrack_core::snapshot::Snapshot;
-use memtrack_core::snapshot::recording::load_from;
 use memtrack_core::{TrackingAllocator, host, scope};
-use std::hint::black_box;
+use memtrack_tests::scopes::{block, read_back, sums};
 
 #[global_allocator]
 static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 const MIB: i64 = 1 << 20;
-
-fn block(bytes: usize) {
-    drop(black_box(Vec::<u8>::with_capacity(bytes)));
-}
-
-/// Bytes and blocks of the scopes whose path ends so.
-fn sums(snapshot: &Snapshot, ends: &[&str]) -> [u64; 2] {
-    let rows = snapshot.scope_sums_of(DeviceId::HOST).expect("the recorder keeps them");
-    let is = |id| {
-        let names: Vec<_> = snapshot.scopes.outwards(id).map(|step| step.name).collect();
-        names.len() >= ends.len() && names.iter().zip(ends.iter().rev()).all(|(name, end)| name == end)
-    };
-    rows.filter(|row| is(row.scope))
-        .fold([0, 0], |[b, n], row| [b + row.allocated_bytes, n + row.allocations])
-}
-
-fn read_back(snapshot: &Snapshot) -> Snapshot {
-    let (loaded, report) = load_from(&snapshot.save_to(Vec::new()).unwrap()[..]).unwrap();
-    assert_eq!((report.complete, report.unknown_ids), (true, 0));
-    loaded
-}
 
 #[test]
 fn what_does_not_fit_is_counted_and_what_was_there_stays() {

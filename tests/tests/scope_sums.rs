@@ -6,8 +6,8 @@ use memtrack_core::recorder::{Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::{TrackingAllocator, scope};
 use memtrack_tests::replay::turn;
+use memtrack_tests::scopes::block;
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,6 @@ use std::time::{Duration, Instant};
 static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 const HOST: DeviceId = DeviceId::HOST;
-
-/// One block of that many bytes, given back at once.
-fn block(bytes: usize) {
-    drop(black_box(Vec::<u8>::with_capacity(bytes)));
-}
 
 /// Bytes and blocks by the path of the scope, of one device.
 fn sums(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {

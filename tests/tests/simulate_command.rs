@@ -1,22 +1,13 @@
 //! `memtrack simulate` as a user meets it.
 
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::fixture;
+use memtrack_tests::verbs::piped;
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 fn simulate(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(memtrack())
-        .arg("simulate")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A usage error ends the program before it reads.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    piped(&[&["simulate"], arguments].concat(), input.as_bytes())
 }
 
 const SMALL: &str = r#"{"op":"config","total_bytes":33554432}

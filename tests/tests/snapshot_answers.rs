@@ -2,24 +2,14 @@
 
 use memtrack_tests::pytorch::SMALL;
 use memtrack_tests::snapshots::small;
+use memtrack_tests::verbs::piped;
 use memtrack_tests::{fixture, memtrack};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 /// Runs a verb on the snapshot, through a pipe.
 fn run(verb: &str, arguments: &[&str]) -> Output {
-    let mut child = Command::new(memtrack())
-        .args([verb, "-"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A usage error ends the program before it reads.
-    let _ = child.stdin.take().unwrap().write_all(SMALL.as_bytes());
-    child.wait_with_output().unwrap()
+    piped(&[&[verb, "-"], arguments].concat(), SMALL.as_bytes())
 }
 
 fn text(verb: &str, arguments: &[&str]) -> String {

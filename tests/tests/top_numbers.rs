@@ -5,7 +5,7 @@ use memtrack_core::analysis::peak::Peak;
 use memtrack_core::analysis::phases::phases;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, TopRow, top};
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
-use memtrack_core::snapshot::{DeviceStatistics, LiveBlock, Snapshot};
+use memtrack_core::snapshot::{Clock, DeviceStatistics, LiveBlock, Snapshot};
 use memtrack_tests::snapshots::{empty, event, live, scoped};
 
 const HOST: DeviceId = DeviceId::HOST;
@@ -24,6 +24,8 @@ const LOSS_GRAD: ScopeId = ScopeId(5);
 /// | 60 | −700 | 800 |
 fn run() -> Snapshot {
     let mut snapshot = scoped();
+    // Ticks of a microsecond, the unit of reports.
+    snapshot.clock = Clock { first: (0, 0), last: (1_000, 1_000_000) };
     let events = [
         Event { scope: MATMUL, ..event(10, Action::Alloc, 0x1000, 1000) },
         Event { scope: MATMUL, ..event(20, Action::Alloc, 0x2000, 500) },
@@ -60,7 +62,7 @@ fn operators_are_ranked_with_what_was_live_at_the_first_peak() {
     assert_eq!((report.totals.allocated_bytes, report.totals.count), (2500, 4));
     // 1500 is reached twice; the first time counts.
     assert_eq!((report.peak.bytes, report.peak.row), (1500, Some(1)));
-    assert_eq!(report.peak.seconds, Some(20e-9));
+    assert_eq!(report.peak.seconds, Some(20e-6));
     assert_eq!(report.peak_place, Some(("forward".into(), "encoder.forward.matmul".into())));
     let sources = report.attribution;
     assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (2200, 0, 300));

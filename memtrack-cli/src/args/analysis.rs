@@ -71,8 +71,11 @@ Examples:
 
 Of several devices the worst counts. Peak: the highest requested bytes that were live. Leak: requested bytes
 live at the end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
+A heap whose small blocks were sampled is judged with the error: a limit is kept when all of the interval that
+holds the truth in 95 of 100 cases lies below it, and exceeded when all of it lies above. Between them `check`
+says that it cannot tell, and ends with 1 too. Options::exact() records every block.
 A file in which nothing can be seen (no events and no memory; for a leak, no events) passes no limit: exit 3.
-Exit codes: 0 within the limits, 1 not, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Exit codes: 0 within the limits, 1 not, or not for certain, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
     #[command(flatten)]

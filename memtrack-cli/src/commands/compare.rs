@@ -5,9 +5,10 @@ use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, print_json, refused};
+use crate::report::{mention_odd, mention_samples, print_json, refused};
 use memtrack_core::analysis::units::{counted, human_bytes};
-use memtrack_core::viz::{SegmentKey, compare_folded, compare_usage, only_in};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use serde_json::json;
 use std::path::Path;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
         mention_odd(&odd, streams);
+        mention_any_samples(&before, &after, streams);
         return Ok(Exit::Fine);
     }
     let gone = only_in(&before, &after).map_err(refused)?;
@@ -49,16 +51,17 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             let addresses: Vec<_> = keys.iter().map(|key| key.address.to_string()).collect();
             writeln!(streams.stdout, "{name} = [{}]", addresses.join(", "))?;
         }
-        for (title, keys) in [("Only before", &gone), ("Only after", &new)] {
-            sizes(title, keys, streams)?;
+        for (title, keys, usage) in [("Only before", &gone, &usage_gone), ("Only after", &new, &usage_new)] {
+            sizes(title, keys, usage, streams)?;
         }
         let lines = [usage_gone.lines("only_before;"), usage_new.lines("only_after;")].concat();
         let title = format!(
             "Segments that are only before ({}) or only after ({})",
-            human_bytes(usage_gone.bytes()),
-            human_bytes(usage_new.bytes())
+            usage_gone.shown(usage_gone.bytes()),
+            usage_new.shown(usage_new.bytes())
         );
         flame::write(&flame.output, &title, &lines, streams)?;
+        mention_any_samples(&before, &after, streams);
     }
     for usage in [&usage_gone, &usage_new] {
         mention_odd(&usage.odd, streams);
@@ -66,12 +69,24 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     Ok(Exit::Fine)
 }
 
+/// Says once that sizes are those of samples.
+fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
+    if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
+        mention_samples(sampled, streams);
+    }
+}
+
 /// Prints what segments come to, and the largest of them.
-fn sizes(title: &str, keys: &[SegmentKey], streams: &mut Streams<'_>) -> Result<(), CliError> {
+fn sizes(
+    title: &str,
+    keys: &[SegmentKey],
+    usage: &Usage<'_>,
+    streams: &mut Streams<'_>,
+) -> Result<(), CliError> {
     let size = |key: &SegmentKey| u64::try_from(key.total_size).unwrap_or(0);
     let total = keys.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
     let count = counted(keys.len() as u64, "segment");
-    writeln!(streams.stdout, "\n{title}: {count}, {}", human_bytes(total))?;
+    writeln!(streams.stdout, "\n{title}: {count}, {}", usage.shown(total))?;
     let mut largest: Vec<&SegmentKey> = keys.iter().collect();
     largest.sort_by_key(|key| std::cmp::Reverse(size(key)));
     for key in largest.iter().take(SHOWN) {

@@ -5,6 +5,7 @@ use crate::args::ConvertArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::check_targets;
+use crate::report::mention_samples;
 use memtrack_core::ReplacingFile;
 use memtrack_core::snapshot::Format;
 use memtrack_core::snapshot::pytorch::{Compression, format_of};
@@ -36,6 +37,9 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     written.map_err(|error| CliError::output(&args.output, error))?;
     // A hint; when nobody can read it, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
+    if format != Format::Recording {
+        mention_samples(&loaded.snapshot, streams);
+    }
     Ok(Exit::Fine)
 }
 

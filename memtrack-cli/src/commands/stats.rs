@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::report::{mention_odd, print_json, refused};
+use crate::report::{mention_odd, mention_samples, print_json, refused};
 use memtrack_core::viz::Stats;
 
 /// Loads the snapshot, prints the statistics.
@@ -18,5 +18,6 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         writeln!(streams.stdout)?;
     }
     mention_odd(&stats.odd, streams);
+    mention_samples(&snapshot, streams);
     Ok(Exit::Fine)
 }

@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{mention_odd, refused};
+use crate::report::{mention_odd, mention_samples, refused};
 use memtrack_core::viz::{trace, trace_json};
 
 /// Loads the snapshot, prints the events.
@@ -16,5 +16,6 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         writeln!(streams.stdout)?;
     }
     mention_odd(&odd, streams);
+    mention_samples(&snapshot, streams);
     Ok(Exit::Fine)
 }

@@ -5,7 +5,7 @@ use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, print_json, refused};
+use crate::report::{mention_odd, mention_samples, print_json, refused};
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
 /// Loads the snapshot, then draws it or prints what would be drawn.
@@ -21,6 +21,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
             Grouping::Stream => memory_folded(&snapshot, &mut streams.stdout),
         };
         mention_odd(&folded.map_err(|error| refused(path, error))?, streams);
+        mention_samples(&snapshot, streams);
         return Ok(Exit::Fine);
     }
     let usage = Usage::of(&snapshot, grouping).map_err(|error| refused(path, error))?;

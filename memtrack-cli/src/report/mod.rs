@@ -65,6 +65,18 @@ pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     }
 }
 
+/// Says on standard error that sums over the blocks of a file are estimates, for answers that have no place for it.
+pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
+    if snapshot.has_samples() {
+        // A hint; when nobody can read it, the report is there all the same.
+        let _ = writeln!(
+            streams.stderr,
+            "memtrack: warning: small blocks were sampled: one that was picked is here as large as all that it stands for, \
+             and sums are estimates (`memtrack summary` says how far they may be off)"
+        );
+    }
+}
+
 /// Why a report ended: the file at `path` is not one to report on, or the output cannot be written.
 pub(crate) fn refused(path: &Path, error: io::Error) -> CliError {
     match error.kind() {

@@ -8,7 +8,7 @@
 //! more unrecorded blocks than all of them together.
 
 use super::lifetimes::{Lifetime, not_one_by_one};
-use super::units::{human_bytes, human_count};
+use super::units::{human_bytes, human_count, human_share};
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use serde_json::{Value, json};
@@ -46,6 +46,21 @@ impl Estimate {
         self.low == self.high
     }
 
+    /// The same, where it is known that the number is not below `least`.
+    pub(super) fn at_least(self, least: f64) -> Self {
+        let Self { value, standard_error, low, high, bound } = self;
+        match least > high {
+            true => Self::exact(least),
+            false => Self {
+                value: value.max(least),
+                standard_error,
+                low: low.max(least),
+                high,
+                bound: bound.max(least),
+            },
+        }
+    }
+
     /// The larger distance to an end of the interval, as a part of the number; above all bounds for 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
@@ -55,11 +70,20 @@ impl Estimate {
     }
 
     /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`.
-    pub(super) fn as_bytes(&self, bytes: u64) -> String {
+    pub(crate) fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
             Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
             Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+        }
+    }
+
+    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share is off
+    /// by as many percent as its number.
+    pub(super) fn as_share(&self, share: f64) -> String {
+        match self.percent() {
+            Shown::Bound => format!("< {}", human_share((share * self.bound / self.value).min(1.0))),
+            _ => human_share(share),
         }
     }
 
@@ -98,7 +122,7 @@ impl Estimate {
     }
 
     /// Puts standard error and interval beside the number `name` of a JSON object.
-    pub(super) fn put(&self, name: &str, into: &mut Value) {
+    pub(crate) fn put(&self, name: &str, into: &mut Value) {
         into[format!("{name}_se")] = json!(self.standard_error);
         into[format!("{name}_interval")] = json!([self.low.floor() as u64, self.high.ceil() as u64]);
     }
@@ -112,8 +136,8 @@ enum Shown {
 }
 
 /// A sum over blocks, some of which are samples, while it grows.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Sum {
     /// Over the blocks that were recorded, each for itself.
     recorded: f64,
     /// Over what they stand for.
@@ -125,13 +149,23 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Adds a block that counts for `amount` and stands for `weight` blocks.
-    pub(super) fn add(&mut self, amount: f64, weight: f64) {
+    pub(crate) fn add(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded += amount;
         self.value += value;
         if weight > 1.0 {
             self.sampled += value;
             self.variance += value * value * (1.0 - 1.0 / weight);
+        }
+    }
+
+    /// Both sums together.
+    pub(crate) fn with(self, other: &Self) -> Self {
+        Self {
+            recorded: self.recorded + other.recorded,
+            value: self.value + other.value,
+            sampled: self.sampled + other.sampled,
+            variance: self.variance + other.variance,
         }
     }
 
@@ -174,7 +208,7 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
 
 /// What the samples of one device's recording can tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Precision {
+pub(crate) struct Precision {
     /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
     next_bytes: f64,
     next_blocks: f64,
@@ -185,7 +219,7 @@ pub(super) struct Precision {
 
 impl Precision {
     /// Of the blocks of `device`, whose lifetimes these are.
-    pub(super) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
         // Where nobody says what went unrecorded, the exact counts may.
@@ -235,7 +269,7 @@ impl Precision {
     }
 
     /// A sum of bytes.
-    pub(super) fn bytes(&self, sum: &Sum) -> Estimate {
+    pub(crate) fn bytes(&self, sum: &Sum) -> Estimate {
         sum.estimate(self.next_bytes, self.unrecorded_bytes)
     }
 
@@ -266,6 +300,9 @@ mod tests {
         assert_eq!(shown(22_500.0, 23_456.0, 24_400.0), ("22.9 KiB ± 4 %".into(), "23,500 ± 4 %".into()));
         assert_eq!(shown(23_450.0, 23_456.0, 23_460.0).0, "22.9 KiB ± 0.1 %");
         assert_eq!(shown(400.0, 1000.0, 2048.0), ("< 2.0 KiB".into(), "< 2,200".into()));
+        let bound = Estimate { value: 1000.0, standard_error: 1.0, low: 400.0, high: 2048.0, bound: 2000.0 };
+        assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
+        assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
         assert_eq!(
             Estimate { standard_error: 0.0, value: 7.0, high: 90.0, ..Estimate::default() }.as_count(7),
             "7"

@@ -4,6 +4,7 @@
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use crate::snapshot::pytorch::{Key, PyTorch};
+use std::collections::BTreeMap;
 
 /// Sums over the segments of a device, in bytes unless they are counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,25 @@ impl Held {
         }
         held.weigh(snapshot, pytorch, device);
         held
+    }
+
+    /// What the private pools of `device` hold, each by itself and by its number, the largest first. Memory that is free in
+    /// one serves no requests but its own.
+    pub fn of_private_pools(snapshot: &Snapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
+        let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
+        for (row, segment) in snapshot.segments.iter().enumerate() {
+            if segment.device != device || row >= pytorch.segments.len() {
+                continue;
+            }
+            let pool = pytorch.segments.named_pool(row, Key::SegmentPoolId);
+            if let Some(pool) = pool.filter(|&pool| pool != DEFAULT_POOL) {
+                pools.entry(pool).or_default().segment(snapshot, pytorch, row);
+            }
+        }
+        let mut pools: Vec<_> = pools.into_iter().collect();
+        pools.sort_by_key(|(_, held)| std::cmp::Reverse(held.reserved));
+        pools
     }
 
     /// Counts the blocks that sampled ones stand for; their bytes are in the file as they are.
@@ -130,6 +150,16 @@ impl Held {
     /// give back nor use for a request larger than its pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
+    }
+}
+
+const DEFAULT_POOL: (u64, u64) = (0, 0);
+
+/// What reports call a pool.
+pub fn pool_name(pool: (u64, u64)) -> String {
+    match pool {
+        DEFAULT_POOL => "default pool".to_owned(),
+        (first, second) => format!("pool ({first}, {second})"),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Everything that was live at the highest point of a device, grouped by stack, biggest first. `memtrack peak` prints
 //! it. The ranking is [`top`](super::top)'s; here is when it was, and the stacks in full.
 
-use super::layout::Layout;
+use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
-use super::top::{By, TopOptions, TopReport, top_with};
-use super::units::{counted, human_bytes, human_share, printable};
+use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
+use super::units::{counted, human_bytes, printable, shorten_middle};
 use crate::event::DeviceId;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Since, Snapshot};
 use crate::stack::symbols::Symbolizer;
 use serde_json::{Value, json};
 use std::fmt;
@@ -43,8 +43,10 @@ pub struct Highest {
     pub of: HighestOf,
     /// The event that reached it, by its number in the device's trace; none: it was before the first.
     pub event: Option<usize>,
-    /// Seconds from the first event of the snapshot.
+    /// Seconds from what [`Self::since`] says; none when [`Self::event`] is.
     pub seconds: Option<f64>,
+    /// What the seconds count from.
+    pub since: Since,
     /// Requested bytes that were live then.
     pub requested_bytes: u64,
     /// Whether sampled blocks were among them, so that the number is an estimate.
@@ -76,6 +78,7 @@ impl Highest {
             of,
             event: row.map(before),
             seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            since: snapshot.seconds_since(),
             requested_bytes: live.totals.allocated_bytes,
             estimated: live.totals.estimated,
             reserved_bytes: reserved_after(snapshot, device, row),
@@ -95,6 +98,7 @@ impl Highest {
             "of": self.of.name(),
             "event": self.event,
             "seconds": self.seconds,
+            "seconds_since": self.since.name(),
             "requested_bytes": self.requested_bytes,
             "estimated": self.estimated,
             // A heap reserves nothing.
@@ -130,16 +134,20 @@ impl Highest {
         }
         match (self.event, self.seconds) {
             (Some(event), Some(seconds)) => {
-                writeln!(f, ", after event {event}, {seconds:.3} s after the first")?;
+                writeln!(f, ", after event {event}, {}", self.since.moment(seconds))?;
             }
             _ => writeln!(f, ", before the first event")?,
         }
         for (place, row) in live.rows.iter().enumerate() {
-            let bytes = row.errors.allocated_bytes.as_bytes(row.allocated_bytes);
+            let error = &row.errors.allocated_bytes;
+            let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             let blocks = row.errors.count.as_counted(row.count, "block");
-            writeln!(f, "\n{:>3}. {bytes}  {}  {blocks}", place + 1, human_share(row.share))?;
+            writeln!(f, "\n{:>3}. {bytes}  {share}  {blocks}", place + 1)?;
             if row.stack.is_empty() {
                 writeln!(f, "{INDENT}{}", printable(&row.name))?;
+            }
+            for line in text_lines(row, room) {
+                writeln!(f, "{INDENT}{line}")?;
             }
             for line in frame_lines(&row.stack, layout.frames, room) {
                 writeln!(f, "{INDENT}{line}")?;
@@ -155,5 +163,33 @@ impl Highest {
             writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
         }
         Ok(())
+    }
+}
+
+/// Texts of the program's that are shown of a group.
+const TEXTS: usize = 3;
+
+/// What the program said of a group's blocks; how much of it, where it did not say the same of all.
+fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
+    const TITLE: &str = "user_metadata: ";
+    let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));
+    let left = room.saturating_sub(TITLE.len());
+    match &row.texts[..] {
+        [one] if one.bytes == row.allocated_bytes => vec![format!("{TITLE}{}", shown(&one.text, left))],
+        texts => {
+            let line = |(place, one): (usize, &RowText)| {
+                let (bytes, blocks) = (human_bytes(one.bytes), counted(one.blocks, "block"));
+                let title = if place == 0 { TITLE.to_owned() } else { " ".repeat(TITLE.len()) };
+                let numbers = format!("  {bytes} in {blocks}");
+                let text = shown(&one.text, left.saturating_sub(numbers.len()));
+                format!("{title}{text}{numbers}")
+            };
+            let mut lines: Vec<String> = texts.iter().take(TEXTS).enumerate().map(line).collect();
+            let more = row.texts_in_all.saturating_sub(TEXTS);
+            if more > 0 {
+                lines.push(format!("{}… and {}", " ".repeat(TITLE.len()), counted(more as u64, "more text")));
+            }
+            lines
+        }
     }
 }

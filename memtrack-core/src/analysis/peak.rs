@@ -4,18 +4,20 @@
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::Lifetime;
 use super::units::printable;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Since, Snapshot};
 use serde_json::{Value, json};
 
 /// The highest sum of live bytes of a device, and when it was reached first.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
     /// Live bytes at the peak.
     pub bytes: u64,
     /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
     pub row: Option<usize>,
-    /// Seconds from the start of the recording; none when [`Self::row`] is.
+    /// Seconds from what [`Self::since`] says; none when [`Self::row`] is.
     pub seconds: Option<f64>,
+    /// What the seconds count from.
+    pub since: Since,
     /// Whether sampled blocks were live at the peak, so that the number is an estimate.
     pub estimated: bool,
     /// How far the number is off, given that the peak was then.
@@ -46,7 +48,8 @@ impl Peak {
         let seconds = row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]));
         let estimated = lifetimes.iter().any(|lifetime| lifetime.estimated && lifetime.is_live_after(row));
         let bytes = u64::try_from(highest).unwrap_or(u64::MAX);
-        let mut peak = Self { bytes, row, seconds, estimated, error: Estimate::default() };
+        let since = snapshot.seconds_since();
+        let mut peak = Self { bytes, row, seconds, since, estimated, error: Estimate::default() };
         peak.judge(&Precision::of_some_device(snapshot, lifetimes), lifetimes);
         peak
     }
@@ -63,16 +66,17 @@ impl Peak {
     /// The peak in one line; `place` is the phase and the operator of the event that reached it.
     pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
+        let when = |seconds| self.since.moment(seconds);
         match (self.seconds, place) {
             // A file without scopes has nothing to say here.
             (Some(seconds), Some((phase, operator)))
                 if phase.starts_with('(') && operator.starts_with('(') =>
             {
-                format!("{what}, {seconds:.3} s after the start")
+                format!("{what}, {}", when(seconds))
             }
             (Some(seconds), Some((phase, operator))) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
-                format!("{what}, {seconds:.3} s after the start, in {operator} ({phase})")
+                format!("{what}, {}, in {operator} ({phase})", when(seconds))
             }
             _ => format!("{what}, before the first event"),
         }
@@ -84,6 +88,7 @@ impl Peak {
         let mut value = json!({
             "bytes": self.bytes,
             "seconds": self.seconds,
+            "seconds_since": self.since.name(),
             "phase": phase,
             "operator": operator,
             "estimated": self.estimated,

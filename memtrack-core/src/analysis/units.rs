@@ -37,26 +37,6 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
 
-/// A count that is `estimated` from samples: only its first two digits say something.
-pub fn human_estimate(count: u64, estimated: bool) -> String {
-    if !estimated {
-        return human_count(count);
-    }
-    let unit = 10_u64.pow(count.checked_ilog10().unwrap_or(0).saturating_sub(1));
-    format!("~{}", human_count(count.saturating_add(unit / 2) / unit * unit))
-}
-
-/// Bytes as [`human_bytes`] has them, marked where they are `estimated` from samples.
-pub fn estimated_bytes(bytes: u64, estimated: bool) -> String {
-    format!("{}{}", if estimated { "~" } else { "" }, human_bytes(bytes))
-}
-
-/// A count with what is counted, as [`counted`] and [`human_estimate`] have it.
-pub fn estimated_count(count: u64, what: &str, estimated: bool) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", human_estimate(count, estimated))
-}
-
 /// A share from 0 to 1 in percent with one decimal.
 pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -88,13 +68,6 @@ mod tests {
     fn one_thing_is_counted_without_an_s() {
         assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
         assert_eq!(counted(2_000, "block"), "2,000 blocks");
-    }
-
-    #[test]
-    fn of_an_estimated_count_two_digits_are_shown() {
-        let shown = [0, 7, 42, 145, 27_675, 99_950].map(|count| human_estimate(count, true));
-        assert_eq!(shown, ["~0", "~7", "~42", "~150", "~28,000", "~100,000"]);
-        assert_eq!(human_estimate(27_675, false), "27,675");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! program does for however long (ARCHITECTURE.md has the list).
 
 use super::options::Options;
-use super::{chunk::Chunk, hooks, kits, live, ring, scope_sums, threads};
+use super::{chunk::Chunk, hooks, kits, live, mine, ring, scope_sums, thread_names};
 use crate::event::Event;
 use crate::stack::{capture, intern, own_stack};
 use crate::{host, scope, tracker};
@@ -23,7 +23,9 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
         ("tracker", options.tracker_entries as usize * tracker::RECORD_BYTES + MIB),
         (
             "threads",
-            threads::MOST_BYTES + threads::MAX_STATES * hooks::FIRST_CHUNK_EVENTS as usize * event_bytes,
+            mine::MOST_BYTES
+                + thread_names::MOST_BYTES
+                + mine::MAX_STATES * hooks::FIRST_CHUNK_EVENTS as usize * event_bytes,
         ),
         ("kits", kits::MOST_BYTES),
         ("unwind tables", capture::MOST_COPIED_BYTES),

@@ -6,6 +6,7 @@
 use super::barrier::wait_for_hooks;
 use super::chunk::Chunk;
 use super::merge::Run;
+use super::thread_names;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
@@ -101,7 +102,7 @@ impl Recorder {
             // These are read last, so that they hold every id the events name.
             stacks: self.stacks.table(),
             scopes: scope::table(),
-            threads: threads::threads(),
+            threads: thread_names::threads(),
             events,
             blocks,
             segments,
@@ -109,7 +110,7 @@ impl Recorder {
             scope_sums: Some(scope_sums),
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
-            folded: Folded { stacks: self.stacks.without_room(), threads: threads::without_name() },
+            folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();

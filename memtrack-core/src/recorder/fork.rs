@@ -82,6 +82,8 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     crate::own::reset_after_fork();
     super::threads::reset_after_fork();
+    super::mine::reset_after_fork();
+    super::thread_names::reset_after_fork();
     super::hooks::reset_after_fork();
     super::kits::reset_after_fork();
     super::RECORDER.forget();

@@ -5,8 +5,9 @@
 use super::chunk::Chunk;
 use super::kits::{self, Kit};
 use super::live::Live;
+use super::mine::{InHook, Mine};
 use super::ring::CHUNK_EVENTS;
-use super::threads::{InHook, Mine, Slot, slot_of};
+use super::threads::{Slot, slot_of};
 use super::{RECORDER, Recorder, settings, too_many_devices};
 use crate::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};

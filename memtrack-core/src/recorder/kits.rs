@@ -3,7 +3,7 @@
 //! at a time. What this comes to is bounded whatever number of threads a program has.
 
 use super::fork::ForkCell;
-use super::threads::one_of;
+use super::mine::one_of;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,7 +5,8 @@
 //! Who adds up takes no lock: changes are counted, and it begins again when there was one meanwhile.
 #![allow(unsafe_code)]
 
-use super::threads::{DEVICE_SLOTS, MAX_STATES, SHARED, ThreadState};
+use super::mine::{MAX_STATES, SHARED};
+use super::threads::{DEVICE_SLOTS, ThreadState};
 use super::totals::{Sums, Totals};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -85,7 +86,8 @@ pub(super) fn reset_after_fork() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::threads::{self, InHook};
+    use crate::recorder::mine::InHook;
+    use crate::recorder::threads;
     use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
     use std::thread;

@@ -36,6 +36,7 @@ mod kits;
 mod live;
 mod living;
 mod merge;
+mod mine;
 mod oom;
 mod options;
 mod order;
@@ -51,6 +52,7 @@ mod settings;
 mod stream;
 mod streaming;
 mod sync;
+mod thread_names;
 mod threads;
 mod totals;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
@@ -64,10 +66,13 @@ pub(crate) use clock::{ns_per_tick, ticks};
 pub(crate) use fork::{ForkCell, generation};
 pub(crate) use here::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use hooks::{Freed, Hook, Inside};
+pub(crate) use mine::{scope_changed, without_hook};
+#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+pub(crate) use pace::Pace;
 #[cfg(feature = "cuda")]
 pub(crate) use settings::set_own_code;
 pub(crate) use settings::{sample_threshold_bytes, sampling, session as session_number};
-pub(crate) use threads::{DEVICE_SLOTS, device_of, scope_changed, slot_of, sums, without_hook};
+pub(crate) use threads::{DEVICE_SLOTS, device_of, slot_of, sums};
 pub(crate) use totals::Sums;
 
 use crate::event::{Action, DeviceId, Event, StreamId};
@@ -256,7 +261,7 @@ pub(crate) fn table_bytes() -> usize {
     }
     let recorder = RECORDER.get();
     let _inside = crate::reentry::enter();
-    recorder.live.table_bytes() + recorder.stacks.table_bytes() + threads::names_bytes()
+    recorder.live.table_bytes() + recorder.stacks.table_bytes() + thread_names::names_bytes()
 }
 
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {

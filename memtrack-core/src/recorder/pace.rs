@@ -8,18 +8,18 @@ const RESTS: u32 = 50;
 
 /// When something was done last, and what it cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     rests_until: Option<Instant>,
 }
 
 impl Pace {
     /// Whether it may be done again.
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.rests_until.is_none_or(|until| Instant::now() >= until)
     }
 
     /// It was done, and took so long.
-    pub(super) fn done(&mut self, cost: Duration) {
+    pub(crate) fn done(&mut self, cost: Duration) {
         self.rests_until = Instant::now().checked_add(cost * RESTS);
     }
 }

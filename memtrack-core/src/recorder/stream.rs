@@ -3,7 +3,7 @@
 
 use super::chunk::Chunk;
 use super::parts::{PartFile, Place, forget_beginning, free_number};
-use super::{Options, Recorder, binaries, clock, collect, settings, threads};
+use super::{Options, Recorder, binaries, clock, collect, settings, thread_names};
 use crate::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use crate::scope;
 use crate::snapshot::recording::part::Part;
@@ -301,7 +301,7 @@ impl Tables {
 
     fn new_threads(&mut self) -> Vec<(ThreadId, Thread)> {
         let first = self.threads;
-        let new = threads::threads_since(first);
+        let new = thread_names::threads_since(first);
         self.threads += new.len();
         let id = |row: usize| ThreadId((first + row) as u32);
         new.into_iter().enumerate().map(|(row, thread)| (id(row), thread)).collect()

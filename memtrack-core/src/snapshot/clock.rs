@@ -1,6 +1,45 @@
 //! Ticks into time. Reports and writers ask here; the two readings of a [`Clock`] come from the recorder.
 
-use super::Clock;
+use super::{Clock, Snapshot};
+
+/// What the seconds of a snapshot's reports count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// The start of the recording.
+    Start,
+    /// The first event: PyTorch's files do not say when their recording began.
+    FirstEvent,
+}
+
+impl Since {
+    /// Its name in lower case, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::FirstEvent => "first_event",
+        }
+    }
+
+    /// A moment in words: `1.808 s after the start`.
+    pub(crate) fn moment(self, seconds: f64) -> String {
+        let from = match self {
+            Self::Start => "the start",
+            Self::FirstEvent => "the first event",
+        };
+        format!("{seconds:.3} s after {from}")
+    }
+}
+
+impl Snapshot {
+    /// What the seconds of its reports count from: the start of the recording, also in PyTorch's form of it and in the
+    /// files that memtrack writes of that; in PyTorch's own files the first event.
+    pub fn seconds_since(&self) -> Since {
+        match self.pytorch.as_deref() {
+            Some(pytorch) if pytorch.start_us.is_none() => Since::FirstEvent,
+            _ => Since::Start,
+        }
+    }
+}
 
 impl Clock {
     /// Nanoseconds since the Unix epoch at `ticks`: linear through the two readings, before and after them too. With
@@ -21,9 +60,18 @@ impl Clock {
         i128::from(first_ns).saturating_add(moved).clamp(0, i128::from(u64::MAX)) as u64
     }
 
-    /// Seconds from the first reading to `ticks`; negative before it.
+    /// Seconds from the first reading to `ticks`, to the microsecond, which is all that PyTorch's files can say; negative
+    /// before it.
     pub fn seconds_since_start(&self, ticks: u64) -> f64 {
-        (i128::from(self.time_ns(ticks)) - i128::from(self.first.1)) as f64 / 1e9
+        let us = |ns: u64| (ns / 1000) as i64;
+        (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
+    }
+
+    /// Of a tick a microsecond, from `start_us` on.
+    pub(super) fn of_microseconds(start_us: u64) -> Self {
+        // Times that no clock has shown would not fit as nanoseconds.
+        let start = if start_us < u64::MAX / 2000 { start_us } else { 0 };
+        Self { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
     }
 }
 

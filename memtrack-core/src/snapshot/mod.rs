@@ -19,6 +19,7 @@ mod taken_back;
 mod value;
 mod weighed;
 
+pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;

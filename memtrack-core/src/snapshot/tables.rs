@@ -57,17 +57,23 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether some of its events or blocks are samples, and stand for others.
+    pub fn has_samples(&self) -> bool {
+        if let Some(pytorch) = self.pytorch.as_deref() {
+            return !pytorch.samples.is_empty();
+        }
+        let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
+        self.events.flags.iter().copied().any(is_sampled)
+            || self.blocks.iter().any(|block| is_sampled(block.flags))
+    }
+
     /// Whether small blocks of the host heap may have gone by unrecorded, so that sums over those that were recorded are
     /// estimates.
     pub fn may_lack_small_blocks(&self) -> bool {
         match &self.sampling {
             Some(sampling) => sampling.unrecorded_blocks > 0,
             // A stream that was cut. Under a budget samples begin when it is used up, and then there are some.
-            None if self.meta.budget > 0.0 => {
-                let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
-                self.events.flags.iter().copied().any(is_sampled)
-                    || self.blocks.iter().any(|block| is_sampled(block.flags))
-            }
+            None if self.meta.budget > 0.0 => self.has_samples(),
             None => self.meta.sample_threshold_bytes > 0,
         }
     }

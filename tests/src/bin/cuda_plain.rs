@@ -101,6 +101,18 @@ fn main() {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
         }
+        // A program that runs out of memory again and again, and lives on: until the file is there, and says how often.
+        ["oom_until", file] => {
+            work();
+            let (start, mut times) = (std::time::Instant::now(), 0);
+            while !std::path::Path::new(file).exists() && start.elapsed().as_secs() < 300 {
+                assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
+                times += 1;
+                // The first ones at once.
+                std::thread::sleep(std::time::Duration::from_millis(if times < 20 { 0 } else { 20 }));
+            }
+            println!("{times}");
+        }
         // The driver was used, but no memory taken.
         ["nothing"] => {
             client::begin(0);

@@ -2,14 +2,16 @@
 
 use crate::analysis::units::{counted, human_bytes};
 use crate::event::DeviceId;
-use crate::snapshot::{DriverReading, ReadingMoment, Snapshot};
+use crate::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use serde_json::{Value, json};
 
 /// What the driver said at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriverMoment {
-    /// Seconds from the first event of the snapshot.
+    /// Seconds from what [`Self::since`] says.
     pub seconds: f64,
+    /// What the seconds count from.
+    pub since: Since,
     /// What it said.
     pub reading: DriverReading,
 }
@@ -19,6 +21,7 @@ pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {
         seconds: snapshot.clock.seconds_since_start(reading.ticks),
+        since: snapshot.seconds_since(),
         reading: *reading,
     };
     of_device.map(moment).collect()
@@ -31,6 +34,7 @@ impl DriverMoment {
         json!({
             "moment": reading.moment,
             "seconds": self.seconds,
+            "seconds_since": self.since.name(),
             "total_bytes": reading.total_bytes,
             "free_bytes": reading.free_bytes,
             "used_bytes": reading.used_bytes(),
@@ -48,7 +52,7 @@ impl DriverMoment {
     }
 
     fn when(&self) -> String {
-        format!("{:.3} s after the first event", self.seconds)
+        self.since.moment(self.seconds)
     }
 }
 
@@ -147,7 +151,7 @@ mod tests {
             pool_used_peak_bytes: 3 << 30,
             ..DriverReading::default()
         };
-        DriverMoment { seconds: ticks as f64, reading }
+        DriverMoment { seconds: ticks as f64, since: Since::FirstEvent, reading }
     }
 
     fn text(moments: &[DriverMoment]) -> String {

@@ -2,7 +2,8 @@
 //! statistics call so, rounded; `requested`, and every sum over the trace, is what its sizes add up to. What has no
 //! meaning on a heap, or is not known, is `null`.
 
-use super::{DeviceSummary, DriverMoment, Oom};
+use super::{DeviceSummary, DriverMoment, Held, Oom};
+use crate::snapshot::Since;
 use serde_json::{Value, json};
 
 impl DeviceSummary {
@@ -42,6 +43,7 @@ impl DeviceSummary {
                 "estimated": self.peak.estimated,
                 "event": self.peak.event,
                 "seconds": self.peak.seconds,
+                "seconds_since": self.peak.since.name(),
                 "reserved_bytes": of_segments(self.peak.reserved_bytes),
             },
             "reserved_peak_bytes": of_segments(self.reserved_peak.bytes),
@@ -61,7 +63,13 @@ impl DeviceSummary {
             "driver": self.driver.iter().map(DriverMoment::as_json).collect::<Vec<_>>(),
             "look_first": self.look_first(),
         });
-        self.peak.live.totals.bytes_error.put("requested_bytes", &mut value["peak"]);
+        let pools = || self.private_pools.iter().map(pool).collect::<Vec<_>>();
+        value["private_pools"] = json!((!self.is_host).then(pools));
+        // Of what a PyTorch program could not keep nothing is said.
+        let is_ours = self.peak.since == Since::Start;
+        value["folded_scopes"] = is_ours.then_some(self.folded_scopes).into();
+        value["folded"] = json!(is_ours.then_some(self.folded));
+        self.peak_error().put("requested_bytes", &mut value["peak"]);
         self.older.bytes_error.put("older_bytes", &mut value);
         self.older.blocks_error.put("older_blocks", &mut value);
         self.kept.bytes_error.put("live_at_end_bytes", &mut value);
@@ -70,10 +78,24 @@ impl DeviceSummary {
     }
 }
 
+fn pool(&((first, second), held): &((u64, u64), Held)) -> Value {
+    json!({
+        "pool": [first, second],
+        "segments": held.segments,
+        "reserved_bytes": held.reserved,
+        "allocated_bytes": held.allocated,
+        "allocated_blocks": held.blocks,
+        "requested_bytes": held.requested,
+        "pending_free_bytes": held.pending,
+        "inactive_bytes": held.inactive,
+    })
+}
+
 fn oom(oom: &Oom) -> Value {
     let mut value = json!({
         "event": oom.event,
         "seconds": oom.seconds,
+        "seconds_since": oom.since.name(),
         "requested_bytes": oom.requested_bytes,
         "device_free_bytes": oom.device_free_bytes,
         "live_bytes": oom.live.bytes,

@@ -15,7 +15,7 @@ use super::reserved::ReservedPeak;
 use super::top::StackLine;
 use super::top::stacks::named;
 use crate::event::{Action, DeviceId, StackId};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Folded, Since, Snapshot};
 use crate::stack::symbols::Symbolizer;
 pub use driver::DriverMoment;
 #[cfg(feature = "cuda")]
@@ -38,6 +38,8 @@ pub struct DeviceSummary {
     pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
+    /// What each of its private pools holds of that, by the pool's number, the largest first.
+    pub private_pools: Vec<((u64, u64), Held)>,
     /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where `held` is an
     /// estimate and this is exact.
     pub net: Option<Net>,
@@ -51,6 +53,10 @@ pub struct DeviceSummary {
     pub events: u64,
     /// Events that the recorder dropped, where it says so.
     pub dropped: u64,
+    /// How often a scope was entered that did not fit the recorder's tables, in the whole recording.
+    pub folded_scopes: u64,
+    /// What else did not fit them.
+    pub folded: Folded,
     /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
@@ -89,6 +95,18 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// The same, where it is known that so much is there at least.
+    fn at_least(self, net: Net) -> Self {
+        let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
+        Self {
+            blocks: self.blocks.max(blocks),
+            bytes: self.bytes.max(bytes),
+            estimated: self.estimated,
+            blocks_error: self.blocks_error.at_least(blocks as f64),
+            bytes_error: self.bytes_error.at_least(bytes as f64),
+        }
+    }
+
     fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>, precision: &Precision) -> Self {
         let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
         let (mut block_sum, mut byte_sum) = (estimate::Sum::default(), estimate::Sum::default());
@@ -109,8 +127,10 @@ impl Sum {
 pub struct Oom {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// Seconds from the first event of the snapshot.
+    /// Seconds from what [`Self::since`] says.
     pub seconds: f64,
+    /// What the seconds count from.
+    pub since: Since,
     /// Bytes asked for.
     pub requested_bytes: u64,
     /// Free bytes of the device.
@@ -136,6 +156,12 @@ impl DeviceSummary {
         let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
         self.peak.requested_bytes.max(now)
     }
+
+    /// How far they may be off: what is there at the end is known.
+    pub fn peak_error(&self) -> Estimate {
+        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
+        self.peak.live.totals.bytes_error.at_least(now as f64)
+    }
 }
 
 /// Sums a snapshot in PyTorch's form up, device by device.
@@ -157,7 +183,9 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
-    let kept = sum(&is_kept);
+    let held_net = net(snapshot, device).filter(|_| estimated);
+    // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
+    let kept = held_net.map_or(sum(&is_kept), |net| sum(&is_kept).at_least(net));
     let mut by_stack: BTreeMap<StackId, u64> = BTreeMap::new();
     for one in lifetimes.iter().filter(|one| is_kept(one)) {
         let bytes = by_stack.entry(one.stack).or_default();
@@ -172,6 +200,7 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
     let oom = |&(event, row): &(usize, usize)| Oom {
         event,
         seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        since: snapshot.seconds_since(),
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),
         live: sum(&|one| one.is_live_after(Some(row))),
@@ -189,11 +218,14 @@ fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -
         net: net(snapshot, device).filter(|_| held.estimated),
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
         held,
+        private_pools: Held::of_private_pools(snapshot, device),
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
         live: sum(&|one| one.to.is_none()),
+        folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,

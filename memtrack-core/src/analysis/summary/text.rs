@@ -1,8 +1,10 @@
 //! A summary in words, with the three things to look at first.
 
 use super::DeviceSummary;
+use crate::analysis::held::{Held, pool_name};
 use crate::analysis::net::Net;
 use crate::analysis::top::StackLine;
+use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
@@ -15,6 +17,9 @@ const FRAGMENTATION: [(f64, &str); 3] = [
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
+
+/// Private pools that are told one by one.
+const MOST_POOLS: usize = 5;
 
 /// Characters for the function that memory is from.
 const ORIGIN: usize = 60;
@@ -39,8 +44,8 @@ impl DeviceSummary {
             ));
         }
         if let Some(row) = self.peak.live.rows.first() {
-            let (bytes, share) =
-                (row.errors.allocated_bytes.as_bytes(row.allocated_bytes), human_share(row.share));
+            let error = &row.errors.allocated_bytes;
+            let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             let text = format!(
                 "the largest group at the peak, {bytes} ({share}), {}",
                 origin(&row.name, &row.stack)
@@ -150,6 +155,9 @@ impl fmt::Display for DeviceSummary {
                 ),
             )?;
         }
+        for (place, folded) in folded(self.folded_scopes, &self.folded).into_iter().enumerate() {
+            line(if place == 0 { "Folded" } else { "" }, folded)?;
+        }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
             let text = "small blocks were sampled: ± and < hold in 95 of 100 cases, and numbers without them may lack what \
                         was not picked";
@@ -203,16 +211,46 @@ impl DeviceSummary {
         line(title, format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
     }
 
+    /// What private pools keep for themselves.
+    fn private_pools(&self, line: &mut Line<'_>) -> fmt::Result {
+        let pools = &self.private_pools;
+        let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
+            human_bytes(of.iter().fold(0, |sum, (_, held)| sum.saturating_add(bytes(held))))
+        };
+        if pools.is_empty() {
+            return Ok(());
+        }
+        let (reserved, free) = (sum(|held| held.reserved, pools), sum(|held| held.inactive, pools));
+        let count = counted(pools.len() as u64, "pool");
+        let text =
+            format!("{reserved} reserved in {count}, {free} of it free for requests of the same pool only");
+        line("Private pools", text)?;
+        for (pool, held) in pools.iter().take(MOST_POOLS) {
+            let whose = if pool.1 == 0 { ", of a graph capture" } else { "" };
+            let (reserved, allocated) = (human_bytes(held.reserved), human_bytes(held.allocated));
+            let (segments, blocks) = (counted(held.segments, "segment"), counted(held.blocks, "block"));
+            let name = pool_name(*pool);
+            line("", format!("{name}{whose}: {reserved} in {segments}, {allocated} allocated in {blocks}"))?;
+        }
+        match pools.get(MOST_POOLS..) {
+            Some(rest) if !rest.is_empty() => {
+                let (count, reserved) =
+                    (counted(rest.len() as u64, "more pool"), sum(|held| held.reserved, rest));
+                line("", format!("… and {count}, {reserved}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
         let when = match (self.peak.event, self.peak.seconds) {
             _ if self.peak_bytes() > self.peak.requested_bytes => "at the end".to_owned(),
-            (Some(event), Some(seconds)) => format!("after event {event}, {seconds:.3} s after the first"),
+            (Some(event), Some(seconds)) => {
+                format!("after event {event}, {}", self.peak.since.moment(seconds))
+            }
             _ => "before the first event".to_owned(),
         };
-        let bytes = match self.peak_bytes() {
-            bytes if bytes == self.peak.requested_bytes => self.peak.live.totals.bytes_error.as_bytes(bytes),
-            counted => human_bytes(counted),
-        };
+        let bytes = self.peak_error().as_bytes(self.peak_bytes());
         line("Peak", format!("{bytes} requested, {when}"))
     }
 
@@ -260,6 +298,7 @@ impl DeviceSummary {
                 bytes(held.inactive)
             ),
         )?;
+        self.private_pools(line)?;
         self.peak(line)?;
         line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))
     }

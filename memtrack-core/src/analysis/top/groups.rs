@@ -2,17 +2,20 @@
 //! each block.
 
 use super::By;
+use super::texts::Texts;
+use crate::analysis::held::pool_name;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::units::{human_bytes, human_count, shorten_middle};
 use crate::event::DeviceId;
-use crate::snapshot::pytorch::{Key, Records};
-use crate::snapshot::{Snapshot, Value};
+use crate::snapshot::Snapshot;
+use crate::snapshot::pytorch::Key;
 use crate::stack::symbols::Frame;
 
 /// Names the groups of one device's blocks.
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     by: By,
+    texts: Texts<'a>,
     /// The segments of the device by address: where they end, and their rows.
     segments: Vec<(u64, u64, usize)>,
 }
@@ -26,7 +29,8 @@ impl<'a> Groups<'a> {
         };
         let mut segments: Vec<_> = rows.map(place).collect();
         segments.sort_unstable();
-        Self { snapshot, by, segments }
+        let texts = if by == By::Metadata { Texts::of_device(snapshot, device) } else { Texts::default() };
+        Self { snapshot, by, texts, segments }
     }
 
     /// The group of a block; `None` when the ranking is by scopes or stacks.
@@ -40,13 +44,12 @@ impl<'a> Groups<'a> {
                 stream => format!("stream {stream:#x}"),
             },
             By::Pool => match self.pool(lifetime) {
-                Some((0, 0)) => "default pool".into(),
-                Some((first, second)) => format!("pool ({first}, {second})"),
+                Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
             },
             By::Category => self.text(lifetime, Key::Category).unwrap_or_else(|| "(no category)".into()),
             By::Metadata => {
-                let text = self.text(lifetime, Key::UserMetadata).filter(|text| !text.is_empty());
+                let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
                 text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
             }
             _ => return None,
@@ -67,7 +70,7 @@ impl<'a> Groups<'a> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
         if let Some(row) = row.filter(|&row| pytorch.events.has(row, Key::PoolId)) {
-            return pool_of(&pytorch.events, row, Key::PoolId);
+            return pytorch.events.named_pool(row, Key::PoolId);
         }
         let address = match (row, lifetime.block) {
             (Some(row), _) => self.snapshot.events.address[row],
@@ -76,8 +79,7 @@ impl<'a> Groups<'a> {
         };
         let after = self.segments.partition_point(|&(start, _, _)| start <= address);
         let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
-        let known = address < end && pytorch.segments.has(segment, Key::SegmentPoolId);
-        known.then(|| pool_of(&pytorch.segments, segment, Key::SegmentPoolId)).flatten()
+        if address < end { pytorch.segments.named_pool(segment, Key::SegmentPoolId) } else { None }
     }
 
     /// A text of the block's event.
@@ -89,18 +91,7 @@ impl<'a> Groups<'a> {
 }
 
 /// Characters of a program's text that name a row.
-const MOST_OF_A_TEXT: usize = 1000;
-
-/// The pool of a record, also where it lies beside its column: of many pools, large numbers, a list.
-fn pool_of(records: &Records, row: usize, key: Key) -> Option<(u64, u64)> {
-    let Some(odd) = records.odd_under(row, key) else { return Some(records.pool(row, key)) };
-    let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
-    let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
-    match &parts[..] {
-        [first, second] => Some((number(first)?, number(second)?)),
-        _ => None,
-    }
-}
+pub(super) const MOST_OF_A_TEXT: usize = 1000;
 
 /// A frame's row: `function file:line`, or the file alone.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {

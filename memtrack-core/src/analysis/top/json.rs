@@ -1,6 +1,6 @@
 //! A ranking as JSON: bytes as integers, addresses as `"0x…"`.
 
-use super::{RowErrors, TopReport, TopRow};
+use super::{RowErrors, RowText, TopReport, TopRow};
 use serde_json::{Value, json};
 
 impl TopReport {
@@ -72,6 +72,13 @@ fn row(row: &TopRow) -> Value {
             })
         });
         value["stack"] = lines.collect();
+    }
+    if !row.texts.is_empty() {
+        let texts = row.texts.iter();
+        let text =
+            |one: &RowText| json!({ "text": one.text, "requested_bytes": one.bytes, "count": one.blocks });
+        value["user_metadata"] = texts.map(text).collect();
+        value["user_metadata_in_all"] = row.texts_in_all.into();
     }
     value
 }

@@ -7,12 +7,16 @@
 //! exactly, and rows that scopes alone decide are those sums.
 
 mod exact;
+mod folded;
 pub(super) mod frames;
 mod groups;
 mod json;
 pub(super) mod rows;
 pub(super) mod stacks;
 mod text;
+mod texts;
+
+pub(super) use folded::folded;
 
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
@@ -154,6 +158,22 @@ pub struct TopRow {
     pub errors: RowErrors,
     /// The stack, innermost first, from the first function that says something; empty for other rankings.
     pub stack: Vec<StackLine>,
+    /// What the program said of these blocks (PyTorch's `user_metadata`), the largest first and at most ten texts; only of
+    /// stacks at a moment, and not what memtrack writes there itself.
+    pub texts: Vec<RowText>,
+    /// How many texts there are in all.
+    pub texts_in_all: usize,
+}
+
+/// What the program said of blocks of a [`TopRow`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowText {
+    /// The text.
+    pub text: String,
+    /// Requested bytes of those blocks.
+    pub bytes: u64,
+    /// The blocks.
+    pub blocks: u64,
 }
 
 /// How far the numbers of a [`TopRow`] may be off.
@@ -220,8 +240,8 @@ pub struct TopReport {
     /// Whether the sums of scopes are the recorder's own, exact ones of the whole session, also of events that were dropped:
     /// then rows that scopes alone decide, the totals and the annotated bytes are exact.
     pub exact_scopes: bool,
-    /// How old in seconds the sums of scopes were when the program ended without ending its recording; `None` where it was
-    /// ended, or where there are none.
+    /// Of when the sums of scopes are, in seconds from the start, where the program ended without ending its recording;
+    /// `None` where it was ended, or where there are none.
     pub sums_at_seconds: Option<f64>,
     /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](crate::snapshot::ScopeSums::folded)).
     pub folded_scopes: u64,

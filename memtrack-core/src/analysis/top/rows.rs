@@ -2,17 +2,19 @@
 //! of those is named once.
 
 use super::exact::ExactSums;
-use super::groups::{self, Groups};
+use super::groups::{self, Groups, MOST_OF_A_TEXT};
 use super::stacks::{Trimmer, asking, lines};
-use super::{By, RowErrors, StackLine, TopOptions, TopReport, TopRow, Totals};
+use super::texts::Texts;
+use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::peak::Peak;
+use crate::analysis::units::shorten_middle;
 use crate::event::{DeviceId, ScopeId, StackId};
 use crate::scope::Phase;
-use crate::snapshot::{DeviceStatistics, Snapshot};
+use crate::snapshot::{DeviceStatistics, Snapshot, StringId};
 use crate::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 
@@ -21,6 +23,9 @@ const BEFORE: &str = "(allocated before the first event)";
 
 /// The row of blocks without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
+
+/// Texts of the program's that a row shows at most.
+const MOST_TEXTS: usize = 10;
 
 /// What makes two allocations one row.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -41,6 +46,8 @@ struct Sums {
     largest_bytes: u64,
     estimated: bool,
     live_estimated: bool,
+    /// Bytes and blocks by what the program said of them.
+    texts: HashMap<StringId, [u64; 2]>,
     /// Recorded blocks went in that only their stack brought here.
     is_split: bool,
     /// The recorder's own sums went in, and nothing else.
@@ -53,6 +60,8 @@ struct Sorter<'a> {
     symbols: &'a mut Symbolizer,
     by: By,
     groups: Groups<'a>,
+    /// What the program said, where rows show it.
+    texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
     rows: HashMap<Key, usize>,
@@ -106,7 +115,7 @@ impl Sorter<'_> {
     }
 
     fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
-        let (sums, symbols) = (self.sums, self.symbols);
+        let (sums, symbols, snapshot) = (self.sums, self.symbols, self.snapshot);
         let row = |(key, place): (Key, usize)| {
             let sums = &sums[place];
             let stack = match &key {
@@ -140,6 +149,8 @@ impl Sorter<'_> {
                     },
                 },
                 stack,
+                texts: texts(snapshot, &sums.texts),
+                texts_in_all: sums.texts.len(),
             }
         };
         let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
@@ -183,6 +194,10 @@ pub(super) fn rank(
         symbols,
         by,
         groups: Groups::new(snapshot, by, device),
+        texts: match (by, options.at) {
+            (By::Stack, Some(_)) => Texts::of_device(snapshot, device),
+            _ => Texts::default(),
+        },
         attributor,
         trimmer: Trimmer::default(),
         rows: HashMap::new(),
@@ -220,6 +235,10 @@ pub(super) fn rank(
             }
             sums.estimated |= lifetime.estimated;
             sums.is_split = true;
+            if let Some(text) = sorter.texts.of_the_program(lifetime) {
+                let [bytes, blocks] = sums.texts.entry(text).or_default();
+                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
+            }
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
             sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
@@ -287,9 +306,21 @@ pub(super) fn rank(
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
         budget: snapshot.meta.budget,
-        sampling: snapshot.sampling.filter(|_| device.is_host()),
+        sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
     }
+}
+
+/// The texts with the most bytes, the largest first.
+fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
+    let mut largest: Vec<_> = all.iter().map(|(&text, &[bytes, blocks])| (text, bytes, blocks)).collect();
+    largest.sort_by_key(|&(text, bytes, _)| (std::cmp::Reverse(bytes), text));
+    let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
+        text: shorten_middle(&snapshot.strings.get(text), MOST_OF_A_TEXT),
+        bytes,
+        blocks,
+    };
+    largest.iter().take(MOST_TEXTS).map(row).collect()
 }
 
 fn phase_name(phase: Option<Phase>) -> String {

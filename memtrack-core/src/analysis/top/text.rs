@@ -1,11 +1,12 @@
 //! A ranking as a table for people, with the answers to "is that all?" below it.
 
+use super::folded::folded;
 use super::frames::frame_lines;
 use super::{By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::moment::Moment;
-use crate::analysis::units::{counted, human_bytes, human_count, human_share, printable, shorten_middle};
+use crate::analysis::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use std::fmt::{self, Write};
 
@@ -115,7 +116,10 @@ impl TopReport {
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
             let live_at_peak = at_peak.map(|_| errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes));
-            let allocated = [errors.allocated_bytes.as_bytes(row.allocated_bytes), human_share(row.share)];
+            let allocated = [
+                errors.allocated_bytes.as_bytes(row.allocated_bytes),
+                errors.allocated_bytes.as_share(row.share),
+            ];
             let blocks = [errors.count.as_count(row.count), human_bytes(row.largest_bytes)];
             let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
@@ -130,7 +134,8 @@ impl TopReport {
         let errors = &self.attribution_errors;
         let part = |bytes: u64, source: Source| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
-            format!("{} ({})", errors[source as usize].as_bytes(bytes), human_share(share))
+            let error = &errors[source as usize];
+            format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
@@ -174,32 +179,14 @@ impl TopReport {
                 false => writeln!(text),
             };
         }
-        if self.folded_scopes > 0 {
-            let _ = writeln!(
-                text,
-                "Folded: scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in \
-                 what lies deepest.",
-                counted(self.folded_scopes, "time"),
-            );
-        }
-        if self.folded.stacks > 0 {
-            let _ = writeln!(
-                text,
-                "Folded: {} had a stack for which the recorder's table had no room; they count as without one.",
-                counted(self.folded.stacks, "event"),
-            );
-        }
-        if self.folded.threads > 0 {
-            let _ = writeln!(
-                text,
-                "Folded: {} beyond what the recorder tells apart are recorded as one.",
-                counted(self.folded.threads, "thread"),
-            );
+        for folded in folded(self.folded_scopes, &self.folded) {
+            let _ = writeln!(text, "Folded: {folded}");
         }
         if let Some(seconds) = self.sums_at_seconds {
             let _ = writeln!(
                 text,
-                "The exact sums of scopes are those of {seconds:.3} s after the start; the recording was not ended."
+                "The exact sums of scopes are those of {}; the recording was not ended.",
+                self.peak.since.moment(seconds)
             );
         }
         self.say_how_sampled(text);

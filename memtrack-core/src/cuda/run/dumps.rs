@@ -4,7 +4,9 @@
 use crate::analysis::moment::Moment;
 use crate::analysis::summary::parts;
 use crate::analysis::top::{By, TopOptions, top_with};
-use crate::recorder::{ForkCell, OutOfMemory, attach_out_of_memory_observer, ending, generation, session};
+use crate::recorder::{
+    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, ending, generation, session,
+};
 use crate::signals::without_write_signals;
 use crate::snapshot::ReadingMoment;
 use crate::stack::symbols::Symbolizer;
@@ -13,19 +15,57 @@ use std::cell::UnsafeCell;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Rows of what is printed when memory runs out.
 const ROWS: usize = 10;
 
+/// Snapshots of a process that ran out of memory that are kept: a program that lives on may run out again and again.
+const MOST_AT_OOM: usize = 8;
+
 static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
 static AT_EXIT: AtomicBool = AtomicBool::new(false);
 static ON_OOM: AtomicBool = AtomicBool::new(false);
-/// Snapshots so far; one at a time is written.
-static COUNT: ForkCell<Mutex<u32>> = ForkCell::new(Mutex::default);
+/// The snapshots so far; one at a time is written.
+static WRITTEN: ForkCell<Mutex<Written>> = ForkCell::new(Mutex::default);
+
+/// The snapshots that this process wrote.
+#[derive(Default)]
+struct Written {
+    /// How many in all: the newest one's number.
+    count: u32,
+    /// How many of them were tried because memory ran out.
+    tried_at_oom: usize,
+    /// The numbers of those that are there, the oldest first.
+    at_oom: Vec<u32>,
+    /// How often memory ran out since the last of those and none was written.
+    left_out: u64,
+    pace: Pace,
+}
+
+impl Written {
+    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be at
+    /// once, and later ones take a fiftieth of the time.
+    fn may_at_oom(&mut self) -> bool {
+        let may = self.tried_at_oom < MOST_AT_OOM || self.pace.is_due();
+        self.tried_at_oom += usize::from(may);
+        self.left_out += u64::from(!may);
+        may
+    }
+
+    /// One was written, with that number; the number of the one that goes for it. The first stays, and of the others the
+    /// newest.
+    fn add_at_oom(&mut self, number: u32) -> Option<u32> {
+        self.at_oom.push(number);
+        (self.at_oom.len() > MOST_AT_OOM).then(|| self.at_oom.remove(1))
+    }
+}
+
+fn written() -> MutexGuard<'static, Written> {
+    WRITTEN.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The process whose thread the signal's handler wakes.
 static SIGNALLED_OF: AtomicU32 = AtomicU32::new(0);
@@ -64,15 +104,29 @@ pub(super) fn at_exit() {
     let happened = generation() == 0 || ending::is_recording();
     super::hook::no_more();
     if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
-        write("at the end");
+        write(Why::AtTheEnd);
+    }
+    // A thread that is writing one goes on with it, and the end does not wait.
+    let left_out = WRITTEN.get().try_lock().map_or(0, |mut written| std::mem::take(&mut written.left_out));
+    if left_out > 0 {
+        let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
+        message::say(format_args!(
+            "memory ran out {times} more, for which there is no snapshot: after the first {MOST_AT_OOM} they may take a \
+             fiftieth of the time"
+        ));
     }
 }
 
 fn watch_memory() {
     attach_out_of_memory_observer(|oom| {
         let _inside = reentry::enter();
+        if !written().may_at_oom() {
+            return;
+        }
+        let begin = Instant::now();
         print_largest(oom);
-        write("out of memory");
+        write(Why::OutOfMemory);
+        written().pace.done(begin.elapsed());
     });
 }
 
@@ -92,24 +146,68 @@ fn print_largest(oom: &OutOfMemory) {
     message::say(format_args!("{oom}{whose}\n{report}"));
 }
 
-/// Writes the next snapshot.
-fn write(why: &str) {
-    let _inside = reentry::enter();
-    let mut count = COUNT.get().lock().unwrap_or_else(PoisonError::into_inner);
-    let (Some(output), Some(snapshot)) = (OUTPUT.get(), session::snapshot()) else { return };
-    *count += 1;
+/// Why a snapshot is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    OutOfMemory,
+    AtTheEnd,
+    Signalled,
+}
+
+impl Why {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out of memory",
+            Self::AtTheEnd => "at the end",
+            Self::Signalled => "SIGUSR2",
+        }
+    }
+}
+
+/// The file of the snapshot with that number.
+fn path_of(output: &Path, number: u32) -> PathBuf {
     let mut path: OsString = output.into();
     if generation() > 0 {
         path.push(format!(".{}", std::process::id()));
     }
-    path.push(format!(".{count}.pickle"));
-    let path = PathBuf::from(path);
+    path.push(format!(".{number}.pickle"));
+    path.into()
+}
+
+/// Writes the next snapshot.
+fn write(why: Why) {
+    let _inside = reentry::enter();
+    let mut written = written();
+    let (Some(output), Some(snapshot)) = (OUTPUT.get(), session::snapshot()) else { return };
+    written.count += 1;
+    let number = written.count;
+    let path = path_of(output, number);
     let save = || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
-    let written = without_write_signals(save);
-    drop(count);
-    match written {
-        Ok(()) => message::say(format_args!("{why}: wrote {}", path.display())),
-        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}", path.display())),
+    let saved = without_write_signals(save);
+    let mut more = String::new();
+    if why == Why::OutOfMemory {
+        more = left_out(&mut written);
+        if let Some(oldest) = saved.is_ok().then(|| written.add_at_oom(number)).flatten() {
+            // It is ours; whether it can still be removed makes no difference.
+            let _ = std::fs::remove_file(path_of(output, oldest));
+            let newest = MOST_AT_OOM - 1;
+            more += &format!("; {oldest} is gone: the first is kept, and the newest {newest}");
+        }
+    }
+    drop(written);
+    let why = why.name();
+    match saved {
+        Ok(()) => message::say(format_args!("{why}: wrote {}{more}", path.display())),
+        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}{more}", path.display())),
+    }
+}
+
+/// What to say of the times for which there is no snapshot; they are said once.
+fn left_out(written: &mut Written) -> String {
+    match std::mem::take(&mut written.left_out) {
+        0 => String::new(),
+        1 => "; once before there was no time for one".to_owned(),
+        times => format!("; {times} times before there was no time for one"),
     }
 }
 
@@ -169,7 +267,7 @@ fn watch_signal() -> std::io::Result<()> {
         loop {
             // What comes while a snapshot is written is one more.
             SIGNALLED.wait();
-            write("SIGUSR2");
+            write(Why::Signalled);
         }
     };
     std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
@@ -198,5 +296,31 @@ extern "C" fn handler(_signal: i32) {
 
 /// In the child of a fork: the count begins anew, and the observers were left behind.
 pub(super) fn reset_after_fork() {
-    COUNT.forget();
+    WRITTEN.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_snapshots_at_out_of_memory_the_first_and_the_newest_stay() {
+        let mut written = Written::default();
+        let gone: Vec<u32> = (1..=12).filter_map(|number| written.add_at_oom(number)).collect();
+        assert_eq!(gone, [2, 3, 4, 5]);
+        assert_eq!(written.at_oom, [1, 6, 7, 8, 9, 10, 11, 12]);
+    }
+
+    #[test]
+    fn beyond_those_that_are_kept_snapshots_wait_and_are_counted() {
+        let mut written = Written::default();
+        for number in 1..=MOST_AT_OOM as u32 {
+            assert!(written.may_at_oom());
+            written.add_at_oom(number);
+            written.pace.done(std::time::Duration::from_secs(10));
+        }
+        assert!(!written.may_at_oom() && !written.may_at_oom());
+        assert_eq!(left_out(&mut written), "; 2 times before there was no time for one");
+        assert_eq!(left_out(&mut written), "");
+    }
 }

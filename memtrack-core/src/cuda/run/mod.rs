@@ -9,7 +9,6 @@ pub mod census;
 mod dumps;
 #[doc(hidden)]
 pub mod heap;
-mod say;
 mod unhooked;
 
 use super::hook;

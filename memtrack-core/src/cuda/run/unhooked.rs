@@ -1,8 +1,8 @@
 //! A process whose calls of the driver go past the hook, because its executable exports a `dlsym` of its own. Its CUDA
 //! memory is not recorded, and it is told so: once, and only where it has the driver.
 
-use super::{OUTPUT, hook, say};
-use crate::environment;
+use super::{OUTPUT, hook};
+use crate::{environment, message};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// What is to be said, and whether it was; null where there is nothing to say. All of it is made when the library begins,
@@ -63,7 +63,7 @@ pub(super) fn warn() {
     }
     let mut digits = [0; 10];
     let process = decimal(std::process::id(), &mut digits);
-    say::write(&[b"memtrack: no CUDA memory of process ", process, warning.text.as_bytes()]);
+    message::say_in_a_handler(&[b"memtrack: no CUDA memory of process ", process, warning.text.as_bytes()]);
 }
 
 /// A number's digits.

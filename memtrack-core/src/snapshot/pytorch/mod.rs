@@ -14,6 +14,7 @@ mod read;
 mod readings;
 mod records;
 mod samples;
+mod scope_sums;
 mod scopes;
 mod settings;
 mod write;
@@ -71,6 +72,8 @@ pub struct PyTorch {
     pub host_trace: Range<usize>,
     /// The device under whose number a recording's host heap went in. Only files that memtrack wrote say it.
     pub heap: Option<DeviceId>,
+    /// When the recording began, in microseconds since the Unix epoch. Only files that memtrack wrote say it.
+    pub start_us: Option<u64>,
     /// Blocks that stand for others; only in files that memtrack wrote.
     pub samples: Samples,
     /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].

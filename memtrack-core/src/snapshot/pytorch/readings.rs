@@ -7,7 +7,7 @@ use crate::snapshot::{DriverReading, Snapshot, Value};
 
 /// The readings as a value; none where there are none.
 pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
-    let readings: Vec<Value> = readings.iter().map(|reading| record(reading, strings)).collect();
+    let readings: Vec<Value> = readings.iter().map(|reading| record(reading, u64::MAX, strings)).collect();
     (!readings.is_empty()).then(|| Value::List(readings.into()))
 }
 

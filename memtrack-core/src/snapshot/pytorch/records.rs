@@ -141,6 +141,21 @@ impl Records {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
+    /// The pool under `key`, also where it lies beside its column (of many pools, large numbers, a list); `None` where the
+    /// record names none.
+    pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
+        if !self.has(row, key) {
+            return None;
+        }
+        let Some(odd) = self.odd_under(row, key) else { return Some(self.pool(row, key)) };
+        let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
+        let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
+        match &parts[..] {
+            [first, second] => Some((number(first)?, number(second)?)),
+            _ => None,
+        }
+    }
+
     /// The rows under `key` ([`Key::Blocks`]).
     pub fn rows(&self, row: usize, key: Key) -> Range<usize> {
         let packed = self.number(row, key);

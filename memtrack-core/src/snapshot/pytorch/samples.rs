@@ -39,6 +39,11 @@ impl Samples {
         self.by_text.is_empty()
     }
 
+    /// Whether a text is said of samples.
+    pub(crate) fn has(&self, text: StringId) -> bool {
+        self.by_text.contains_key(&text)
+    }
+
     /// A block of `bytes` whose metadata is `text`.
     pub(crate) fn weighed(&self, text: StringId, bytes: u64) -> Weighed {
         match self.by_text.get(&text) {

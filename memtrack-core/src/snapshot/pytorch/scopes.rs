@@ -5,6 +5,7 @@
 //! with a key such as `action` would be taken for an event.)
 
 use super::samples::active_blocks;
+use super::scope_sums;
 use super::settings::of_memtrack;
 use super::{Key, PyTorch, StringInterner};
 use crate::event::ScopeId;
@@ -44,10 +45,12 @@ pub(super) fn value<'a>(
     (!scopes.is_empty()).then(|| Value::List(scopes.into()))
 }
 
-/// Gives the events and blocks of a snapshot that memtrack wrote their scopes again.
+/// Gives the events and blocks of a snapshot that memtrack wrote their scopes again, and these their sums.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
+    scope_sums::restore(snapshot, &paths);
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     if paths.is_empty() {
         return;
     }

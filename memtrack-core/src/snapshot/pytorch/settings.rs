@@ -31,14 +31,15 @@ pub(super) fn of_memtrack<'a>(settings: &'a Value, part: &str, strings: &StringT
 const MOST_FIELDS: usize = 64;
 
 /// A record of numbers and words as a list of `[name, value]`: a dictionary with a key such as `action` would be taken for
-/// an event.
-pub(super) fn record(fields: &impl Serialize, strings: &mut StringInterner) -> Value {
+/// an event. Larger integers than `largest` are written as that.
+pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
     let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
     let pairs = fields.iter().map(|(name, field)| {
         let field = match field {
             Json::String(word) => text(word),
-            other => Value::integer(other.as_u64().unwrap_or(0).into()),
+            Json::Number(number) if number.is_f64() => Value::Float(number.as_f64().unwrap_or(0.0)),
+            other => Value::integer(other.as_u64().unwrap_or(0).min(largest).into()),
         };
         Value::List([text(name), field].into())
     });
@@ -55,6 +56,7 @@ pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTa
         let [Value::Str(name), field] = &pair[..] else { return None };
         let field = match field {
             Value::Str(word) => Json::from(strings.get(*word).into_owned()),
+            Value::Float(number) => Json::from(*number),
             other => Json::from(u64::try_from(other.as_i128()?).ok()?),
         };
         fields.insert(strings.get(*name).into_owned(), field);

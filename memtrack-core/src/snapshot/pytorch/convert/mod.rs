@@ -7,11 +7,11 @@ mod places;
 mod segments;
 
 use super::samples::{self, Texts};
-use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scopes, settings};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
 use crate::scope::ScopeStep;
 use crate::snapshot::{
-    Clock, DeviceStatistics, DriverReading, Meta, Ordinals, Snapshot, StringId, Value, Weighed,
+    Clock, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value, Weighed,
 };
 use crate::stack::symbols::Symbolizer;
 pub(crate) use allocator::AllocatorState;
@@ -51,8 +51,10 @@ impl Snapshot {
             return self.clone();
         }
         let mut convert = Convert::new(self, symbols);
-        convert.to.meta = Meta { max_entries: u64::MAX, complete: true, ..self.meta.clone() };
+        convert.to.meta = Meta { max_entries: u64::MAX, ..self.meta.clone() };
         convert.to.sampling = self.sampling;
+        convert.to.folded = self.folded;
+        convert.pytorch.start_us = Some(self.clock.first.1 / 1000);
         convert.events();
         convert.segments();
         convert.finish()
@@ -190,6 +192,7 @@ impl<'a> Convert<'a> {
     /// What memtrack adds: what the parts of the scopes' paths are, what the driver said and the recorder counted, and
     /// what sampled blocks stand for. Of scopes with one path the first speaks for all.
     fn settings(&mut self) -> Value {
+        let sums = self.scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
         scopes.sort_unstable();
         let mut seen = HashSet::from([StringId::EMPTY]);
@@ -208,15 +211,21 @@ impl<'a> Convert<'a> {
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
         let driver = readings::value(&driver, strings);
-        let parts = [
-            ("scopes", scopes),
-            ("driver", driver),
-            ("heap", counts::heap(self.pytorch.heap)),
-            ("sampling", counts::sampling(&self.from.meta, strings)),
-            ("counts", counts::counts(&self.to.devices, strings)),
-            ("samples", self.samples.value()),
-        ];
-        settings::with_parts(parts, strings)
+        let known = counts::values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
+        let parts =
+            [("scopes", scopes), ("scope_sums", sums), ("driver", driver), ("samples", self.samples.value())];
+        settings::with_parts(parts.into_iter().chain(known), strings)
+    }
+
+    /// The exact sums of scopes; none where there are none.
+    fn scope_sums(&mut self) -> Option<Value> {
+        let from = self.from;
+        let sums = from.scope_sums.as_ref()?;
+        let row = |row: &ScopeSum| {
+            (self.device(row.device), self.scope(row.scope), [row.allocated_bytes, row.allocations])
+        };
+        let rows: Vec<_> = sums.rows.iter().map(row).collect();
+        Some(scope_sums::value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
     }
 
     fn finish(mut self) -> Snapshot {
@@ -239,8 +248,10 @@ impl<'a> Convert<'a> {
         self.to.strings = strings.table;
         self.to.frames = frames;
         self.to.named = stacks.table;
-        let start = self.to.events.ticks.iter().min().copied().unwrap_or(0);
-        self.to.clock = Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) };
+        let first = self.to.events.ticks.iter().min().copied();
+        let start = self.pytorch.start_us.filter(|&start| first.is_none_or(|first| start <= first));
+        self.pytorch.start_us = start;
+        self.to.clock = Clock::of_microseconds(start.or(first).unwrap_or(0));
         self.to.pytorch = Some(Box::new(self.pytorch));
         samples::restore(&mut self.to);
         scopes::restore(&mut self.to);

@@ -261,10 +261,7 @@ impl Finish {
 
 /// A tick is a microsecond, and the first event is the start.
 fn clock(events: &EventTable) -> Clock {
-    let start = events.ticks.iter().min().copied().unwrap_or(0);
-    // Times that no clock has shown would not fit as nanoseconds.
-    let start = if start < u64::MAX / 2000 { start } else { 0 };
-    Clock { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
+    Clock::of_microseconds(events.ticks.iter().min().copied().unwrap_or(0))
 }
 
 fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {

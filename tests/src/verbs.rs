@@ -1,0 +1,51 @@
+//! Runs verbs of the real command on files.
+
+use crate::memtrack;
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs a verb with its arguments, and the file behind them.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn run(arguments: &[&str], file: &Path) -> Output {
+    Command::new(memtrack()).args(arguments).arg(file).output().expect("memtrack can be started")
+}
+
+/// What it prints.
+///
+/// # Panics
+/// When it ends with another code than 0, or prints what is no text.
+pub fn text(arguments: &[&str], file: &Path) -> String {
+    let output = run(arguments, file);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What it prints as JSON, however it ends.
+///
+/// # Panics
+/// When that is no JSON.
+pub fn json(arguments: &[&str], file: &Path) -> Value {
+    let output = run(&[arguments, &["--json"]].concat(), file);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error} {output:?}"))
+}
+
+/// Runs a verb with `input` on its standard input.
+///
+/// # Panics
+/// When it cannot be started or waited for.
+pub fn piped(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(memtrack())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("memtrack can be started");
+    // A usage error ends the program before it reads.
+    let _ = child.stdin.take().expect("it is piped").write_all(input);
+    child.wait_with_output().expect("it ends")
+}
