@@ -75,7 +75,7 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
                     continue;
                 }
                 let row = Row::read(&line).ok_or(format!("the service said '{line}'"))?;
-                if rows.len() % 30 == 0 {
+                if rows.len().is_multiple_of(30) {
                     println!("{}", so_far(&row));
                 }
                 writeln!(table, "{row}")?;
