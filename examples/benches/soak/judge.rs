@@ -84,7 +84,7 @@ const QUESTIONS: [Question; 12] = [
         most: Some(MAX_BYTES as f64),
         ..memory("the recording", Column::RecordingBytes, Quantile::Largest, 0.05, 1.0)
     },
-    memory("all files", Column::FileBytes, Quantile::Largest, 0.05, 1.0),
+    memory("all files", Column::FileBytes, Quantile::Largest, 0.1, 4.0),
     number("threads", Column::Threads, 0.0),
     number("descriptors", Column::Descriptors, 1.0),
     number("mappings", Column::Mappings, 16.0),

@@ -17,7 +17,7 @@ pub const LEAST_LAPS: u64 = 90;
 /// Rows at most, about: a long run leaves some laps out.
 const ROWS: u32 = 300;
 /// What the recording may take on disk.
-pub const MAX_BYTES: u64 = 96 << 20;
+pub const MAX_BYTES: u64 = 24 << 20;
 /// Before the line that says how many blocks of the device there were.
 pub const END: &str = "end: ";
 
