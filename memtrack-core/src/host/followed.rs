@@ -1,17 +1,19 @@
 //! Tells cheaply that a small block is not in the live table: counts of those that are, by a hash of their address. A
 //! block whose count is 0 was not picked, and most frees of a sampled program end there. While every block is recorded
-//! there may be hundreds of thousands, so the counts are many; those of one page of addresses lie beside each other,
-//! because what a program frees together lay together.
+//! there may be hundreds of thousands, so the counts are many; those of one region of addresses lie beside each other,
+//! because what a program frees together lay together: nearly all that looking costs is what the caches do not hold.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// With as many blocks as the live table holds by default, one free in eleven looks in vain.
 pub(super) const SLOTS: usize = 1 << 22;
-/// The counts of a page of addresses: one for each 16 bytes.
-const PAGE_SHIFT: u32 = 12;
-const SLOTS_OF_PAGE: usize = 1 << (PAGE_SHIFT - 4);
-const PAGES_SHIFT: u32 = u64::BITS - (SLOTS / SLOTS_OF_PAGE).trailing_zeros();
+/// Blocks in so many bytes share a count. Fewer would tell more of them apart, and take more of the caches.
+const SHARED_SHIFT: u32 = 6;
+/// The counts of a region of addresses fill a page.
+const REGION_SHIFT: u32 = 18;
+const SLOTS_OF_REGION: usize = 1 << (REGION_SHIFT - SHARED_SHIFT);
+const REGIONS_SHIFT: u32 = u64::BITS - (SLOTS / SLOTS_OF_REGION).trailing_zeros();
 /// Where there was no memory for more.
 const FEW_SLOTS: usize = 1 << 13;
 
@@ -21,8 +23,8 @@ static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
 
 #[inline(always)]
 fn slot_of(address: u64) -> usize {
-    let page = ((address >> PAGE_SHIFT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> PAGES_SHIFT) as usize;
-    page * SLOTS_OF_PAGE + (address >> 4) as usize % SLOTS_OF_PAGE
+    let region = ((address >> REGION_SHIFT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> REGIONS_SHIFT) as usize;
+    region * SLOTS_OF_REGION + (address >> SHARED_SHIFT) as usize % SLOTS_OF_REGION
 }
 
 #[inline(always)]

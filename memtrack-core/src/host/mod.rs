@@ -218,6 +218,13 @@ pub(crate) fn after_alloc(block: *mut u8, size: usize) {
             None => return first_small(block, size_bytes),
         }
     }
+    record_alloc(block, size_bytes, flags);
+}
+
+/// A block is recorded. By itself, as [`record_free`] is: so that those that are only counted, nearly all of a program that
+/// is sampled, pass through functions that save no registers.
+#[inline(never)]
+fn record_alloc(block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if let Some(hook) = Hook::enter() {
         allocated(*hook, block, size_bytes, flags);
     }
@@ -253,6 +260,12 @@ pub(crate) fn before_free(block: *mut u8, size: usize) {
     {
         return;
     }
+    record_free(address, size_bytes);
+}
+
+/// The free of a block that may have been recorded.
+#[inline(never)]
+fn record_free(address: u64, size_bytes: u64) {
     let Some(hook) = Hook::enter() else { return };
     if is_tracked(address, size_bytes) {
         let begun = hook.thread.own().sampler.free_begins();
