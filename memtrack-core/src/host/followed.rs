@@ -6,12 +6,13 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-/// With as many blocks as the live table holds by default, one free in eleven looks in vain.
+/// Enough for a heap of 2 GiB, in a larger one blocks share counts with others that lie elsewhere.
 pub(super) const SLOTS: usize = 1 << 22;
-/// Blocks in so many bytes share a count. Fewer would tell more of them apart, and take more of the caches.
-const SHARED_SHIFT: u32 = 6;
+/// Blocks in 512 bytes share a count. More of them would tell more blocks apart and take more of the caches: so few frees of
+/// a program that is sampled look in vain, 512 bytes by the mean gap between samples.
+const SHARED_SHIFT: u32 = 9;
 /// The counts of a region of addresses fill a page.
-const REGION_SHIFT: u32 = 18;
+const REGION_SHIFT: u32 = 21;
 const SLOTS_OF_REGION: usize = 1 << (REGION_SHIFT - SHARED_SHIFT);
 const REGIONS_SHIFT: u32 = u64::BITS - (SLOTS / SLOTS_OF_REGION).trailing_zeros();
 /// Where there was no memory for more.
