@@ -62,12 +62,17 @@ def wait(process, what):
     return usage
 
 
+# Whether a block more or less lies at the top of the heap decides how often glibc gives pages back and takes them again:
+# up to a quarter of a run's time, and chance. So no variant gives any back.
+KEEP_PAGES = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+
+
 class Runner:
     """Starts programs: one thread of candle, one processor."""
 
     def __init__(self, cpu):
         self.cpu = cpu
-        self.environment = dict(os.environ, RAYON_NUM_THREADS="1", CANDLE_NUM_THREADS="1")
+        self.environment = dict(os.environ, RAYON_NUM_THREADS="1", CANDLE_NUM_THREADS="1", **KEEP_PAGES)
 
     def start(self, command, pinned=True, **more):
         pin = (lambda: os.sched_setaffinity(0, {self.cpu})) if pinned and self.cpu is not None else None
