@@ -262,7 +262,7 @@ impl Precision {
         Self {
             next_bytes: mean(bytes, widest as f64),
             // Without any sample, blocks as small as allocators make them.
-            next_blocks: mean(blocks, (widest as f64 / 16.0).max(1.0)),
+            next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
             unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
             unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
         }
@@ -411,6 +411,7 @@ mod coverage {
         let mut snapshot = Snapshot::default();
         snapshot.meta.sample_threshold_bytes = LARGE;
         snapshot.meta.sample_mean_bytes = rules.mean_bytes;
+        snapshot.meta.sample_block_bytes = if is_fixed { 0 } else { crate::host::SAMPLE_BLOCK_BYTES };
         let operator =
             |row| Scope { kind: ScopeKind::Operator, name: format!("row{row}"), ..Scope::default() };
         snapshot.scopes.rows.extend((0..ROWS).map(operator));

@@ -1,9 +1,10 @@
 //! Byte sampling, as jemalloc and tcmalloc do it: a countdown of bytes, and after each hit a new gap drawn from an
 //! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean) whatever came before, and
 //! weighting it by the inverse ([`sampling_weight`](crate::event::sampling_weight)) keeps totals unbiased. A mean of 0
-//! picks every block. With a budget the mean follows the load; each sample's event says at which it was picked.
+//! picks every block. With a budget the mean follows the load, each sample's event says at which it was picked, and a block
+//! counts for some bytes more than it has, so that there are samples of the smallest too.
 
-use super::budget::{Cost, Ledger, Seen, interval, least_class};
+use super::budget::{Cost, Ledger, SAMPLE_BLOCK_BYTES, Seen, interval, least_class};
 use super::cpu_time::thread_cpu_ns;
 use crate::event::EventFlags;
 use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
@@ -33,6 +34,8 @@ pub(crate) struct Sampler {
     session: u64,
     /// The mean the countdown was drawn with; 0: every block is picked.
     mean_bytes: u64,
+    /// What a block counts for beside its bytes.
+    block_bytes: u64,
     /// What the events of picked blocks say.
     flags: EventFlags,
     random: u64,
@@ -91,7 +94,7 @@ impl Sampler {
     /// The same with a seed of the caller's.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { bytes_left: 0, session: 0, mean_bytes: 0, flags, random: seed, account: None }
+        Self { bytes_left: 0, session: 0, mean_bytes: 0, block_bytes: 0, flags, random: seed, account: None }
     }
 
     /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
@@ -100,7 +103,7 @@ impl Sampler {
         if session != self.session {
             self.renew(session);
         }
-        self.bytes_left -= size_bytes as i64;
+        self.bytes_left -= (size_bytes + self.block_bytes) as i64;
         if self.bytes_left > 0 {
             return None;
         }
@@ -117,6 +120,7 @@ impl Sampler {
     fn start(&mut self, rules: Rules) {
         self.flags = EventFlags::SAMPLED;
         self.mean_bytes = rules.mean_bytes;
+        self.block_bytes = if rules.budget > 0.0 { SAMPLE_BLOCK_BYTES } else { 0 };
         self.account = (rules.budget > 0.0).then(|| Account::new(rules));
         self.bytes_left = 0;
         match self.account.as_ref().map(|account| account.ledger.class()) {
@@ -359,7 +363,7 @@ mod tests {
         // At every 7th block, picked or not, another class: the gap that is left goes along.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
-        let meta = crate::snapshot::Meta::default();
+        let meta = crate::snapshot::Meta { sample_block_bytes: SAMPLE_BLOCK_BYTES, ..Default::default() };
         let mut estimate = 0.0;
         for block in 0..blocks {
             if block % 7 == 0 {
@@ -383,7 +387,7 @@ mod tests {
                 sampler.change([0, 4, 11][(block / 100 % 3) as usize]);
             }
             let _ = sampler.picks(block % 500, 0);
-            bytes += block % 500;
+            bytes += block % 500 + SAMPLE_BLOCK_BYTES;
         }
         let account = sampler.account.as_ref().expect("it has a budget");
         let pending = (account.bytes_set - sampler.bytes_left) as u64;

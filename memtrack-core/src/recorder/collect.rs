@@ -14,7 +14,7 @@ use crate::event::{Action, Event, EventFlags};
 use crate::snapshot::{
     Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
 };
-use crate::{reentry, scope};
+use crate::{host, reentry, scope};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
         memtrack_version: env!("CARGO_PKG_VERSION").to_owned(),
         sample_threshold_bytes: options.sample_threshold_bytes,
         sample_mean_bytes: options.sample_mean_bytes,
+        sample_block_bytes: if options.budget_share() > 0.0 { host::SAMPLE_BLOCK_BYTES } else { 0 },
         budget: options.budget_share(),
         max_entries: options.ring_entries(),
         context: options.context.name().to_owned(),
@@ -236,7 +237,7 @@ fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> 
     could_be.then(|| Sampling {
         unrecorded_blocks: host.allocations.saturating_sub(host.followed),
         unrecorded_bytes: host.allocated_bytes.saturating_sub(host.followed_bytes),
-        ..crate::host::sampling_so_far()
+        ..host::sampling_so_far()
     })
 }
 
@@ -247,7 +248,7 @@ fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<Devic
     }
     let device = device_of(slot);
     let reserved_bytes =
-        if device.is_host() { crate::host::resident_bytes() } else { sums.reserved().max(0) as u64 };
+        if device.is_host() { host::resident_bytes() } else { sums.reserved().max(0) as u64 };
     Some(DeviceStatistics {
         device,
         recorded: kept + dropped,

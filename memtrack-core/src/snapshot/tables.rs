@@ -94,6 +94,9 @@ pub struct Meta {
     /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample says
     /// its own.
     pub sample_mean_bytes: u64,
+    /// With a budget: what each small block counts for beside its own bytes when samples are picked.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no budget.
     pub budget: f64,
     /// The ring's bound in events per device; `u64::MAX`: none.
@@ -114,16 +117,17 @@ fn is_zero(number: &u64) -> bool {
 
 impl Meta {
     /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample, whose
-    /// interval is that of its class and else [`Self::sample_mean_bytes`].
+    /// interval is that of its class, with [`Self::sample_block_bytes`], and else [`Self::sample_mean_bytes`].
     pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
         if !flags.contains(EventFlags::SAMPLED) {
             return 1.0;
         }
-        let mean_bytes = match flags.interval_class() {
-            0 => self.sample_mean_bytes,
-            class => interval_of_class(class),
-        };
-        sampling_weight(size_bytes, mean_bytes)
+        match flags.interval_class() {
+            0 => sampling_weight(size_bytes, self.sample_mean_bytes),
+            class => {
+                sampling_weight(size_bytes.saturating_add(self.sample_block_bytes), interval_of_class(class))
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 struct Sampling {
     threshold_bytes: u64,
     mean_bytes: u64,
+    block_bytes: u64,
     budget: f64,
 }
 
@@ -46,6 +47,7 @@ fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     let sampling = Sampling {
         threshold_bytes: meta.sample_threshold_bytes,
         mean_bytes: meta.sample_mean_bytes,
+        block_bytes: meta.sample_block_bytes,
         budget: meta.budget,
     };
     (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
@@ -69,6 +71,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     if let Some(sampling) = sampling {
         snapshot.meta.sample_threshold_bytes = sampling.threshold_bytes;
         snapshot.meta.sample_mean_bytes = sampling.mean_bytes;
+        snapshot.meta.sample_block_bytes = sampling.block_bytes;
         snapshot.meta.budget = sampling.budget;
     }
     snapshot.sampling = part("sampled").and_then(|value| read_record(value, strings));
