@@ -36,6 +36,7 @@ impl TopReport {
             "exact_allocations": exact(self.statistics.allocations),
             "sample_threshold_bytes": self.sample_threshold_bytes,
             "sample_mean_bytes": self.sample_mean_bytes,
+            "sample_block_bytes": self.sample_block_bytes,
             "budget": self.budget,
             "sampling": self.sampling,
             "detection_limit_bytes": self.detection_limit_bytes,

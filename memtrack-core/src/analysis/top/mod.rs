@@ -262,6 +262,8 @@ pub struct TopReport {
     pub sample_threshold_bytes: u64,
     /// The mean gap in bytes between two samples where it was fixed.
     pub sample_mean_bytes: u64,
+    /// What each sampled block counted for in bytes beside its own when it was picked.
+    pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no such budget.
     pub budget: f64,
     /// How the host's small blocks were sampled, where that is known.

@@ -305,6 +305,7 @@ pub(super) fn rank(
         statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        sample_block_bytes: snapshot.meta.sample_block_bytes,
         budget: snapshot.meta.budget,
         sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },

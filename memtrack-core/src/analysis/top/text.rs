@@ -225,7 +225,13 @@ impl TopReport {
             (0, 0) => format!("where each would take {budget} of the time"),
             (0, widest) => {
                 let widest = human_bytes(widest);
-                format!("at worst one per {widest} on average, where each would take {budget} of the time")
+                let more = match self.sample_block_bytes {
+                    0 => String::new(),
+                    bytes => format!(" (each counts for {} more)", human_bytes(bytes)),
+                };
+                format!(
+                    "at worst one per {widest} on average{more}, where each would take {budget} of the time"
+                )
             }
             (mean, _) => format!("one per {} on average", human_bytes(mean)),
         }
