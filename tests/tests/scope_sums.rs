@@ -158,24 +158,25 @@ fn a_session_begins_at_zero_and_overlapping_ones_share_it() {
 fn the_sums_of_threads_that_have_ended_add_up_to_the_devices() {
     let _turn = turn();
     memtrack_core::start_monitor();
-    thread::scope(|threads| {
-        for number in 0..8 {
-            threads.spawn(move || {
-                for round in 0..500_u64 {
-                    let _module = scope::module(["even", "odd"][number % 2]);
-                    block(32);
-                    let _operator = scope::operator("shared");
-                    block(48);
-                    let address = (number as u64 + 1) << 32 | round << 12;
-                    record_alloc(DeviceId(1), StreamId(0), address, 512);
-                    record_free(DeviceId(1), StreamId(0), address, 512);
-                }
-                // Its last allocations are inside a scope that nothing ends.
-                std::mem::forget(scope::module("forgotten"));
-                block(7);
-            });
-        }
+    let threads = (0..8).map(|number| {
+        thread::spawn(move || {
+            for round in 0..500_u64 {
+                let _module = scope::module(["even", "odd"][number % 2]);
+                block(32);
+                let _operator = scope::operator("shared");
+                block(48);
+                let address = (number as u64 + 1) << 32 | round << 12;
+                record_alloc(DeviceId(1), StreamId(0), address, 512);
+                record_free(DeviceId(1), StreamId(0), address, 512);
+            }
+            // Its last allocations are inside a scope that nothing ends.
+            std::mem::forget(scope::module("forgotten"));
+            block(7);
+        })
     });
+    // The end of a scope of threads would wait for their work alone, not for what the C library does after it.
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let host = inside(snapshot, HOST);
