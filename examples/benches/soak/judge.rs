@@ -79,7 +79,7 @@ const QUESTIONS: [Question; 12] = [
         ..memory("memtrack's own memory", Column::OwnBytes, Quantile::Median, 0.01, 1.0)
     },
     memory("heap in use", Column::HeapBytes, Quantile::Median, 0.01, 1.0),
-    memory("resident set", Column::ResidentBytes, Quantile::Median, 0.15, 32.0),
+    memory("resident set", Column::ResidentBytes, Quantile::Median, 0.25, 64.0),
     Question {
         most: Some(MAX_BYTES as f64),
         ..memory("the recording", Column::RecordingBytes, Quantile::Largest, 0.05, 1.0)
