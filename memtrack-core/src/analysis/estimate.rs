@@ -411,7 +411,7 @@ mod coverage {
         let mut snapshot = Snapshot::default();
         snapshot.meta.sample_threshold_bytes = LARGE;
         snapshot.meta.sample_mean_bytes = rules.mean_bytes;
-        snapshot.meta.sample_block_bytes = if is_fixed { 0 } else { crate::host::SAMPLE_BLOCK_BYTES };
+        snapshot.meta.sample_block_bytes = crate::host::sample_block_bytes(rules.budget);
         let operator =
             |row| Scope { kind: ScopeKind::Operator, name: format!("row{row}"), ..Scope::default() };
         snapshot.scopes.rows.extend((0..ROWS).map(operator));

@@ -9,9 +9,8 @@ use crate::snapshot::Sampling;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// What a small block counts for beside its own bytes. With its bytes alone, those of a few dozen bytes are hardly ever
-/// picked beside those of some thousand: their numbers, which are most of all blocks, would be known to a factor. A program
-/// of small blocks has about as many samples of each size; bytes are known as well as before, up to a fifth.
-pub(crate) const SAMPLE_BLOCK_BYTES: u64 = 2048;
+/// picked beside those of some thousand: their numbers, which are most of all blocks, would be known to a factor.
+const BLOCK_BYTES: u64 = 2048;
 /// The widest interval's class.
 const WIDEST: u8 = 15;
 /// How much processor time's earnings can be saved for a burst.
@@ -74,6 +73,11 @@ pub(crate) fn so_far() -> Sampling {
     }
 }
 
+/// What a small block counts for in bytes beside its own when samples are picked within a `budget`; 0 where there is none.
+pub(crate) fn sample_block_bytes(budget: f64) -> u64 {
+    if budget > 0.0 { BLOCK_BYTES } else { 0 }
+}
+
 /// The mean gap in bytes between samples of a class; 0 for class 0, in which every block is recorded.
 pub(super) fn interval(class: u8) -> u64 {
     if class == 0 { 0 } else { interval_of_class(class) }
@@ -101,7 +105,7 @@ pub(super) struct Seen {
     pub(super) recorded: u64,
     /// Of these those that are always recorded, being large.
     pub(super) large: u64,
-    /// Bytes of the small ones, with [`SAMPLE_BLOCK_BYTES`] for each.
+    /// Bytes of the small ones, with [`BLOCK_BYTES`] for each.
     pub(super) small_bytes: u64,
 }
 

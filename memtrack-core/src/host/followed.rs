@@ -6,7 +6,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-/// Enough for a heap of 2 GiB, in a larger one blocks share counts with others that lie elsewhere.
+/// Enough for a heap of 2 GiB; in a larger one blocks share counts with others that lie elsewhere.
 pub(super) const SLOTS: usize = 1 << 22;
 /// Blocks in 512 bytes share a count. More of them would tell more blocks apart and take more of the caches: so few frees of
 /// a program that is sampled look in vain, 512 bytes by the mean gap between samples.

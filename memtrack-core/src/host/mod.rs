@@ -14,7 +14,7 @@ mod sampler;
 #[cfg(test)]
 pub(crate) const FOLLOWED_BYTES: usize = followed::SLOTS;
 
-pub(crate) use budget::{SAMPLE_BLOCK_BYTES, so_far as sampling_so_far};
+pub(crate) use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub(crate) use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::{Rules, Sampler};
 

@@ -4,7 +4,7 @@
 //! picks every block. With a budget the mean follows the load, each sample's event says at which it was picked, and a block
 //! counts for some bytes more than it has, so that there are samples of the smallest too.
 
-use super::budget::{Cost, Ledger, SAMPLE_BLOCK_BYTES, Seen, interval, least_class};
+use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
 use super::cpu_time::thread_cpu_ns;
 use crate::event::EventFlags;
 use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
@@ -120,7 +120,7 @@ impl Sampler {
     fn start(&mut self, rules: Rules) {
         self.flags = EventFlags::SAMPLED;
         self.mean_bytes = rules.mean_bytes;
-        self.block_bytes = if rules.budget > 0.0 { SAMPLE_BLOCK_BYTES } else { 0 };
+        self.block_bytes = sample_block_bytes(rules.budget);
         self.account = (rules.budget > 0.0).then(|| Account::new(rules));
         self.bytes_left = 0;
         match self.account.as_ref().map(|account| account.ledger.class()) {
@@ -363,7 +363,7 @@ mod tests {
         // At every 7th block, picked or not, another class: the gap that is left goes along.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
-        let meta = crate::snapshot::Meta { sample_block_bytes: SAMPLE_BLOCK_BYTES, ..Default::default() };
+        let meta = crate::snapshot::Meta { sample_block_bytes: sampler.block_bytes, ..Default::default() };
         let mut estimate = 0.0;
         for block in 0..blocks {
             if block % 7 == 0 {
@@ -387,7 +387,7 @@ mod tests {
                 sampler.change([0, 4, 11][(block / 100 % 3) as usize]);
             }
             let _ = sampler.picks(block % 500, 0);
-            bytes += block % 500 + SAMPLE_BLOCK_BYTES;
+            bytes += block % 500 + sampler.block_bytes;
         }
         let account = sampler.account.as_ref().expect("it has a budget");
         let pending = (account.bytes_set - sampler.bytes_left) as u64;

@@ -40,7 +40,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
         memtrack_version: env!("CARGO_PKG_VERSION").to_owned(),
         sample_threshold_bytes: options.sample_threshold_bytes,
         sample_mean_bytes: options.sample_mean_bytes,
-        sample_block_bytes: if options.budget_share() > 0.0 { host::SAMPLE_BLOCK_BYTES } else { 0 },
+        sample_block_bytes: host::sample_block_bytes(options.budget_share()),
         budget: options.budget_share(),
         max_entries: options.ring_entries(),
         context: options.context.name().to_owned(),

@@ -172,7 +172,7 @@ pub struct RowText {
     pub text: String,
     /// Requested bytes of those blocks.
     pub bytes: u64,
-    /// The blocks.
+    /// How many blocks.
     pub blocks: u64,
 }
 
