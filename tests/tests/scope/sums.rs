@@ -3,16 +3,13 @@
 use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
+use memtrack_core::scope;
 use memtrack_core::snapshot::Snapshot;
-use memtrack_core::{TrackingAllocator, scope};
 use memtrack_tests::replay::turn;
 use memtrack_tests::scopes::block;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
-
-#[global_allocator]
-static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 const HOST: DeviceId = DeviceId::HOST;
 

@@ -44,7 +44,7 @@ fn handles_of_streams_that_ended() {
 
 #[test]
 fn memory_of_streams_that_ended_is_given_back() {
-    mock_cuda::run_ignored_test("handles_of_streams_that_ended", &[]);
+    mock_cuda::run_ignored_test(handles_of_streams_that_ended, &[]);
 }
 
 #[test]
@@ -196,17 +196,17 @@ fn recording() {
 
 #[test]
 fn the_drivers_pool_answers() {
-    run_on_the_mock("numbers");
+    run_on_the_mock(numbers);
 }
 
 #[test]
 fn what_cannot_be_done_is_refused_as_in_pytorch() {
-    run_on_the_mock("refusals");
+    run_on_the_mock(refusals);
 }
 
 #[test]
 fn memory_is_recorded_once() {
-    run_on_the_mock("recording");
+    run_on_the_mock(recording);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn the_backend_is_chosen_at_the_start() {
     assert_eq!(error.text(), "Unknown allocator backend, options are native and cudaMallocAsync");
 }
 
-fn run_on_the_mock(test: &str) {
+fn run_on_the_mock(test: impl Fn()) {
     let [total, chunk] = [TOTAL, CHUNK].map(|bytes| bytes.to_string());
     let settings = [("MEMTRACK_MOCK_TOTAL", &*total), ("MEMTRACK_MOCK_POOL_CHUNK", &*chunk)];
     mock_cuda::run_ignored_test(test, &settings);

@@ -1,6 +1,6 @@
 //! What the fuzzers do, over the files they found interesting and all the fixtures, with a stable compiler.
 
-#[path = "../../memtrack-core/fuzz/targets.rs"]
+#[path = "../../../memtrack-core/fuzz/targets.rs"]
 mod targets;
 
 use memtrack_tests::fixture;

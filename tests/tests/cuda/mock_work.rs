@@ -5,7 +5,7 @@
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaStream};
 use memtrack_core::allocator::{CudaMemory, DeviceMemory};
-use memtrack_tests::mock_cuda;
+use memtrack_tests::{child, mock_cuda};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 use std::sync::Arc;
@@ -13,12 +13,9 @@ use std::sync::Arc;
 const PAGE: u64 = 2 << 20;
 
 /// Runs a test below in a process of its own, which may end as it will.
-fn run(test: &str) -> Output {
+fn run(test: impl Fn()) -> Output {
     let drivers = mock_cuda::driver_dir();
-    mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .output()
-        .unwrap()
+    mock_cuda::find_driver(&mut child::this_program(test), drivers.path()).output().unwrap()
 }
 
 /// A page, and work queued on a stream that fills it.
@@ -65,15 +62,14 @@ fn freeing_on_another_stream() {
 
 #[test]
 fn giving_memory_back_that_queued_work_uses_ends_the_program() {
-    for (test, call) in [
-        ("unmapping_at_once", "cuMemUnmap"),
-        ("unmapping_after_another_stream", "cuMemUnmap"),
-        ("freeing_on_another_stream", "cuMemFreeAsync"),
+    for (output, call) in [
+        (run(unmapping_at_once), "cuMemUnmap"),
+        (run(unmapping_after_another_stream), "cuMemUnmap"),
+        (run(freeing_on_another_stream), "cuMemFreeAsync"),
     ] {
-        let output = run(test);
         let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{test}: {text}");
-        assert!(text.contains(&format!("mock CUDA driver: {call} of ")), "{test}: {text}");
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+        assert!(text.contains(&format!("mock CUDA driver: {call} of ")), "{text}");
     }
 }
 
@@ -130,6 +126,6 @@ fn a_destroyed_stream() {
 
 #[test]
 fn waiting_is_understood_and_a_destroyed_stream_is_none() {
-    mock_cuda::run_ignored_test("every_way_to_wait", &[]);
-    mock_cuda::run_ignored_test("a_destroyed_stream", &[]);
+    mock_cuda::run_ignored_test(every_way_to_wait, &[]);
+    mock_cuda::run_ignored_test(a_destroyed_stream, &[]);
 }

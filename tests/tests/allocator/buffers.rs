@@ -77,9 +77,9 @@ fn streams_come_and_go() {
 
 #[test]
 fn memory_of_streams_that_ended_is_given_back() {
-    mock_cuda::run_ignored_test("streams_come_and_go", &[]);
+    mock_cuda::run_ignored_test(streams_come_and_go, &[]);
     // Work that takes its time.
-    mock_cuda::run_ignored_test("streams_come_and_go", &[("MEMTRACK_MOCK_EVENT_QUERIES", "3")]);
+    mock_cuda::run_ignored_test(streams_come_and_go, &[("MEMTRACK_MOCK_EVENT_QUERIES", "3")]);
 }
 
 /// Pages that queued work uses are not unmapped before it is done: the mock would end the process.
@@ -132,8 +132,8 @@ fn handles_of_streams_that_ended() {
 
 #[test]
 fn nothing_is_unmapped_that_queued_work_uses() {
-    mock_cuda::run_ignored_test("work_is_queued_when_the_allocator_goes", &[]);
-    mock_cuda::run_ignored_test("handles_of_streams_that_ended", &[]);
+    mock_cuda::run_ignored_test(work_is_queued_when_the_allocator_goes, &[]);
+    mock_cuda::run_ignored_test(handles_of_streams_that_ended, &[]);
 }
 
 /// Runs in a process of its own, which finds the mock driver.
@@ -167,5 +167,5 @@ fn buffers_are_copied_and_given_back() {
 
 #[test]
 fn a_buffer_works_with_cudarc() {
-    mock_cuda::run_ignored_test("buffers_are_copied_and_given_back", &[]);
+    mock_cuda::run_ignored_test(buffers_are_copied_and_given_back, &[]);
 }

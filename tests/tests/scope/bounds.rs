@@ -5,11 +5,8 @@ use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::DeviceId;
 use memtrack_core::scope::Phase;
 use memtrack_core::snapshot::Snapshot;
-use memtrack_core::{TrackingAllocator, host, scope};
+use memtrack_core::{host, scope};
 use memtrack_tests::scopes::{block, read_back, sums};
-
-#[global_allocator]
-static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 const MIB: i64 = 1 << 20;
 

@@ -2,13 +2,10 @@
 
 use memtrack_core::event::{DeviceId, ScopeId};
 use memtrack_core::recorder::Options;
+use memtrack_core::scope;
 use memtrack_core::tracker::MemoryTracker;
-use memtrack_core::{TrackingAllocator, scope};
 use memtrack_tests::replay::turn;
 use memtrack_tests::scopes::{block, read_back, sums};
-
-#[global_allocator]
-static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 #[test]
 fn scopes_in_each_other_without_end_keep_the_innermost() {

@@ -2,7 +2,7 @@
 
 use memtrack_core::allocator::{AllocatorError, CachingAllocator, CudaMemory, Settings};
 use memtrack_core::event::{DeviceId, StreamId};
-use memtrack_tests::mock_cuda;
+use memtrack_tests::{child, mock_cuda};
 
 const TOTAL: u64 = 512 << 20;
 
@@ -26,18 +26,19 @@ fn memory_runs_out() {
 /// `processes` may name the process that runs out as `$$`.
 fn check(processes: &str, settings: &[(&str, &str)], told: &str) {
     let drivers = mock_cuda::driver_dir();
+    let program = child::this_program(memory_runs_out);
     // The shell becomes the program, so that `$$` is the program's id.
-    let script = format!("MEMTRACK_MOCK_PROCESSES={processes} exec \"$0\" --exact memory_runs_out --ignored");
+    let script = format!("MEMTRACK_MOCK_PROCESSES={processes} exec \"$0\" \"$@\"");
     let output = mock_cuda::with_driver("sh", drivers.path())
         .args(["-c", &script])
-        .arg(std::env::current_exe().unwrap())
+        .arg(program.get_program())
+        .args(program.get_args())
         .envs([("MEMTRACK_MOCK_TOTAL", TOTAL.to_string()), ("MEMTRACK_MOCK_DEVICES", "2".into())])
         .envs(settings.iter().copied())
         .env("TOLD", told)
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    child::assert_passed(&output);
 }
 
 #[test]

@@ -271,5 +271,5 @@ fn the_mock_driver_and_the_simulated_device_agree() {
         ("MEMTRACK_MOCK_EVENT_QUERIES", QUERIES.to_string()),
     ];
     let settings = settings.each_ref().map(|(name, value)| (*name, value.as_str()));
-    mock_cuda::run_ignored_test("the_decisions_are_the_same", &settings);
+    mock_cuda::run_ignored_test(the_decisions_are_the_same, &settings);
 }

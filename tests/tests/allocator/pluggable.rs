@@ -104,7 +104,7 @@ fn as_c() {
 
 #[test]
 fn memtracks_allocator_has_the_functions_that_pytorch_asks_for() {
-    let errors = mock_cuda::run_ignored_test("as_c", &[]);
+    let errors = mock_cuda::run_ignored_test(as_c, &[]);
     for text in [
         "memtrack allocator: set_per_process_memory_fraction: Invalid fraction value: 1.5. Allowed range: 0~1\n",
         "memtrack allocator: malloc: CUDA out of memory. Tried to allocate more than 1EB memory.\n",
@@ -252,12 +252,12 @@ fn as_a_pools_source() {
 
 #[test]
 fn a_library_is_the_source_of_a_pool() {
-    mock_cuda::run_ignored_test("as_a_pools_source", &[]);
+    mock_cuda::run_ignored_test(as_a_pools_source, &[]);
 }
 
 #[test]
 fn a_library_is_a_backend() {
-    mock_cuda::run_ignored_test("as_a_backend", &[]);
+    mock_cuda::run_ignored_test(as_a_backend, &[]);
 }
 
 #[test]

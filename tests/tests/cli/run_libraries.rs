@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = include_str!("../src/c/new_libraries.c");
+const PROGRAM: &str = include_str!("../../src/c/new_libraries.c");
 const LIBRARY: &str =
     "__thread int value = 7; __thread char room[4000]; int *address(void) { room[3] = 1; return &value; }";
 

@@ -168,7 +168,7 @@ fn called() -> BTreeSet<String> {
 /// Builds a driver whose functions answer 0 and do nothing, all but one.
 fn build_driver_without(missing: &str, path: &Path) {
     let source = path.with_extension("c");
-    let known = include_str!("../mock_cuda/names.txt").lines().filter(|&name| name != missing);
+    let known = include_str!("../../mock_cuda/names.txt").lines().filter(|&name| name != missing);
     let code: String = known.map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
     fs::write(&source, code).unwrap();
     let mut cc = Command::new("cc");
@@ -249,15 +249,14 @@ fn the_texts_of_processes() {
 #[test]
 fn processes_are_listed_as_pytorch_does() {
     let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", "the_texts_of_processes", "--ignored", "--nocapture"])
+    let output = mock_cuda::find_driver(&mut child::this_program(the_texts_of_processes), drivers.path())
         .env("MEMTRACK_MOCK_DEVICES", "2")
         .env("MEMTRACK_MOCK_TOTAL", (20 << 30).to_string())
         .env("MEMTRACK_MOCK_PROCESSES", "0:77:104857600,0:1234567:16911433728,0:8:1")
         .output()
         .unwrap();
+    child::assert_passed(&output);
     let said = text(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
     let expected = "\
 <GPU:0
 process         77 uses      100.000 MB GPU memory
@@ -273,13 +272,11 @@ no processes are running>
 #[test]
 fn without_nvml_the_list_says_so() {
     let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::with_driver(std::env::current_exe().unwrap(), drivers.path())
-        .args(["--exact", "the_text_without_nvml", "--ignored"])
+    let output = mock_cuda::find_driver(&mut child::this_program(the_text_without_nvml), drivers.path())
         .env("MEMTRACK_MOCK_NVML_ERROR", "9")
         .output()
         .unwrap();
-    let said = text(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    child::assert_passed(&output);
 }
 
 /// Runs in a process of its own, where NVML has no driver.

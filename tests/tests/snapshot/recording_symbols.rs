@@ -75,7 +75,7 @@ fn a_captured_stack_has_names_lines_and_inlined_functions() {
     assert_eq!(frames[inner].line, Some(inner_line));
     let outer = &frames[inner + 1];
     assert!(is_known(outer) && outer.line == Some(outer_line), "{outer:?}");
-    assert!(outer.file.as_deref().unwrap().ends_with("tests/tests/recording_symbols.rs"));
+    assert!(outer.file.as_deref().unwrap().ends_with("tests/tests/snapshot/recording_symbols.rs"));
     for frame in &frames {
         let name = &frame.function;
         assert!(
