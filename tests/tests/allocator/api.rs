@@ -6,6 +6,7 @@ use memtrack_core::allocator::{
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
+use memtrack_tests::alone;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -306,7 +307,7 @@ fn a_pool_keeps_its_memory_apart() {
 
 #[test]
 fn memtracks_recorder_hears_of_everything() {
-    // A device that no other test of this process uses: on one device simulated addresses are alike in every allocator.
+    alone!();
     let device = DeviceId(30);
     memtrack_core::start_monitor();
     let allocator = CachingAllocator::simulated(31, 100 * MIB, &Settings::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use memtrack_core::allocator::{CachingAllocator, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};
-use memtrack_tests::memtrack;
+use memtrack_tests::{alone, memtrack};
 use serde_json::Value;
 use std::process::Command;
 
@@ -11,6 +11,7 @@ const DEVICE: DeviceId = DeviceId(0);
 
 #[test]
 fn a_recording_of_a_run_is_replayed_to_its_peaks() {
+    alone!();
     memtrack_core::start_monitor();
     let memory = SimulatedMemory::new(0, 2048 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::default()).unwrap();

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use memtrack_tests::{mock_cuda, nested};
+use memtrack_tests::{alone, mock_cuda, nested};
 
 /// Opened under its own name, as cudarc does.
 struct Driver(usize);
@@ -35,7 +35,7 @@ fn driver() -> &'static Driver {
         // SAFETY: opening the mock runs none of its code but the loader's.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "the mock can be opened");
-        // SAFETY: nobody else reads or writes the environment yet: each test begins here.
+        // SAFETY: the test is alone in its process, and begins here.
         unsafe {
             std::env::set_var("MEMTRACK_MOCK_DEVICES", "2");
             std::env::set_var("MEMTRACK_MOCK_TOTAL", (1u64 << 30).to_string());
@@ -78,9 +78,9 @@ fn free(address: u64) -> Result {
     call!(cuMemFree_v2(address => u64))
 }
 
-/// All in one test: the books are the process's, and tests that run beside each other would read each other's.
 #[test]
 fn the_mock_keeps_the_drivers_promises() {
+    alone!();
     assert_eq!(count(0, -1, 0), 0, "nothing before cuInit");
     assert_eq!(alloc(1), Err(3), "not initialized");
     plain_memory();
@@ -213,6 +213,7 @@ fn look_ups() {
 /// Every function that cudarc may look up is there, and of all that is there each is real or says that it is not supported.
 #[test]
 fn every_known_name_is_exported_and_answers() {
+    alone!();
     let names: BTreeSet<&str> = include_str!("../../mock_cuda/names.txt").lines().collect();
     assert!(names.len() > 500);
     driver();

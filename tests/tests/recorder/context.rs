@@ -6,7 +6,7 @@ use memtrack_core::recorder::{
 };
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::replay::turn;
+use memtrack_tests::alone;
 
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
@@ -60,7 +60,7 @@ fn place(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
 
 #[test]
 fn stacks_are_kept_as_the_context_says() {
-    let _turn = turn();
+    alone!();
     let (allocates, frees, grows) =
         (Some("place_that_allocates"), Some("place_that_frees"), Some("place_that_grows"));
     for (context, of_blocks, of_allocs, of_frees, of_others) in [
@@ -85,7 +85,7 @@ fn stacks_are_kept_as_the_context_says() {
 
 #[test]
 fn an_oom_event_tells_the_size_and_the_devices_free_bytes() {
-    let _turn = turn();
+    alone!();
     let snapshot = recorded(Context::Alloc);
     let oom = snapshot.events.iter().find(|event| event.action == Action::Oom).unwrap();
     assert_eq!((oom.size_bytes, oom.address), (1 << 40, 77));

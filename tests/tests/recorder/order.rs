@@ -5,7 +5,8 @@
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Context, Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
-use memtrack_tests::replay::{replay, statistics, turn};
+use memtrack_tests::alone;
+use memtrack_tests::replay::{replay, statistics};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,7 +130,7 @@ fn logs_of(snapshot: &Snapshot) -> HashMap<String, Log> {
 
 #[test]
 fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
-    let _turn = turn();
+    alone!();
     let options = Options::new().without_host_heap().context(Context::None).max_entries(1 << 22);
     memtrack_core::start_monitor_with(&options).unwrap();
     let logs = hand_around(&Pool::new(64), 130_000, thread::yield_now);
@@ -158,7 +159,7 @@ fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
 /// leave.
 #[test]
 fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
-    let _turn = turn();
+    alone!();
     let options = Options::new().without_host_heap().max_entries(1 << 22);
     memtrack_core::start_monitor_with(&options).unwrap();
     let mut events = 0;
@@ -183,7 +184,7 @@ fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
 #[test]
 fn a_bounded_snapshot_taken_while_threads_run_counts_what_was_dropped() {
     const BOUND: u64 = 1000;
-    let _turn = turn();
+    alone!();
     let options = Options::new().without_host_heap().context(Context::None).max_entries(BOUND);
     memtrack_core::start_monitor_with(&options).unwrap();
     let mut before = 0;

@@ -4,7 +4,8 @@
 use memtrack_core::event::{Action, DeviceId, Event, StreamId};
 use memtrack_core::recorder::{Context, Enabled, Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
-use memtrack_tests::replay::{replay, statistics, turn};
+use memtrack_tests::alone;
+use memtrack_tests::replay::{replay, statistics};
 use std::thread;
 
 const STREAM: StreamId = StreamId(0);
@@ -40,7 +41,7 @@ fn events_of(snapshot: &Snapshot, device: DeviceId) -> Vec<Event> {
 
 #[test]
 fn each_device_keeps_exactly_its_newest_entries() {
-    let _turn = turn();
+    alone!();
     let folder = tempfile::tempdir().unwrap();
     for max_entries in [1, 2, 63, 64, 65, 1000, 4097, 1 << 20] {
         let path = folder.path().join(format!("{max_entries}.memtrack"));
@@ -66,7 +67,7 @@ fn each_device_keeps_exactly_its_newest_entries() {
 
 #[test]
 fn state_mode_keeps_what_is_live_and_the_newest_event_of_each_device() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor_with(&options().enabled(Enabled::State).context(Context::State)).unwrap();
     for address in 1..=1000 {
         record_alloc(DeviceId(0), STREAM, address, 10);
@@ -86,7 +87,7 @@ fn state_mode_keeps_what_is_live_and_the_newest_event_of_each_device() {
 
 #[test]
 fn enabled_none_records_nothing_and_leaves_other_monitors_alone() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor_with(&options().enabled(Enabled::None)).unwrap();
     record_alloc(DeviceId(0), STREAM, 1, 10);
     memtrack_core::start_monitor_with(&options()).unwrap();
@@ -100,7 +101,7 @@ fn enabled_none_records_nothing_and_leaves_other_monitors_alone() {
 /// A tracker that records nothing must not end the session of one that does.
 #[test]
 fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
-    let _turn = turn();
+    alone!();
     let mut idle = memtrack_core::tracker::MemoryTracker::on(DeviceId(0));
     idle.start_monitor_with(&options().enabled(Enabled::None)).unwrap();
     memtrack_core::start_monitor_with(&options()).unwrap();
@@ -112,7 +113,7 @@ fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
 
 #[test]
 fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
-    let _turn = turn();
+    alone!();
     let run = |skipped: &[Action]| {
         memtrack_core::start_monitor_with(&options().skip_actions(skipped.iter().copied())).unwrap();
         for address in 1..=100 {
@@ -137,7 +138,7 @@ fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
 
 #[test]
 fn after_stop_and_start_nothing_is_live_and_nothing_old_is_told() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor_with(&options()).unwrap();
     (1..=100).for_each(|address| record_alloc(DeviceId(0), STREAM, address, 10));
     assert_eq!(memtrack_core::stop().snapshot().blocks.len(), 100);

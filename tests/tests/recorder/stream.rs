@@ -3,10 +3,12 @@
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::alone;
 
 #[test]
 fn what_the_ring_drops_is_in_the_stream() {
     const EVENTS: u64 = 50_000;
+    alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
     let options = Options::new().without_host_heap().max_entries(100).stream_to(&path);

@@ -4,7 +4,7 @@ use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_segment_alloc};
 use memtrack_core::scope;
 use memtrack_core::tracker::MemoryTracker;
-use memtrack_tests::replay::turn;
+use memtrack_tests::alone;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -44,7 +44,7 @@ fn rows(expected: &[(&str, f64)]) -> Vec<(String, f64)> {
 
 #[test]
 fn overlapping_trackers_see_their_own_stretch_and_device() {
-    let _turn = turn();
+    alone!();
     let mut first = tracker(DeviceId(0));
     operator("a");
     let mut second = tracker(DeviceId(1));
@@ -62,7 +62,7 @@ fn overlapping_trackers_see_their_own_stretch_and_device() {
 
 #[test]
 fn starting_a_tracker_anew_forgets_what_it_held() {
-    let _turn = turn();
+    alone!();
     let mut tracker = tracker(DeviceId(0));
     operator("a");
     tracker.stop();
@@ -79,7 +79,7 @@ fn starting_a_tracker_anew_forgets_what_it_held() {
 
 #[test]
 fn a_dropped_tracker_ends_its_share_of_the_session_only() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor_with(&options()).unwrap();
     drop(tracker(DeviceId(0)));
     operator("a");
@@ -91,7 +91,7 @@ fn a_dropped_tracker_ends_its_share_of_the_session_only() {
 
 #[test]
 fn markers_of_all_iterations_are_kept_and_the_newest_are_in_the_data() {
-    let _turn = turn();
+    alone!();
     let mut tracker = tracker(DeviceId(0));
     for _ in 0..3 {
         let root = scope::root("Net");
@@ -113,7 +113,7 @@ fn markers_of_all_iterations_are_kept_and_the_newest_are_in_the_data() {
 
 #[test]
 fn operators_of_many_threads_are_all_counted() {
-    let _turn = turn();
+    alone!();
     let mut tracker = tracker(DeviceId(0));
     thread::scope(|threads| {
         for _ in 0..4 {
@@ -129,7 +129,7 @@ fn operators_of_many_threads_are_all_counted() {
 
 #[test]
 fn a_tracker_without_a_device_follows_the_first_accelerator_that_reports() {
-    let _turn = turn();
+    alone!();
     let mut tracker = MemoryTracker::new();
     tracker.start_monitor_with(&options()).unwrap();
     record_segment_alloc(DeviceId(3), STREAM, 0, 16 * MIB);
@@ -150,7 +150,7 @@ fn a_tracker_without_a_device_follows_the_first_accelerator_that_reports() {
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
 fn saved_data_opens_in_python_and_here() {
-    let _turn = turn();
+    alone!();
     let mut tracker = tracker(DeviceId(0));
     {
         let _root = scope::root("Net");

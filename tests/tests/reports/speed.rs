@@ -4,8 +4,8 @@
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, StackId};
 use memtrack_core::snapshot::{DeviceStatistics, Segment, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::memtrack;
 use memtrack_tests::snapshots::{empty, event, live};
+use memtrack_tests::{alone, memtrack};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -140,6 +140,8 @@ fn time_of(verb: &[&str], file: &Path) -> Duration {
 
 #[test]
 fn reports_take_time_in_proportion_to_the_events() {
+    // The processor time is that of all children.
+    alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for (size, blocks) in [("small", BLOCKS), ("large", BLOCKS * u64::from(TIMES))] {

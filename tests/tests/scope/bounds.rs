@@ -6,6 +6,7 @@ use memtrack_core::event::DeviceId;
 use memtrack_core::scope::Phase;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::{host, scope};
+use memtrack_tests::alone;
 use memtrack_tests::scopes::{block, read_back, sums};
 
 const MIB: i64 = 1 << 20;
@@ -13,6 +14,7 @@ const MIB: i64 = 1 << 20;
 #[test]
 fn what_does_not_fit_is_counted_and_what_was_there_stays() {
     const REQUESTS: u64 = 100_000;
+    alone!();
     memtrack_core::start_monitor();
     {
         let _before = scope::module("before");

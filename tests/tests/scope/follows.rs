@@ -1,19 +1,12 @@
 //! While a program is monitored, scopes nest, are restored however a block is left, and follow work between threads.
 
 use memtrack_core::{scope, track_memory};
+use memtrack_tests::alone;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-
-/// The tests of this process take turns: monitoring is for all threads.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs `test` monitored.
 fn monitored<R>(test: impl FnOnce() -> R) -> R {
-    let _turn = turn();
     memtrack_core::start_monitor();
     let result = catch_unwind(AssertUnwindSafe(test));
     memtrack_core::stop();
@@ -58,6 +51,7 @@ fn matmul() -> String {
 
 #[test]
 fn nested_modules_compose_and_are_restored() {
+    alone!();
     monitored(|| {
         let _root = scope::root("Net");
         assert_eq!(Encoder.forward(false).unwrap(), "Encoder.attn.forward.matmul");
@@ -93,6 +87,7 @@ async fn token() -> String {
 
 #[test]
 fn scopes_follow_their_futures_between_threads() {
+    alone!();
     monitored(|| {
         let runtime = threads(4);
         let tasks: Vec<_> = (0..64).map(|_| runtime.spawn(decoder(50))).collect();
@@ -117,6 +112,7 @@ async fn layers() -> (String, String) {
 
 #[test]
 fn guards_across_an_await_stay_with_their_future() {
+    alone!();
     monitored(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let tasks = tokio::task::LocalSet::new();
@@ -131,6 +127,7 @@ fn guards_across_an_await_stay_with_their_future() {
 
 #[test]
 fn a_handle_carries_the_scope_into_threads_and_tasks() {
+    alone!();
     monitored(|| {
         let _module = scope::module("loader");
         let handle = scope::current();
@@ -148,8 +145,8 @@ fn a_handle_carries_the_scope_into_threads_and_tasks() {
 
 #[test]
 fn outside_monitoring_there_are_no_scopes() {
+    alone!();
     monitored(|| {});
-    let _turn = turn();
     let _module = scope::module("ignored");
     assert!(scope::current().id().is_none());
 }

@@ -4,7 +4,7 @@ use memtrack_core::event::{DeviceId, ScopeId};
 use memtrack_core::recorder::Options;
 use memtrack_core::scope;
 use memtrack_core::tracker::MemoryTracker;
-use memtrack_tests::replay::turn;
+use memtrack_tests::alone;
 use memtrack_tests::scopes::{block, read_back, sums};
 
 #[test]
@@ -17,7 +17,7 @@ fn scopes_in_each_other_without_end_keep_the_innermost() {
         let _operator = scope::operator("innermost");
         block(4000);
     }
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor();
     descend(5000);
     let recording = memtrack_core::stop();
@@ -38,7 +38,7 @@ fn an_operator_that_calls_itself_is_one_scope_and_many_records() {
             descend(levels - 1);
         }
     }
-    let _turn = turn();
+    alone!();
     let mut tracker = MemoryTracker::on(DeviceId::HOST);
     tracker.start_monitor_with(&Options::new()).unwrap();
     memtrack_core::start_monitor();
@@ -54,7 +54,7 @@ fn an_operator_that_calls_itself_is_one_scope_and_many_records() {
 
 #[test]
 fn a_long_run_of_operators_keeps_the_newest_and_says_so() {
-    let _turn = turn();
+    alone!();
     let mut tracker = MemoryTracker::on(DeviceId::HOST);
     tracker.start_monitor_with(&Options::new().tracker_entries(1000)).unwrap();
     let kept: Vec<Vec<u8>> = (0..30_000)

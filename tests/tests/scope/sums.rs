@@ -5,7 +5,7 @@ use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
 use memtrack_core::scope;
 use memtrack_core::snapshot::Snapshot;
-use memtrack_tests::replay::turn;
+use memtrack_tests::alone;
 use memtrack_tests::scopes::block;
 use std::collections::BTreeMap;
 use std::thread;
@@ -45,7 +45,7 @@ fn inside(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
 
 #[test]
 fn rows_of_scopes_are_the_truth_to_the_byte_in_every_mode() {
-    let _turn = turn();
+    alone!();
     scopes_of_a_net(&Options::new().exact(), Some(false));
     scopes_of_a_net(&Options::new().sample(1 << 20, 1 << 20), Some(true));
     // Whether the budget suffices for every block hangs on the machine.
@@ -111,7 +111,7 @@ fn scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
 
 #[test]
 fn scopes_that_are_open_count_up_to_the_moment() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor();
     let _open = scope::module("open");
     block(100);
@@ -127,7 +127,7 @@ fn scopes_that_are_open_count_up_to_the_moment() {
 
 #[test]
 fn a_session_begins_at_zero_and_overlapping_ones_share_it() {
-    let _turn = turn();
+    alone!();
     let _around = scope::module("not there: nothing is monitored yet");
     let work = || {
         let _operator = scope::operator("again");
@@ -153,7 +153,7 @@ fn a_session_begins_at_zero_and_overlapping_ones_share_it() {
 
 #[test]
 fn the_sums_of_threads_that_have_ended_add_up_to_the_devices() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor();
     let threads = (0..8).map(|number| {
         thread::spawn(move || {
@@ -192,7 +192,7 @@ fn the_sums_of_threads_that_have_ended_add_up_to_the_devices() {
 
 #[test]
 fn the_sums_are_in_the_file() {
-    let _turn = turn();
+    alone!();
     memtrack_core::start_monitor();
     (0..50).for_each(|_| {
         let _operator = scope::operator("saved");
@@ -208,7 +208,7 @@ fn the_sums_are_in_the_file() {
 
 #[test]
 fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
-    let _turn = turn();
+    alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.memtrack");
     memtrack_core::start_monitor_with(&Options::new().stream_to(&path)).unwrap();
@@ -242,7 +242,7 @@ fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
 
 #[test]
 fn a_streams_end_has_the_sums_also_of_scopes_without_events() {
-    let _turn = turn();
+    alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.memtrack");
     memtrack_core::start_monitor_with(&Options::new().sample(64 << 10, 1 << 40).stream_to(&path)).unwrap();
