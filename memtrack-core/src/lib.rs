@@ -208,7 +208,7 @@ pub use memtrack_recorder::message::say_as as __say_as;
 /// The recorder's own view of the host's heap.
 pub mod host {
     #[cfg(feature = "record")]
-    pub use memtrack_recorder::host::{TrackingAllocator, own_bytes};
+    pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
 
     #[cfg(not(feature = "record"))]
     pub use crate::off::{TrackingAllocator, own_bytes};

@@ -1,14 +1,19 @@
 //! What `#[track_memory]` enters.
 
-use super::here;
-use memtrack_core::track_memory;
+use crate::testing::with_scopes;
+use crate::track_memory;
 use memtrack_model::event::ScopeId;
-use memtrack_recorder::scope::current_id;
-use memtrack_recorder::scope::testing::with_scopes;
+use memtrack_recorder::scope::{current, current_id};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 type Here = (String, Option<&'static str>);
+
+/// The path and operator the thread is in.
+fn here() -> Here {
+    let place = current().place();
+    (place.prefix(), place.operator)
+}
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -71,10 +71,6 @@ impl Drop for Held {
     }
 }
 
-/// What a record takes.
-#[cfg(test)]
-pub(crate) const RECORD_BYTES: usize = size_of::<Record>();
-
 /// How much a folded operator grew; of equal ones the earlier is larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grown {
@@ -231,6 +227,11 @@ mod tests {
     use crate::testing::with_scopes;
 
     const MIB: i64 = 1 << 20;
+
+    #[test]
+    fn an_operator_takes_40_bytes() {
+        assert_eq!(size_of::<Record>(), 40);
+    }
 
     fn node(name: &str) -> &'static ScopeNode {
         with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))

@@ -2,6 +2,7 @@
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
 use object::{Object, ObjectSymbol};

@@ -3,6 +3,7 @@
 #[path = "../../../memtrack-core/fuzz/targets.rs"]
 mod targets;
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::fixture;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

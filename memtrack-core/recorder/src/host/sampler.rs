@@ -20,11 +20,11 @@ const UNMEASURED_NS: f64 = 400.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
     /// The mean gap in bytes where it is fixed; 0: every block.
-    pub(crate) mean_bytes: u64,
+    pub mean_bytes: u64,
     /// The share of processor time that recording may take; 0: the mean is fixed.
-    pub(crate) budget: f64,
+    pub budget: f64,
     /// How many blocks the live table may hold before small ones are sampled for that reason.
-    pub(crate) live_blocks: u64,
+    pub live_blocks: u64,
 }
 
 /// One thread's countdown.
@@ -81,8 +81,8 @@ impl Sampler {
     }
 
     /// A sampler for tests: its seed, its rules, and a class where they set a budget. It is for session 0.
-    #[cfg(test)]
-    pub(crate) fn for_test(seed: u64, rules: Rules, class: u8) -> Self {
+    #[doc(hidden)]
+    pub fn for_test(seed: u64, rules: Rules, class: u8) -> Self {
         let mut sampler = Self::seeded(seed);
         sampler.start(rules);
         if rules.budget > 0.0 {
@@ -99,7 +99,7 @@ impl Sampler {
 
     /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
     #[inline(always)]
-    pub(crate) fn picks(&mut self, size_bytes: u64, session: u64) -> Option<EventFlags> {
+    pub fn picks(&mut self, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
             self.renew(session);
         }
@@ -176,7 +176,7 @@ impl Sampler {
 
     /// From now on samples of `class` are picked. What is left of the gap is as long as before in units of the mean:
     /// an exponential distribution does not remember.
-    pub(crate) fn change(&mut self, class: u8) {
+    pub fn change(&mut self, class: u8) {
         let mean_bytes = interval(class);
         if let Some(account) = &mut self.account {
             account.count_bytes(self.bytes_left);

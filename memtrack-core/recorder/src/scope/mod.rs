@@ -50,7 +50,7 @@ pub use {
 };
 
 #[cfg(test)]
-pub use nodes::MOST_BYTES;
+pub(crate) use nodes::MOST_BYTES;
 
 pub use memtrack_model::snapshot::ScopeKind;
 pub use memtrack_model::{Phase, Place, ScopeStep};

@@ -91,7 +91,7 @@ static FOLDED: AtomicU64 = AtomicU64::new(0);
 impl ScopeNode {
     /// The child of `parent` with that kind and name, made when it is new. A root inside a root is not the outermost
     /// module, so it becomes a module. Costs two hashes and two look-ups, whatever there is; allocates only for what is new.
-    pub(crate) fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
+    pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
             kind => kind,

@@ -5,6 +5,8 @@ mod builder;
 mod names;
 mod places;
 mod segments;
+#[cfg(test)]
+mod tests;
 
 use super::samples::{self, Texts};
 use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};

@@ -12,7 +12,7 @@ use memtrack_core::allocator::{CachingAllocator, CudaMemory, DeviceBuffer, Setti
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_core::{By, start_monitor_with, stop, track_memory};
-use memtrack_examples::driver::{self, Driver};
+use memtrack_examples_cuda::driver::{self, Driver};
 
 const NUMBERS: usize = 1 << 20;
 const STEPS: usize = 50;

@@ -14,7 +14,7 @@ use memtrack_core::cuda::{mem_get_info, pool_statistics};
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_core::{By, scope, start_monitor_with, stop, track_memory};
-use memtrack_examples::driver;
+use memtrack_examples_cuda::driver;
 
 const BATCH: usize = 512;
 const WIDTH: usize = 1024;
