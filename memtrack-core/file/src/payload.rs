@@ -2,9 +2,10 @@
 //! all addresses, …), as differences where neighbours are alike, because columns of differences compress best.
 
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
-use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
-    EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment, Thread,
+    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment,
+    Thread,
 };
 
 /// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
@@ -17,9 +18,13 @@ fn short(name: &str) -> &str {
 
 /// Appends one column of differences.
 fn put_column<T>(out: &mut Vec<u8>, rows: &[T], value: impl Fn(&T) -> u64) {
+    put_values(out, rows.iter().map(value));
+}
+
+/// Appends numbers as differences.
+fn put_values(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
     let mut previous = 0;
-    for row in rows {
-        let value = value(row);
+    for value in values {
         put_delta(out, previous, value);
         previous = value;
     }
@@ -54,45 +59,35 @@ fn flags(value: u64) -> Result<EventFlags, Malformed> {
 
 /// EVNT.
 pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
+    struct Sink<'a>(&'a mut Vec<u8>);
+    impl ColumnSink for Sink<'_> {
+        fn column(&mut self, values: impl Iterator<Item = u64>) {
+            put_values(self.0, values);
+        }
+    }
     put(out, events.len() as u64);
-    put_column(out, events, |e| e.ticks);
-    put_column(out, events, |e| e.address);
-    put_column(out, events, |e| e.size_bytes);
-    put_column(out, events, |e| e.stream.0);
-    put_column(out, events, |e| u64::from(e.stack.0));
-    put_column(out, events, |e| u64::from(e.scope.0));
-    put_column(out, events, |e| u64::from(e.thread.0));
-    put_column(out, events, |e| u64::from(e.device.0));
-    put_column(out, events, |e| u64::from(e.action as u8));
-    put_column(out, events, |e| u64::from(e.flags.0));
+    EventTable::write_columns(events, &mut Sink(out));
 }
 
 /// EVNT; `events` is unchanged when the payload is malformed.
 pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
+    struct Source<'a> {
+        bytes: Bytes<'a>,
+        count: usize,
+    }
+    impl ColumnSource for Source<'_> {
+        type Error = Malformed;
+
+        fn column<T: Cell>(&mut self) -> Result<Vec<T>, Malformed> {
+            column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
+        }
+    }
     let mut bytes = Bytes(payload);
-    let count = bytes.count(10)?;
-    let ticks = column(&mut bytes, count, Ok)?;
-    let address = column(&mut bytes, count, Ok)?;
-    let size_bytes = column(&mut bytes, count, Ok)?;
-    let stream = column(&mut bytes, count, |v| Ok(StreamId(v)))?;
-    let stack = column(&mut bytes, count, |v| narrow(v).map(StackId))?;
-    let scope = column(&mut bytes, count, |v| narrow(v).map(ScopeId))?;
-    let thread = column(&mut bytes, count, |v| narrow(v).map(ThreadId))?;
-    let device = column(&mut bytes, count, device)?;
-    let action =
-        column(&mut bytes, count, |v| u8::try_from(v).ok().and_then(Action::from_number).ok_or(Malformed))?;
-    let flags = column(&mut bytes, count, flags)?;
-    bytes.end()?;
-    events.ticks.extend(ticks);
-    events.address.extend(address);
-    events.size_bytes.extend(size_bytes);
-    events.stream.extend(stream);
-    events.stack.extend(stack);
-    events.scope.extend(scope);
-    events.thread.extend(thread);
-    events.device.extend(device);
-    events.action.extend(action);
-    events.flags.extend(flags);
+    let count = bytes.count(EventTable::COLUMNS)?;
+    let mut source = Source { bytes, count };
+    let read = EventTable::read_columns(&mut source)?;
+    source.bytes.end()?;
+    events.append(read);
     Ok(())
 }
 

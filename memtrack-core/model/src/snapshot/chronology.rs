@@ -1,8 +1,8 @@
 //! Traces whose times run backwards. PyTorch's ring buffer does not straighten itself when its length is changed
 //! while history is kept: a file may then hold events 3, 7, 8, 9, 4, 5, 6.
 
+use super::Snapshot;
 use super::pytorch::Key;
-use super::{EventTable, Snapshot};
 use crate::event::DeviceId;
 
 impl Snapshot {
@@ -29,19 +29,8 @@ impl Snapshot {
         }
         if !changed.is_empty() {
             pytorch.events = pytorch.events.gather(&order);
-            self.events = self.events.gather(&order);
+            self.events.pick(&order);
         }
         changed
-    }
-}
-
-impl EventTable {
-    /// The events at `rows`, in that order; a row may be there more than once or not at all.
-    pub fn gather(&self, rows: &[u32]) -> Self {
-        let mut gathered = Self::with_capacity(rows.len());
-        for &row in rows {
-            gathered.push(&self.get(row as usize));
-        }
-        gathered
     }
 }

@@ -6,8 +6,8 @@ mod clock;
 mod devices;
 mod driver_reading;
 mod end_state;
+mod events;
 mod frames;
-mod merge;
 mod ours;
 pub mod pytorch;
 mod scope_sums;
@@ -21,6 +21,7 @@ pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
+pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
 pub use frames::*;
 #[doc(hidden)]
 pub use ours::{OursBegins, OursEnds, dropped_between};

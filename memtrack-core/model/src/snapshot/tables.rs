@@ -2,13 +2,10 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins, OursEnds,
-    Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventTable, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins,
+    OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
-use crate::event::{
-    Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId, interval_of_class,
-    sampling_weight,
-};
+use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 
 /// Everything known about one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -260,114 +257,4 @@ pub struct Thread {
     pub name: String,
     /// The kernel's thread id.
     pub os_id: u64,
-}
-
-/// Events as columns, all of one length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventTable {
-    /// Ticks of the recorder's clock.
-    pub ticks: Vec<u64>,
-    /// Addresses.
-    pub address: Vec<u64>,
-    /// Sizes in bytes.
-    pub size_bytes: Vec<u64>,
-    /// Streams.
-    pub stream: Vec<StreamId>,
-    /// Stacks.
-    pub stack: Vec<StackId>,
-    /// Scopes.
-    pub scope: Vec<ScopeId>,
-    /// Threads.
-    pub thread: Vec<ThreadId>,
-    /// Devices.
-    pub device: Vec<DeviceId>,
-    /// Actions.
-    pub action: Vec<Action>,
-    /// Flags.
-    pub flags: Vec<EventFlags>,
-}
-
-impl EventTable {
-    /// Number of events.
-    pub fn len(&self) -> usize {
-        self.ticks.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.ticks.is_empty()
-    }
-
-    /// An empty table with room for `events`.
-    pub fn with_capacity(events: usize) -> Self {
-        Self {
-            ticks: Vec::with_capacity(events),
-            address: Vec::with_capacity(events),
-            size_bytes: Vec::with_capacity(events),
-            stream: Vec::with_capacity(events),
-            stack: Vec::with_capacity(events),
-            scope: Vec::with_capacity(events),
-            thread: Vec::with_capacity(events),
-            device: Vec::with_capacity(events),
-            action: Vec::with_capacity(events),
-            flags: Vec::with_capacity(events),
-        }
-    }
-
-    /// Appends events, a column at a time.
-    pub fn extend(&mut self, events: &[Event]) {
-        self.ticks.extend(events.iter().map(|event| event.ticks));
-        self.address.extend(events.iter().map(|event| event.address));
-        self.size_bytes.extend(events.iter().map(|event| event.size_bytes));
-        self.stream.extend(events.iter().map(|event| event.stream));
-        self.stack.extend(events.iter().map(|event| event.stack));
-        self.scope.extend(events.iter().map(|event| event.scope));
-        self.thread.extend(events.iter().map(|event| event.thread));
-        self.device.extend(events.iter().map(|event| event.device));
-        self.action.extend(events.iter().map(|event| event.action));
-        self.flags.extend(events.iter().map(|event| event.flags));
-    }
-
-    /// Appends an event.
-    pub fn push(&mut self, event: &Event) {
-        self.ticks.push(event.ticks);
-        self.address.push(event.address);
-        self.size_bytes.push(event.size_bytes);
-        self.stream.push(event.stream);
-        self.stack.push(event.stack);
-        self.scope.push(event.scope);
-        self.thread.push(event.thread);
-        self.device.push(event.device);
-        self.action.push(event.action);
-        self.flags.push(event.flags);
-    }
-
-    /// The event of a row.
-    ///
-    /// # Panics
-    /// When `row` is not below [`Self::len`].
-    pub fn get(&self, row: usize) -> Event {
-        Event {
-            ticks: self.ticks[row],
-            address: self.address[row],
-            size_bytes: self.size_bytes[row],
-            stream: self.stream[row],
-            stack: self.stack[row],
-            scope: self.scope[row],
-            thread: self.thread[row],
-            device: self.device[row],
-            action: self.action[row],
-            flags: self.flags[row],
-        }
-    }
-
-    /// The events in merge order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
-        (0..self.len()).map(|row| self.get(row))
-    }
-
-    /// The rows of one device, in merge order.
-    pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
-        self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
-    }
 }

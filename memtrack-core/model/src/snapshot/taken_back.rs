@@ -2,7 +2,7 @@
 //! blocks inside it; what it had written of that block until then is left out here, so that a page of a pool is never
 //! taken for memory in use, not even for a moment.
 
-use super::{EventTable, Snapshot};
+use super::Snapshot;
 use crate::event::{Action, DeviceId, EventFlags};
 use std::collections::HashMap;
 
@@ -35,27 +35,8 @@ impl Snapshot {
                 counts.recorded = counts.recorded.saturating_sub(1);
             }
         }
-        self.events.retain(&keep);
-    }
-}
-
-impl EventTable {
-    /// Keeps the rows that are `true`.
-    fn retain(&mut self, keep: &[bool]) {
-        fn picked<T>(column: &mut Vec<T>, keep: &[bool]) {
-            let mut keep = keep.iter();
-            column.retain(|_| *keep.next().expect("as many as rows"));
-        }
-        picked(&mut self.ticks, keep);
-        picked(&mut self.address, keep);
-        picked(&mut self.size_bytes, keep);
-        picked(&mut self.stream, keep);
-        picked(&mut self.stack, keep);
-        picked(&mut self.scope, keep);
-        picked(&mut self.thread, keep);
-        picked(&mut self.device, keep);
-        picked(&mut self.action, keep);
-        picked(&mut self.flags, keep);
+        let rows: Vec<u32> = (0..keep.len()).filter(|&row| keep[row]).map(|row| row as u32).collect();
+        self.events.pick(&rows);
     }
 }
 

@@ -37,12 +37,17 @@ impl Origin {
 /// An allocation of the driver's.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverAllocation {
+    /// Its device; pinned host memory has one of its own.
     pub device: DeviceId,
     /// The ordinal of the device whose context was current; that of `device` but for pinned memory.
     pub of_device: u16,
+    /// The context it belongs to; 0 for none.
     pub context: u64,
+    /// The stream it was asked for on.
     pub stream: StreamId,
+    /// Its size in bytes.
     pub size_bytes: u64,
+    /// What asked for it.
     pub origin: Origin,
 }
 
@@ -52,7 +57,12 @@ pub enum Teardown {
     /// A context was destroyed: what belongs to it ends.
     Context(u64),
     /// A device's primary context was reset or ended: all of the device ends, but for other contexts' memory.
-    Primary { device: u16, context: Option<u64> },
+    Primary {
+        /// The device.
+        device: u16,
+        /// Its primary context, where it is known.
+        context: Option<u64>,
+    },
 }
 
 type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;

@@ -55,6 +55,7 @@ pub struct Hook {
 #[derive(Clone, Copy)]
 pub struct Inside {
     pub(crate) thread: Mine,
+    /// The recorder.
     pub recorder: &'static Recorder,
     /// Of the function that entered, which stays until the hook is left: where stacks begin.
     registers: Registers,

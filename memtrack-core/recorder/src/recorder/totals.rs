@@ -37,6 +37,7 @@ pub struct Sums {
     pub(crate) pending_bytes: u64,
     /// Bytes whose requested free completed.
     pub(crate) completed_bytes: u64,
+    /// Events recorded.
     pub recorded: u64,
 }
 
