@@ -3,5 +3,5 @@
 
 #[test]
 fn wrong_uses_are_refused_with_help() {
-    trybuild::TestCases::new().compile_fail("tests/macros/ui/*.rs");
+    trybuild::TestCases::new().compile_fail("ui/*.rs");
 }
