@@ -1,6 +1,6 @@
 //! What the fuzzers do with a file, one function a target. On a sound memtrack none of them panics, hangs or takes much
 //! memory, whatever the file holds. The project's own tests run them over the corpus with a stable compiler
-//! (`tests/tests/fuzz_corpus.rs`), where not every function is used.
+//! (`tests/tests/snapshot/fuzz_corpus.rs`), where not every function is used.
 #![allow(dead_code)]
 
 #[path = "same.rs"]

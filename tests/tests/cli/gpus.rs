@@ -151,6 +151,10 @@ fn without_a_driver_there_is_one_line() {
     assert_eq!(value["gpus"], serde_json::json!([]));
 }
 
+/// What the hook of memtrack's feature `cuda` asks besides, which the command has only among these tests: cargo unifies
+/// features. A driver may lack it.
+const ASKED_BY_THE_HOOK: &str = "cuDevicePrimaryCtxGetState";
+
 /// The driver's functions that the command calls where it has no NVML, as the mock sees them.
 fn called() -> BTreeSet<String> {
     let drivers = mock_cuda::driver_dir();
@@ -161,6 +165,7 @@ fn called() -> BTreeSet<String> {
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_suffix(" 0"))
+        .filter(|&name| name != ASKED_BY_THE_HOOK)
         .map(String::from)
         .collect()
 }

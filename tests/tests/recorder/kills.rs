@@ -1,5 +1,5 @@
 //! Whatever ends a program, and whenever: the file of its stream opens and holds what was recorded up to the stated delay
-//! before. Thirty ends here; `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder_kills` makes as many.
+//! before. Thirty ends here; `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder kills` makes as many.
 
 use memtrack_core::event::{Action, DeviceId, Event};
 use memtrack_core::snapshot::Snapshot;

@@ -3,40 +3,62 @@
 #[path = "../../../memtrack-core/fuzz/targets.rs"]
 mod targets;
 
+use flate2::read::GzDecoder;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::fixture;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/fuzz/corpus")
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect()
+}
+
+/// What the fuzzers found: names and contents, as `memtrack-core/fuzz/found.sh` packed them.
+fn found() -> Vec<(String, Vec<u8>)> {
+    let packed = File::open(corpus().join("found.tar.gz")).unwrap();
+    let mut archive = tar::Archive::new(GzDecoder::new(packed));
+    let files =
+        archive.entries().unwrap().map(Result::unwrap).filter(|entry| entry.header().entry_type().is_file());
+    let unpacked = files.map(|mut file| {
+        let mut data = Vec::new();
+        file.read_to_end(&mut data).unwrap();
+        (file.path().unwrap().display().to_string(), data)
+    });
+    unpacked.collect()
+}
+
 /// The corpus of the fuzzers, and the fixtures, with which they begin too.
-fn files() -> Vec<PathBuf> {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/fuzz/corpus");
-    let folders = ["pickles", "snapshots", "recordings", "found"]
-        .map(|folder| corpus.join(folder))
-        .into_iter()
-        .chain(["hostile", "snapshots/synth", "snapshots/samples"].map(fixture));
-    let mut files: Vec<PathBuf> = folders
-        .flat_map(|folder| std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())))
-        .map(|entry| entry.unwrap().path())
+fn files() -> Vec<(String, Vec<u8>)> {
+    let mut files = found();
+    assert!(files.len() > 600, "{}", files.len());
+    let folders = ["pickles", "snapshots", "recordings"].map(|folder| corpus().join(folder));
+    let fixtures = ["hostile", "snapshots/synth", "snapshots/samples"].map(fixture);
+    for path in folders.iter().chain(&fixtures).flat_map(|folder| files_in(folder)) {
         // Texts that stand beside the snapshots say nothing to a reader.
-        .filter(|path| path.is_file() && path.extension().is_none_or(|s| s != "folded" && s != "txt"))
-        .collect();
+        if path.extension().is_none_or(|suffix| suffix != "folded" && suffix != "txt") {
+            files.push((path.display().to_string(), fs::read(&path).unwrap()));
+        }
+    }
     files.sort();
     files
 }
 
 /// Runs a target over every file; each in little time.
 fn over_all(target: fn(&[u8])) {
-    let files = files();
-    assert!(files.len() > 200, "{}", files.len());
-    for path in files {
-        let data = std::fs::read(&path).unwrap();
+    for (name, data) in files() {
         let start = Instant::now();
         if std::panic::catch_unwind(|| target(&data)).is_err() {
-            panic!("the panic above is about {}", path.display());
+            panic!("the panic above is about {name}");
         }
         let took = start.elapsed();
-        assert!(took < Duration::from_secs(20), "{}: {took:?}", path.display());
+        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
     }
 }
 
@@ -67,8 +89,7 @@ fn recordings_stand_whatever_is_in_their_chunks() {
 
 #[test]
 fn the_recordings_of_the_corpus_are_whole() {
-    let recordings: Vec<_> =
-        files().into_iter().filter(|path| path.to_string_lossy().contains("/recordings/")).collect();
+    let recordings = files_in(&corpus().join("recordings"));
     assert!(recordings.len() >= 4);
     for path in recordings {
         let (snapshot, report) = memtrack_core::snapshot::Snapshot::load(&path).unwrap();

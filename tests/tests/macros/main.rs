@@ -1,5 +1,0 @@
-//! `#[track_memory]`, expanded and refused.
-
-mod errors;
-pub mod safe;
-mod unsafe_functions;
