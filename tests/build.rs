@@ -17,7 +17,7 @@ fn main() {
         let Some(file) = file else { continue };
         println!("cargo:rustc-cfg={name}");
         // Asks again when it goes. A file that is not there cannot be watched, cargo would build all tests again each
-        // time: when it comes, `tests/here.rs` says so.
+        // time: when it comes, `tests/cli/here.rs` says so.
         println!("cargo:rerun-if-changed={}", file.display());
         names.push(name);
     }

@@ -1,6 +1,6 @@
 //! What the fuzzers do with a file, one function a target. On a sound memtrack none of them panics, hangs or takes much
 //! memory, whatever the file holds. The project's own tests run them over the corpus with a stable compiler
-//! (`tests/tests/fuzz_corpus.rs`), where not every function is used.
+//! (`tests/tests/snapshot/fuzz_corpus.rs`), where not every function is used.
 #![allow(dead_code)]
 
 #[path = "same.rs"]
@@ -12,6 +12,7 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
 use memtrack_core::snapshot::{Format, Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;

@@ -1,11 +1,73 @@
-//! Runs the programs that a test of the recorder needs as processes of their own.
+//! Runs what a test needs as a process of its own: a test of the same program, or another program.
+//!
+//! A recorder, an environment and the ends of a process belong to all tests of a program. What uses them is a test that
+//! begins with [`alone!`](crate::alone), or an ignored one beside the test that runs it by [`this_program`].
 
+use std::any::type_name;
+use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a child may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(100);
+
+/// Names the test that a process was started for.
+const TEST: &str = "MEMTRACK_TESTS_CHILD";
+
+/// Begins a test that must be alone in its process: starts the test's own program for it, which goes on behind this line,
+/// and returns when that has ended well.
+#[macro_export]
+macro_rules! alone {
+    () => {{
+        fn here() {}
+        if !$crate::child::is_alone(here) {
+            return;
+        }
+    }};
+}
+
+/// What [`alone!`](crate::alone) asks: whether this process is there for the test that the function `here` lies in. If
+/// not, such a one has ended well.
+///
+/// # Panics
+/// When it did not; the message holds what it said.
+pub fn is_alone(here: impl Fn()) -> bool {
+    let name = name_of(&here).strip_suffix("::here").expect("the function of `alone!`");
+    if env::var(TEST).is_ok_and(|test| test == name) {
+        return true;
+    }
+    let output = by_name(name).output().expect("the test's program can be started");
+    assert_passed(&output);
+    false
+}
+
+/// The running test's own program, to be started for one of its tests, ignored or not.
+pub fn this_program(test: impl Fn()) -> Command {
+    by_name(name_of(&test))
+}
+
+fn by_name(test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("the path of the running test"));
+    command.args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"]).env(TEST, test);
+    command
+}
+
+/// What libtest calls a test: its path in its program.
+fn name_of<F>(_test: &F) -> &'static str {
+    type_name::<F>().split_once("::").expect("a function lies in a program").1
+}
+
+/// Asserts that [`this_program`] ran its test, and that it passed.
+///
+/// # Panics
+/// When it did not; the message holds what it said.
+pub fn assert_passed(output: &Output) {
+    let [text, errors] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+    assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}\n{errors}", output.status);
+    print!("{text}");
+    eprint!("{errors}");
+}
 
 /// Starts `program SCENARIO` in `folder`, with its output piped.
 ///

@@ -17,38 +17,19 @@ pub mod verbs;
 pub mod watched;
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
-/// The `memtrack` executable, built once per test process into the target folder the tests themselves run from, with
-/// the profile they were built with.
+/// The `memtrack` command: the one of this package, which cargo builds before a test is run.
 ///
 /// # Panics
-/// When it cannot be built; cargo's own message is on standard error.
+/// When it was never built.
 pub fn memtrack() -> PathBuf {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(build).clone()
-}
-
-/// cargo builds no executables of other packages for an integration test, so the tests ask for it themselves.
-fn build() -> PathBuf {
-    // A test runs as TARGET/PROFILE/deps/NAME.
-    let test = std::env::current_exe().expect("the path of the running test");
-    let profile_folder = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
-    let target_folder = profile_folder.parent().expect("a profile folder lies in the target folder");
-    let mut cargo = nested::cargo_command();
-    cargo
-        .args(["build", "--quiet", "--locked", "-p", "memtrack-cli", "--bin", "memtrack", "--target-dir"])
-        .arg(target_folder);
-    // Folders have the names of their profiles, but for the oldest of them.
-    match profile_folder.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => {}
-        Some(profile) => {
-            cargo.args(["--profile", profile]);
-        }
-    }
-    let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
-    assert!(status.success(), "memtrack-cli does not build");
-    profile_folder.join(format!("memtrack{}", std::env::consts::EXE_SUFFIX))
+    // Cargo names it for its tests; one that was started by hand lies in TARGET/PROFILE/deps, the command above it.
+    let beside = || {
+        let test = std::env::current_exe().ok()?;
+        Some(test.parent()?.with_file_name(format!("memtrack-tested{}", std::env::consts::EXE_SUFFIX)))
+    };
+    let named = std::env::var_os("CARGO_BIN_EXE_memtrack-tested").map(PathBuf::from);
+    named.or_else(beside).filter(|path| path.is_file()).expect("cargo builds the command for the tests")
 }
 
 /// A file or folder in `tests/fixtures`.

@@ -1,5 +1,6 @@
 //! The mock CUDA driver and NVML, put where a program finds them.
 
+use crate::child;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,13 +32,18 @@ pub fn driver_dir() -> TempDir {
 /// A command whose program finds the drivers of a folder before any other.
 pub fn with_driver(program: impl AsRef<std::ffi::OsStr>, driver: &Path) -> Command {
     let mut command = Command::new(program);
+    find_driver(&mut command, driver);
+    command
+}
+
+/// Has the program of a command find the drivers of a folder before any other.
+pub fn find_driver<'a>(command: &'a mut Command, driver: &Path) -> &'a mut Command {
     let mut path = driver.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
         path.push(":");
         path.push(others);
     }
-    command.env("LD_LIBRARY_PATH", path);
-    command
+    command.env("LD_LIBRARY_PATH", path)
 }
 
 /// A library that cargo built for this test, by the name of its file.
@@ -54,20 +60,16 @@ pub fn beside_the_test(file: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{file} does not lie beside {}: is it a dependency?", test.display()))
 }
 
-/// Runs an ignored test of the running test's file in a process of its own, which finds the mock driver. What it said on
+/// Runs an ignored test beside the running one in a process of its own, which finds the mock driver. What it said on
 /// standard error.
 ///
 /// # Panics
 /// When it fails.
-pub fn run_ignored_test(test: &str, settings: &[(&str, &str)]) -> String {
+pub fn run_ignored_test(test: impl Fn(), settings: &[(&str, &str)]) -> String {
     let drivers = driver_dir();
-    let program = std::env::current_exe().expect("the path of the running test");
-    let output = with_driver(program, drivers.path())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .envs(settings.iter().copied())
-        .output()
-        .expect("the test can be run");
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-    errors.into_owned()
+    let mut command = child::this_program(test);
+    let output = find_driver(&mut command, drivers.path()).envs(settings.iter().copied()).output();
+    let output = output.expect("the test can be run");
+    child::assert_passed(&output);
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -4,13 +4,6 @@
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ThreadId};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The tests of one process that monitor take turns: monitoring is for all threads.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What the events add up to.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 use crate::client::{self, OUT_OF_MEMORY, call};
 use crate::{agree, held, snapshot, start};
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::ffi::c_void;

@@ -1,0 +1,220 @@
+//! A snapshot taken here is one of PyTorch's: it lists what PyTorch's own of the same run lists, under the same keys.
+
+use flate2::read::GzDecoder;
+use memtrack_core::allocator::workload::{Workload, record};
+use memtrack_core::allocator::{
+    CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, Settings, SimulatedMemory,
+};
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::pickle::{self, Document, Limits, Value as Pickled};
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::fixture;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+/// What PyTorch's own snapshot of the same run lists, ours does too, in the same order.
+#[test]
+fn the_dumped_snapshot_has_pytorchs_structure() {
+    let workload = fixture("allocator").join("pending-frees.workload.jsonl");
+    let workload = Workload::read(File::open(workload).unwrap(), u64::MAX).unwrap();
+    let (snapshot, _) = record(&workload).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let mut symbols = memtrack_core::stack::symbols::Symbolizer::of(&snapshot);
+    snapshot.save_as(&path, &mut symbols).unwrap();
+    let ours: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut expected = String::new();
+    let file = File::open(fixture("allocator").join("pending-frees.expected.jsonl.gz")).unwrap();
+    GzDecoder::new(file).read_to_string(&mut expected).unwrap();
+    let lines: Vec<Value> = expected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = lines.iter().filter_map(|line| line["events"].as_array()).flatten();
+    let theirs: Vec<_> = events.map(|event| (event[1].clone(), event[4].clone())).collect();
+    let trace = ours["device_traces"][0].as_array().unwrap();
+    let actions: Vec<_> =
+        trace.iter().map(|event| (event["action"].clone(), event["size"].clone())).collect();
+    assert_eq!(actions, theirs);
+    let last = lines.last().unwrap();
+    assert_eq!(ours["allocator_settings"], last["allocator_settings"]);
+    for (ours, theirs) in
+        ours["segments"].as_array().unwrap().iter().zip(last["segments"].as_array().unwrap())
+    {
+        for key in [
+            "device",
+            "total_size",
+            "allocated_size",
+            "active_size",
+            "requested_size",
+            "stream",
+            "segment_type",
+            "segment_pool_id",
+            "is_expandable",
+        ] {
+            assert_eq!(ours[key], theirs[key], "{key}");
+        }
+        let blocks = ours["blocks"].as_array().unwrap().iter();
+        let blocks: Vec<_> = blocks.map(|b| (&b["size"], &b["requested_size"], &b["state"])).collect();
+        let expected = theirs["blocks"].as_array().unwrap().iter();
+        let expected: Vec<_> = expected.map(|b| (&b[1], &b[2], &b[3])).collect();
+        assert_eq!(blocks, expected);
+    }
+}
+
+/// Keys in order with the types of their values, by what has them.
+type Shapes = BTreeMap<String, BTreeSet<String>>;
+
+struct Walk<'a> {
+    document: &'a Document,
+    shapes: Shapes,
+}
+
+impl Walk<'_> {
+    fn kind(&self, value: Pickled) -> String {
+        match value {
+            Pickled::Tuple(id) => {
+                let items: Vec<_> = self.document.tuple(id).iter().map(|item| self.kind(*item)).collect();
+                format!("({})", items.join(", "))
+            }
+            other => self.document.type_name(other).to_owned(),
+        }
+    }
+
+    /// Notes the shape of a dictionary.
+    fn note(&mut self, what: &str, value: Pickled) {
+        let Pickled::Dict(id) = value else { panic!("{what} is {}", self.document.type_name(value)) };
+        let entries = self.document.dict(id).entries.iter().map(|&(key, value)| {
+            let Pickled::Str(key) = key else { panic!("{what} has a key that is no string") };
+            format!("{}: {}", self.document.text(key), self.kind(value))
+        });
+        let shape = entries.collect::<Vec<_>>().join(", ");
+        self.shapes.entry(what.to_owned()).or_default().insert(shape);
+    }
+
+    fn get(&self, value: Pickled, key: &str) -> Pickled {
+        let Pickled::Dict(id) = value else {
+            panic!("{key} is wanted of {}", self.document.type_name(value))
+        };
+        self.document.get(id, key).unwrap_or_else(|| panic!("there is no {key}"))
+    }
+
+    fn items(&self, value: Pickled) -> Vec<Pickled> {
+        let Pickled::List(id) = value else { panic!("{} is no list", self.document.type_name(value)) };
+        self.document.list(id).to_vec()
+    }
+
+    /// Notes the frames that a dictionary has; which kind it is of: `none` has no such key.
+    fn frames(&mut self, of: Pickled) -> &'static str {
+        let Pickled::Dict(id) = of else { panic!("frames are wanted of no dictionary") };
+        let Some(frames) = self.document.get(id, "frames") else { return "none" };
+        let frames = self.items(frames);
+        frames.iter().for_each(|frame| self.note("frame", *frame));
+        if frames.is_empty() { "empty" } else { "some" }
+    }
+
+    fn all(mut self) -> Shapes {
+        let root = self.document.root;
+        self.note("root", root);
+        let settings = self.get(root, "allocator_settings");
+        self.note("settings", settings);
+        self.note("divisions", self.get(settings, "roundup_power2_divisions"));
+        for segment in self.items(self.get(root, "segments")) {
+            let frames = self.frames(segment);
+            self.note(&format!("segment, {frames} frames"), segment);
+            for block in self.items(self.get(segment, "blocks")) {
+                self.frames(block);
+                self.note("block", block);
+            }
+        }
+        let traces = self.items(self.get(root, "device_traces"));
+        let events: Vec<_> = traces.into_iter().flat_map(|trace| self.items(trace)).collect();
+        for event in events {
+            let Pickled::Str(action) = self.get(event, "action") else { panic!("an action is a string") };
+            let action = self.document.text(action);
+            // Where frames were asked for, an event may have none of its own; the key alone says whether it was.
+            let frames = if self.frames(event) == "none" { "without" } else { "with" };
+            self.note(&format!("{action} {frames} frames"), event);
+        }
+        for key in ["external_annotations", "host_segments", "host_traces"] {
+            self.items(self.get(root, key));
+        }
+        self.shapes
+    }
+}
+
+fn shapes(path: &Path) -> Shapes {
+    let document = pickle::load(File::open(path).unwrap(), &[], Limits::default()).unwrap();
+    Walk { document: &document, shapes: Shapes::new() }.all()
+}
+
+/// Does all that leaves an event, and dumps a snapshot of it.
+fn dump(stacks: KeptStacks, settings: &str, path: &Path) {
+    const MIB: u64 = 1 << 20;
+    let device = DeviceId(0);
+    let memory = SimulatedMemory::new(0, 100 * MIB);
+    let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
+    allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+    let alloc = |size| allocator.caching_allocator_alloc(size, device, StreamId(0));
+    // A segment of one block keeps its stack.
+    let whole = alloc(30 * MIB).unwrap();
+    let part = alloc(MIB / 2).unwrap();
+    alloc(200 * MIB).unwrap_err();
+    allocator.caching_allocator_delete(whole).unwrap();
+    allocator.empty_cache().unwrap();
+    let pool = allocator.mem_pool(device, MemPoolOptions::default()).unwrap();
+    let route = pool.use_mem_pool().unwrap();
+    let pending = alloc(12 * MIB).unwrap();
+    drop(route);
+    memory.set_events_ready(false);
+    allocator.record_stream(pending, StreamId(1));
+    allocator.caching_allocator_delete(pending).unwrap();
+    let _live = alloc(20 * MIB).unwrap();
+    // Leaves an event of its own.
+    allocator.memory_snapshot();
+    allocator.dump_snapshot(path).unwrap();
+    allocator.caching_allocator_delete(part).unwrap();
+}
+
+/// Every dictionary that is written here has the keys, in order and with Python's types, of one that PyTorch 2.15 wrote.
+#[test]
+fn what_is_dumped_has_pytorchs_keys_and_types() {
+    let mut genuine = Shapes::new();
+    for name in ["basic-1", "basic-2", "expandable", "mempool", "multi-gpu", "no-context", "no-history"] {
+        for (what, more) in shapes(&fixture("snapshots").join(format!("samples/{name}.pickle"))) {
+            genuine.entry(what).or_default().extend(more);
+        }
+    }
+    // The sample without stacks has few actions; what the others lack there is only the last key.
+    for (what, with) in genuine.clone() {
+        let Some(action) = what.strip_suffix(" with frames") else { continue };
+        let without = with.iter().map(|shape| shape.strip_suffix(", frames: a list").unwrap().to_owned());
+        let known = genuine.entry(format!("{action} without frames")).or_default();
+        known.extend(without);
+        assert_eq!(known.len(), 1, "{action}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.pickle");
+    for settings in ["", "expandable_segments:True"] {
+        for stacks in [KeptStacks::None, KeptStacks::State, KeptStacks::Alloc, KeptStacks::All] {
+            dump(stacks, settings, &path);
+            let ours = shapes(&path);
+            for (what, shapes) in &ours {
+                let known = genuine.get(what).unwrap_or_else(|| panic!("{stacks:?}: PyTorch has no {what}"));
+                assert!(shapes.is_subset(known), "{stacks:?}: {what}:\n{shapes:#?}\n{known:#?}");
+            }
+            // Frames are there where the mode has them, and the key is not where it has none.
+            let asked = if stacks >= KeptStacks::Alloc { "with" } else { "without" };
+            let other = if stacks >= KeptStacks::Alloc { "without" } else { "with" };
+            let taken = if settings.is_empty() { "segment_alloc" } else { "segment_map" };
+            for action in [taken, "alloc", "free_requested", "free_completed", "oom"] {
+                assert!(ours.contains_key(&format!("{action} {asked} frames")), "{stacks:?}: {action}");
+                assert!(!ours.contains_key(&format!("{action} {other} frames")), "{stacks:?}: {action}");
+            }
+            assert!(
+                ours.contains_key("snapshot without frames") && !ours.contains_key("snapshot with frames")
+            );
+            assert_eq!(ours.contains_key("frame"), stacks > KeptStacks::None, "{stacks:?}");
+        }
+    }
+}

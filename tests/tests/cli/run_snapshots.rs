@@ -1,0 +1,226 @@
+//! The snapshots of `memtrack run`: what they hold, how its options change them, and that everything reads them.
+
+use memtrack_core::event::{Action, DeviceId, StackId};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::memtrack;
+use memtrack_tests::opcodes::assert_known_to_the_viewer;
+use memtrack_tests::run::{Bench, Waiting, load, said};
+use std::fs;
+use std::process::{Command, Output};
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+/// A verb on files of the bench.
+fn verb(bench: &Bench, arguments: &[&str]) -> Output {
+    Command::new(memtrack())
+        .args(arguments)
+        .current_dir(bench.folder.path())
+        .output()
+        .expect("memtrack can be started")
+}
+
+#[test]
+fn running_out_of_memory_is_told_and_in_the_snapshots() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
+    assert!(output.status.success());
+    let text = said(&output);
+    assert!(
+        text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
+        "{text}"
+    );
+    assert!(
+        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
+        "{text}"
+    );
+    assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
+    assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
+}
+
+#[test]
+fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays_and_the_newest_seven() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "oom", "--snapshot-on", "oom", "--", PLAIN, "oom_until", "oom.9.pickle"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let of_numbers = [1, 3, 4, 5, 6, 7, 8, 9].map(|number| format!("oom.{number}.pickle"));
+    assert_eq!(bench.files()[1..], of_numbers, "{text}");
+    assert!(
+        text.contains("oom.9.pickle; ") && text.contains("; 2 is gone: the first is kept, and the newest 7"),
+        "{text}"
+    );
+    // Every time is told of, by a snapshot or in a count.
+    let times: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("how often");
+    let written = text.matches("out of memory: wrote ").count();
+    let left_out =
+        text.split(';').find_map(|part| part.strip_suffix(" times before there was no time for one"));
+    let left_out: usize =
+        left_out.expect("the twenty at once were too many").trim().parse().expect("a number");
+    assert_eq!((written, left_out), (9, times - 9), "{text}");
+}
+
+/// What takes a snapshot, and its arguments after the file.
+const VERBS: [(&str, &[&str]); 14] = [
+    ("stats", &[]),
+    ("trace", &[]),
+    ("segments", &["--output", "OUT.svg"]),
+    ("memory", &["--output", "OUT.svg"]),
+    ("summary", &[]),
+    ("top", &[]),
+    ("peak", &[]),
+    ("check", &["--max-peak", "1TiB", "--max-leak", "1TiB", "--max-fragmentation", "100%"]),
+    ("compare", &["oom.1.pickle", "--output", "OUT.svg"]),
+    ("convert", &["OUT.pickle"]),
+    ("convert", &["OUT.json.gz"]),
+    ("convert", &["OUT.memtrack"]),
+    ("replay", &[]),
+    ("replay", &["--set", "expandable_segments:True"]),
+];
+
+/// What takes something else.
+const OTHER_VERBS: [&str; 5] = ["gpus", "run", "simulate", "tracker", "help"];
+
+/// CPython loads a snapshot, and finds in it what the program holds.
+const CHECK: &str = "import pickle,sys
+for name in sys.argv[1:]:
+    s = pickle.load(open(name, 'rb'))
+    assert sum(x['total_size'] for x in s['segments']) == 2 << 20, name
+    assert sum(b['size'] for x in s['segments'] for b in x['blocks'] if b['state'] == 'active_allocated') == 2 << 20, name
+    assert sum(x['total_size'] for x in s['host_segments']) == 1 << 16, name
+    assert len(s['device_traces'][0]) >= 12 and len(s['host_traces']) == 2, name
+print(len(sys.argv) - 1, 'fine')";
+
+/// What a snapshot holds, in numbers.
+const HELD: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
+    print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
+    len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
+
+const FILES: [&str; 5] = ["asked", "asked.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
+
+/// Recordings and snapshots of every kind of `memtrack run`.
+fn all_files() -> Bench {
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]).status.success());
+    let waiting =
+        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
+    waiting.ask_for(&bench.path("asked.1.pickle"));
+    // The recording is behind by half a second.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    waiting.send("TERM");
+    waiting.end();
+    assert_eq!(bench.files(), FILES);
+    bench
+}
+
+#[test]
+fn everything_reads_every_snapshot() {
+    let bench = all_files();
+
+    // No verb is forgotten.
+    let help = String::from_utf8(verb(&bench, &["--help"]).stdout).expect("text");
+    let all = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let all: Vec<_> =
+        all.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(all.len() > 10, "{help}");
+    for name in all {
+        assert!(VERBS.iter().any(|verb| verb.0 == name) || OTHER_VERBS.contains(&name), "{name} is new");
+    }
+
+    for file in FILES {
+        for (number, (name, rest)) in VERBS.iter().enumerate() {
+            let rest = rest.iter().map(|word| word.replace("OUT", &format!("{number}.{file}")));
+            let arguments: Vec<String> =
+                [(*name).to_owned(), file.to_owned()].into_iter().chain(rest).collect();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let output = verb(&bench, &arguments);
+            assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+            let written = arguments.last().filter(|last| last.starts_with(&format!("{number}.")));
+            match written {
+                Some(written) => assert!(fs::metadata(bench.path(written)).is_ok_and(|data| data.len() > 0)),
+                None => assert!(!output.stdout.is_empty(), "{arguments:?}"),
+            }
+        }
+    }
+
+    // With those that were just converted.
+    let pickles: Vec<_> = bench.files().into_iter().filter(|name| name.ends_with(".pickle")).collect();
+    assert_eq!(pickles.len(), 3 + FILES.len());
+    for name in &pickles {
+        assert_known_to_the_viewer(name, &fs::read(bench.path(name)).expect("it is there"));
+    }
+}
+
+#[test]
+#[cfg_attr(not(python3), ignore = "needs python3")]
+fn cpython_reads_every_snapshot() {
+    let bench = all_files();
+    for file in FILES {
+        let output = verb(&bench, &["convert", file, &format!("converted.{file}.pickle")]);
+        assert!(output.status.success(), "{file}: {}", said(&output));
+    }
+    let python = |script: &str, files: &[&str]| {
+        let mut python = Command::new("python3");
+        let output = python.args(["-c", script]).args(files).current_dir(bench.folder.path()).output();
+        let output = output.expect("python3 can be started");
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let files = bench.files();
+    let pickles: Vec<_> = files.iter().map(String::as_str).filter(|name| name.ends_with(".pickle")).collect();
+    assert_eq!(python(CHECK, &pickles), "8 fine\n");
+    assert_eq!(python(HELD, &["oom.2.pickle"]), "2097152 65536 13 2 oom\n");
+}
+
+/// The functions on the stacks of a table's rows: the innermost that are the program's own, empty without a stack.
+fn named(snapshot: &Snapshot, stacks: impl Iterator<Item = StackId>) -> Vec<String> {
+    let mut symbols = Symbolizer::of(snapshot);
+    let mut names: Vec<_> = stacks
+        .map(|stack| {
+            let frames = symbols.stack(snapshot.stacks.get(stack));
+            let own = frames.iter().find(|frame| frame.function.starts_with("cuda_plain::client::"));
+            own.map_or_else(String::new, |frame| frame.function["cuda_plain::client::".len()..].to_owned())
+        })
+        .collect();
+    names.dedup();
+    names
+}
+
+#[test]
+fn the_bound_and_the_stacks_are_as_asked_for() {
+    // Of the frees' stacks, and of the live blocks'.
+    for (stacks, of_frees, of_blocks) in
+        [("none", "", ""), ("state", "", "alloc"), ("alloc", "alloc", "alloc"), ("all", "free", "alloc")]
+    {
+        let bench = Bench::new();
+        let output = bench.run(&[
+            "-o",
+            "a",
+            "--max-entries",
+            "3",
+            "--stacks",
+            stacks,
+            "--snapshot-on",
+            "exit",
+            "--",
+            PLAIN,
+            "work",
+        ]);
+        assert!(output.status.success(), "{}", said(&output));
+        // The recording holds all: a segment and its block, three times, and two of them gone.
+        let (snapshot, _) = load(&bench.path("a"));
+        let count = |snapshot: &Snapshot| snapshot.events.rows_of(DeviceId(0)).count();
+        assert_eq!(count(&snapshot), 10, "{stacks}");
+        let events = snapshot.events.iter().filter(|event| event.device == DeviceId(0));
+        let frees = events.filter(|event| event.action == Action::SegmentFree).map(|event| event.stack);
+        assert_eq!(named(&snapshot, frees), [of_frees], "{stacks}");
+        let blocks = snapshot.blocks.iter().filter(|block| block.device == DeviceId(0));
+        assert_eq!(named(&snapshot, blocks.map(|block| block.stack)), [of_blocks], "{stacks}");
+
+        // The snapshot holds the newest three. PyTorch has two for the free of a block, so four.
+        let loaded = Snapshot::open(bench.path("a.1.pickle"), LoadOptions::default());
+        assert_eq!(count(&loaded.expect("it can be read").snapshot), 4, "{stacks}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Programs on the mock driver with the hook linked in. They assert after every step that memtrack's books are the
+//! driver's own; here are the ways they reach the driver and are built, and what their recordings say.
+
+use memtrack_core::By;
+use memtrack_core::analysis::top::top;
+use memtrack_core::event::{Action, DeviceId};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::{child, mock_cuda, nested};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// One target folder for all, since they share most of what they are built from.
+const TARGET: &str = "cuda_programs";
+
+/// Builds a program with a profile; the executable.
+fn build(program: &str, profile: &str, environment: &[(&str, &str)]) -> PathBuf {
+    nested::cargo_into(TARGET, program, &["build", "--profile", profile], environment);
+    let folder = if profile == "dev" { "debug" } else { profile };
+    nested::target_folder(TARGET).join(folder).join(program)
+}
+
+/// Runs a program on the mock and reads its recording; the driver's summary must say that nothing is left.
+fn run(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, TempDir) {
+    let (snapshot, summary, folder) = run_any(program, environment);
+    for books in summary["devices"].as_array().unwrap().iter().chain([&summary["host"]]) {
+        assert_eq!(
+            (&books["live_bytes"], &books["allocations"]),
+            (&Value::from(0), &books["frees"]),
+            "{summary}"
+        );
+    }
+    (snapshot, folder)
+}
+
+/// Runs a program on the mock; its recording and the driver's summary.
+fn run_any(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, Value, TempDir) {
+    let drivers = mock_cuda::driver_dir();
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, summary) = (folder.path().join("run.memtrack"), folder.path().join("summary.json"));
+    let mut command = mock_cuda::with_driver(program, drivers.path());
+    command.arg(&recording).env("MEMTRACK_MOCK_DEVICES", "2").env("MEMTRACK_MOCK_SUMMARY", &summary);
+    child::ends_well(command.envs(environment.iter().copied()));
+
+    let summary: Value = serde_json::from_slice(&fs::read(&summary).unwrap()).unwrap();
+    let (snapshot, report) = Snapshot::load(&recording).expect("the recording can be read");
+    assert!(report.complete);
+    (snapshot, summary, folder)
+}
+
+/// Of the allocations of a size: a function on each one's stack, and the name of its operator.
+fn assert_made_by(snapshot: &Snapshot, size: u64, function: &str, operator: Option<&str>) {
+    let mut symbols = Symbolizer::of(snapshot);
+    let mut found = 0;
+    for event in
+        snapshot.events.iter().filter(|event| event.action == Action::Alloc && event.size_bytes == size)
+    {
+        let stack = symbols.stack(snapshot.stacks.get(event.stack));
+        assert!(
+            stack.iter().any(|frame| frame.function.contains(function)),
+            "{size}: {function} in {stack:#?}"
+        );
+        assert_eq!(snapshot.scopes.place(event.scope).operator_name().as_deref(), operator, "{size}");
+        found += 1;
+    }
+    assert!(found > 0, "something allocated {size} bytes");
+}
+
+fn assert_named(snapshot: &Snapshot, program: &str) {
+    let name = |function: &str| format!("{program}::steps::{function}");
+    assert_made_by(snapshot, 40_000, &name("Layer::new"), None);
+    assert_made_by(snapshot, 40_400, &name("scores"), Some("layer.forward.scores"));
+    assert_made_by(snapshot, 80_400, &name("scores"), Some("layer.forward.scores"));
+    assert_made_by(snapshot, 80_404, &name("gradient_of"), None);
+}
+
+#[test]
+fn loaded_by_cudarc() {
+    let program = build("cudarc_loaded", "dev", &[]);
+    let (snapshot, _folder) = run(&program, &[]);
+    assert_named(&snapshot, "cudarc_loaded");
+    // Without scopes the program's own functions name the operators, not cudarc's.
+    let rows = top(&snapshot, By::Operator, DeviceId(0), &Default::default()).rows;
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert!(names.contains(&"cudarc_loaded.Layer.new"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("cudarc.")), "{names:?}");
+    let second = snapshot.events.iter().filter(|event| event.device == DeviceId(1)).count();
+    assert!(second > 2_000, "two threads worked there: {second}");
+
+    let (snapshot, _folder) = run(&program, &[("MEMTRACK_MOCK_POOLS", "0")]);
+    assert_named(&snapshot, "cudarc_loaded");
+}
+
+/// candle's features: cudarc links the driver, and libraries that the mock stands for with nothing.
+#[test]
+fn linked_as_by_candle() {
+    let folder = mock_cuda::driver_dir();
+    for name in ["cublas", "cublasLt", "curand", "nvrtc"] {
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(folder.path().join(format!("lib{name}.so")));
+        child::ends_well(&mut cc);
+    }
+    // Where the linker looks, and not cargo, so that another folder the next time rebuilds nothing.
+    let program = build("cudarc_linked", "dev", &[("LIBRARY_PATH", folder.path().to_str().unwrap())]);
+    let (snapshot, _folder) = run(&program, &[]);
+    assert_named(&snapshot, "cudarc_linked");
+}
+
+/// Functions cannot be named where there are no symbols, or may be inlined; what scopes name is named.
+fn assert_scoped(snapshot: &Snapshot) {
+    let of_scores = snapshot
+        .events
+        .iter()
+        .filter(|event| event.action == Action::Alloc && [40_400, 80_400].contains(&event.size_bytes));
+    let names: Vec<_> = of_scores
+        .map(|event| snapshot.scopes.place(event.scope).operator_name().unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["layer.forward.scores"; 2]);
+    assert!(
+        snapshot
+            .events
+            .iter()
+            .filter(|event| event.action == Action::Alloc)
+            .all(|event| !event.stack.is_none())
+    );
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_that_is_optimised_at_link_time() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "optimised_at_link", &[]), &[]);
+    assert_scoped(&snapshot);
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_without_symbols() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "stripped", &[]), &[]);
+    assert_scoped(&snapshot);
+}
+
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_that_does_not_unwind() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "aborting", &[]), &[]);
+    assert_scoped(&snapshot);
+    assert_named(&snapshot, "cudarc_loaded");
+}
+
+/// Link-time optimisation, no symbols, no unwinding: the books still agree.
+#[test]
+#[ignore = "an optimised build of everything: minutes"]
+fn loaded_by_a_program_as_it_is_shipped() {
+    let (snapshot, _folder) = run(&build("cudarc_loaded", "shipped", &[]), &[]);
+    assert!(snapshot.events.iter().any(|event| event.size_bytes == 80_404));
+    assert_scoped(&snapshot);
+}
+
+/// Burn's runtime keeps pages of the driver's and hands out buffers of them: the pages are segments. Its client is never
+/// dropped, so what it holds at the end is still there, in both books.
+#[test]
+#[ignore = "builds cubecl: minutes"]
+fn cubecl_pages_are_segments() {
+    nested::cargo("cubecl", &["build"], &[]);
+    let (snapshot, summary, _folder) = run_any(&nested::target_folder("cubecl").join("debug/cubecl"), &[]);
+    let live = |device: DeviceId| -> u64 {
+        snapshot
+            .segments
+            .iter()
+            .filter(|segment| segment.device == device)
+            .map(|segment| segment.size_bytes)
+            .sum()
+    };
+    let driver = [&summary["devices"][0]["live_bytes"], &summary["host"]["live_bytes"]];
+    assert_eq!([live(DeviceId(0)), live(DeviceId::PINNED)], driver.map(|bytes| bytes.as_u64().unwrap()));
+    assert!(live(DeviceId(0)) > 600_000_000);
+
+    // Its own thread or the caller's: the stack reaches into cubecl.
+    let mut symbols = Symbolizer::of(&snapshot);
+    let pages = snapshot.segments.iter().filter(|segment| segment.device == DeviceId(0));
+    for page in pages {
+        let stack = symbols.stack(snapshot.stacks.get(page.stack));
+        assert!(stack.iter().any(|frame| frame.function.contains("cubecl_cuda::")), "{stack:#?}");
+    }
+}
+
+/// The program of `tests/gpu/check.sh`: what it says on a GPU cannot be tested here, that it runs and finds memtrack's
+/// sums right can.
+#[test]
+fn the_gpu_check_runs_on_the_mock() {
+    let drivers = mock_cuda::driver_dir();
+    for pools in ["1", "0"] {
+        let mut check = mock_cuda::with_driver(env!("CARGO_BIN_EXE_gpu_check"), drivers.path());
+        let output = child::ends_well(check.env("MEMTRACK_MOCK_POOLS", pools));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.trim_end().ends_with("\nfine"), "{text}");
+        assert_eq!(text.contains("cuMemAllocAsync"), pools == "1", "{text}");
+    }
+}

@@ -1,0 +1,150 @@
+//! However a program ends, its recording is there, whole and true.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::child::{run, run_well, start};
+use memtrack_tests::replay::{replay, statistics};
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+const BARE: &str = env!("CARGO_BIN_EXE_recorder_bare");
+
+/// The recording of a program that ended as asked, its exit code, and what it said on stderr.
+fn ended(how: &str) -> (Snapshot, bool, Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let output = run(CHILD, &["end", how, path.to_str().unwrap()], folder.path());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (snapshot, report) = Snapshot::load(&path).unwrap_or_else(|error| panic!("{how}: {error}\n{said}"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    (snapshot, report.complete, output.status.code(), said)
+}
+
+#[test]
+fn the_recording_is_whole_after_each_ending() {
+    for (how, code) in [
+        ("stop", Some(0)),
+        ("exit", Some(7)),
+        ("return", Some(0)),
+        ("panic", Some(101)),
+        ("abort", None),
+        ("exit_beside_threads", Some(0)),
+    ] {
+        for how in [how.to_owned(), format!("stream_{how}")] {
+            let (snapshot, complete, ended_with, said) = ended(&how);
+            assert_eq!(ended_with, code, "{how}: {said}");
+            // A stream that a panic interrupted and nothing ended is said to be cut, and holds everything all the same.
+            assert_eq!(complete, how != "stream_abort", "{how}");
+            let device = replay(&snapshot, DeviceId(0));
+            assert_eq!(device.live.len(), 5000, "{how}");
+            assert!(device.live.iter().all(|(address, event)| *address == event.size_bytes));
+            device.assert_blocks_of(&snapshot, DeviceId(0));
+            let counts = statistics(&snapshot, DeviceId(0));
+            assert_eq!((counts.recorded, counts.allocated_bytes), (5000, 5000 * 5001 / 2), "{how}");
+            assert!(snapshot.events.size_bytes.contains(&333_333), "{how}");
+            assert!(!snapshot.stacks.is_empty() && !snapshot.modules.is_empty(), "{how}");
+            let others = replay(&snapshot, DeviceId(1));
+            others.assert_blocks_of(&snapshot, DeviceId(1));
+            assert_eq!(statistics(&snapshot, DeviceId(1)).recorded, others.allocations, "{how}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_folder_is_said_clearly_and_the_program_lives_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_well(CHILD, &["end", "missing_folder", "no/such/folder/a.memtrack"], folder.path());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("could not be written") && said.contains("No such file"), "{said}");
+    assert!(said.contains("no/such/folder/a.memtrack"), "{said}");
+    // A stream is refused at once.
+    let output = run(CHILD, &["end", "stream_missing_folder", "no/such/folder/a.memtrack"], folder.path());
+    assert!(!output.status.success());
+}
+
+#[test]
+fn a_killed_program_loses_at_most_two_chunks_of_each_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
+    let come = |progress: &Path| -> Vec<u64> {
+        let bytes = fs::read(progress).unwrap_or_default();
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    };
+    for round in 0..6_u64 {
+        let _ = fs::remove_file(&progress);
+        // An unfinished file would stay as it is.
+        let _ = fs::remove_file(&path);
+        let arguments = ["stream_until_killed", path.to_str().unwrap(), progress.to_str().unwrap()];
+        let mut child = start(CHILD, &arguments, folder.path());
+        let begun = Instant::now();
+        // At a different place each time.
+        while come(&progress).iter().sum::<u64>() < 5000 + round * 7919 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no progress");
+            thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (snapshot, report) = Snapshot::load(&path).unwrap();
+        assert!(!report.complete);
+        for (number, come) in come(&progress).into_iter().enumerate() {
+            let device = DeviceId(number as u16);
+            let addresses: Vec<u64> =
+                snapshot.events.rows_of(device).map(|row| snapshot.events.address[row]).collect();
+            let written = addresses.len() as u64;
+            assert_eq!(addresses, (1..=written).collect::<Vec<_>>(), "each once and in order");
+            // The chunk being filled, and the one that waits or is being written.
+            assert!(written + 2 * 4096 >= come && written <= come + 1, "{written} of {come}");
+        }
+        replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
+    }
+}
+
+#[test]
+fn a_stream_that_goes_on_after_panics_holds_each_event_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let output = run_well(CHILD, &["stream_after_panics", path.to_str().unwrap()], folder.path());
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(report.complete);
+    let expected: u64 = (0..50).map(|round| round * 37).sum();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected.to_string());
+    assert_eq!(snapshot.events.len() as u64, expected);
+    replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
+}
+
+#[test]
+fn caught_panics_do_not_each_write_the_recording_and_the_last_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let output = run(CHILD, &["many_panics", path.to_str().unwrap()], folder.path());
+    assert_eq!(output.status.code(), None, "it aborts");
+    let files: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    assert!(files <= 3, "{files} files");
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(report.complete && snapshot.blocks.iter().any(|block| block.size_bytes == 777));
+}
+
+#[test]
+fn a_second_session_begins_with_nothing_live() {
+    run_well(CHILD, &["restart"], Path::new("."));
+}
+
+#[test]
+fn a_program_without_an_event_source_is_told_once_which_line_is_missing() {
+    let said = |program: &str, arguments: &[&str]| {
+        String::from_utf8(run_well(program, arguments, Path::new(".")).stderr).unwrap()
+    };
+    let warning = said(BARE, &[]);
+    assert_eq!(warning.matches("no event source is installed").count(), 1, "{warning}");
+    assert!(
+        warning.contains("#[global_allocator]") && warning.contains("TrackingAllocator::system()"),
+        "{warning}"
+    );
+    assert_eq!(said(BARE, &["without_host_heap"]), "");
+    assert_eq!(said(CHILD, &["no_warning"]), "");
+}

@@ -1,0 +1,91 @@
+//! Recording writes into no file but its own, and a program outlives the trouble of its stream.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::child::{run, run_well};
+use std::fs;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+
+#[test]
+fn a_program_that_closes_all_files_keeps_its_own_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, own) = (folder.path().join("a.memtrack"), folder.path().join("own.txt"));
+    let arguments = ["closed_files", path.to_str().unwrap(), own.to_str().unwrap()];
+    let output = run_well(CHILD, &arguments, folder.path());
+    assert_eq!(fs::read_to_string(own).unwrap(), "the program's own");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("the program has closed the file").count(), 1, "{said}");
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(!report.complete && !report.damaged);
+    assert!(snapshot.events.rows_of(DeviceId(0)).count() >= 10_000);
+}
+
+#[test]
+fn a_full_disk_ends_the_stream_and_not_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let output = run(CHILD, &["full_disk", path.to_str().unwrap()], folder.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+    assert_eq!(said.matches("failed and ends here").count(), 1, "{said}");
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(!report.complete && snapshot.events.len() > 10_000);
+}
+
+#[test]
+fn a_disk_that_takes_nothing_holds_up_only_who_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let output = run_well(CHILD, &["stalled", path.to_str().unwrap()], folder.path());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("its disk took nothing for 10 s").count(), 1, "{said}");
+}
+
+#[test]
+fn only_so_many_forked_processes_leave_files_and_the_others_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // Relative: the children go to another folder.
+    let output = run_well(CHILD, &["fork_many", "a.memtrack"], folder.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("10 forked processes left no recording: the first 100"), "{said}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 101);
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        assert!(!Snapshot::load(entry.unwrap().path()).unwrap().0.events.is_empty());
+    }
+}
+
+#[test]
+fn a_message_neither_ends_nor_holds_up_a_program_whose_stderr_nobody_reads() {
+    let output = run_well(CHILD, &["deaf_stderr"], std::path::Path::new("."));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
+}
+
+#[test]
+fn everything_that_is_said_goes_through_one_function() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/src");
+    let mut folders = vec![source];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let says = ["eprintln!", "eprint!", "stderr()", "println!"];
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            // What unit tests print is for whoever runs them.
+            let code = code.take_while(|line| !line.starts_with("#[cfg(test)]"));
+            let direct: Vec<&str> = code.filter(|line| says.iter().any(|says| line.contains(says))).collect();
+            let is_the_one = path.ends_with("message.rs");
+            assert!(is_the_one || direct.is_empty(), "{}: {direct:?}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 200);
+}

@@ -1,0 +1,86 @@
+//! Forked children record into files of their own, with fresh tables, and never wait for a thread that is gone.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::child::run_well;
+use std::fs;
+use std::path::Path;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+const OF_PARENT: u64 = 111_111;
+const OF_CHILD: u64 = 222_222;
+
+fn events_of(snapshot: &Snapshot, size_bytes: u64) -> usize {
+    snapshot.events.size_bytes.iter().filter(|&&size| size == size_bytes).count()
+}
+
+/// Runs the scenario with the recording `a.memtrack`; returns the parent's recording and what the child it names left.
+fn recordings(scenario: &str, folder: &Path) -> (Snapshot, Snapshot, bool) {
+    let path = folder.join("a.memtrack");
+    let output = run_well(CHILD, &[scenario, path.to_str().unwrap()], folder);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let pid: u32 = said.trim().parse().unwrap();
+    let (parent, report) = Snapshot::load(&path).unwrap();
+    assert!(report.complete);
+    let (child, report) = Snapshot::load(folder.join(format!("a.memtrack.{pid}"))).unwrap();
+    assert_eq!(child.meta.pid, pid);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
+    (parent, child, report.complete)
+}
+
+#[test]
+fn parent_and_child_write_a_file_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parent, child, complete) = recordings("fork_files", folder.path());
+    assert!(complete);
+    assert_eq!((events_of(&parent, OF_PARENT), events_of(&parent, OF_CHILD)), (4, 0));
+    assert_eq!((events_of(&child, OF_PARENT), events_of(&child, OF_CHILD)), (0, 2));
+}
+
+#[test]
+fn the_sums_of_scopes_begin_at_zero_in_a_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parent, child, _) = recordings("fork_files", folder.path());
+    let around = |snapshot: &Snapshot| {
+        let rows = snapshot.scope_sums_of(DeviceId::HOST).unwrap();
+        let inside = rows.filter(|row| snapshot.scopes.place(row.scope).module_path() == "around");
+        inside.map(|row| row.allocated_bytes).sum::<u64>()
+    };
+    // Both went into the scope before the fork. What else the program allocates there is little.
+    let (parent, child) = (around(&parent), around(&child));
+    assert!((2 * OF_PARENT..2 * OF_PARENT + 50_000).contains(&parent), "{parent}");
+    assert!((OF_CHILD..OF_CHILD + 50_000).contains(&child), "{child}");
+}
+
+#[test]
+fn a_streaming_parents_child_streams_to_its_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (parent, child, complete) = recordings("fork_stream", folder.path());
+    assert!(!complete, "_exit cuts a stream");
+    assert_eq!((events_of(&parent, OF_PARENT), events_of(&parent, OF_CHILD)), (12_000, 0));
+    let of_child = events_of(&child, OF_CHILD);
+    assert!(of_child >= 40_000 - 4096, "{of_child}");
+    assert_eq!(events_of(&child, OF_PARENT), 0);
+}
+
+#[test]
+fn two_hundred_forks_beside_busy_threads_never_hang() {
+    run_well(CHILD, &["fork_storm"], Path::new("."));
+}
+
+#[test]
+fn stop_in_a_child_ends_the_session_it_inherited() {
+    run_well(CHILD, &["fork_stop"], Path::new("."));
+}
+
+#[test]
+fn programs_started_by_a_monitored_one_leave_no_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    run_well(CHILD, &["fork_exec", path.to_str().unwrap()], folder.path());
+    let (snapshot, report) = Snapshot::load(&path).unwrap();
+    assert!(report.complete);
+    assert_eq!(events_of(&snapshot, OF_PARENT), 40);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}

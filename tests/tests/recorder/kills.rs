@@ -1,0 +1,117 @@
+//! Whatever ends a program, and whenever: the file of its stream opens and holds what was recorded up to the stated delay
+//! before. Thirty ends here; `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder kills` makes as many.
+
+use memtrack_core::event::{Action, DeviceId, Event};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::child::start;
+use memtrack_tests::replay::replay;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+/// Children that run at once.
+const AT_ONCE: usize = 4;
+/// As the child has it.
+const MOMENT: Duration = Duration::from_millis(50);
+/// The stated delay, and what a machine with more work than processors may add: every thread waits for its turn.
+const DELAY: Duration = Duration::from_millis(500 + 1500);
+
+const WAYS: [&str; 6] = ["signal", "kill", "abort", "segv", "memory", "disk"];
+
+/// A number below `below` that looks drawn.
+fn drawn(number: usize, below: u64) -> u64 {
+    let mixed = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) % below
+}
+
+fn end_one(number: usize) {
+    let way = WAYS[number % WAYS.len()];
+    let folder = tempfile::tempdir().unwrap();
+    let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
+    let after = drawn(number, 3500);
+    // Every other one in parts.
+    let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { "4000000" };
+    let how = if way == "signal" { "kill" } else { way };
+    let in_child = if way == "signal" { 60_000 } else { after };
+    let in_child = in_child.to_string();
+    let arguments =
+        ["until_the_end", how, &in_child, max_bytes, path.to_str().unwrap(), progress.to_str().unwrap()];
+    let mut child = start(CHILD, &arguments, folder.path());
+    let begin = Instant::now();
+    let mut signalled = false;
+    loop {
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        // Not before it records.
+        let begun = fs::metadata(&path).is_ok_and(|data| data.len() > 0);
+        if way == "signal" && begun && !signalled && begin.elapsed() >= Duration::from_millis(after) {
+            child.kill().unwrap();
+            signalled = true;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(100), "{number} ({way}) hangs");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let what = format!("{number} ({way} after {after} ms, bound {max_bytes}): {said}");
+    let (snapshot, report) = Snapshot::load(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(!report.damaged && report.unknown_ids == 0, "{what}: {report:?}");
+    let words: Vec<u64> = fs::read(&progress)
+        .unwrap()
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+        .collect();
+    let moments = words[0] as usize;
+    let come = |moment: usize, device: usize| words[1 + 3 * moment + device];
+    for device in 0..3_usize {
+        let id = DeviceId(device as u16);
+        replay(&snapshot, id).assert_blocks_of(&snapshot, id);
+        // What was live when the oldest part began comes first, as of no thread, and has holes.
+        let is_own = |event: &Event| event.action == Action::Alloc && !event.thread.is_none();
+        let numbers: Vec<u64> = snapshot
+            .events
+            .rows_of(id)
+            .map(|row| snapshot.events.get(row))
+            .filter(is_own)
+            .map(|event| number_at(event.address))
+            .collect();
+        // After that there is none, nor where no part is gone.
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{what}: device {device}");
+        let allocs = snapshot.events.rows_of(id).map(|row| snapshot.events.get(row));
+        let allocs = allocs.filter(|event| event.action == Action::Alloc);
+        let newest = allocs.map(|event| number_at(event.address)).max().unwrap_or(0);
+        if snapshot.meta.earlier_parts == 0 {
+            assert!(numbers.is_empty() || numbers[0] == 1, "{what}: device {device}");
+        } else if device < 2 {
+            assert!(numbers.len() > 1000, "{what}: {} blocks of device {device}", numbers.len());
+        }
+        let lost_moments = (DELAY.as_millis() / MOMENT.as_millis()) as usize;
+        if way != "disk" && moments > lost_moments {
+            let before = come(moments - 1 - lost_moments, device);
+            assert!(newest >= before, "{what}: {newest} of device {device}, {before} recorded in time");
+        }
+    }
+    if way == "disk" {
+        assert!(output.status.success(), "{what}");
+    }
+}
+
+/// The number of the block that the child puts at an address.
+fn number_at(address: u64) -> u64 {
+    let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
+    let number = unmix(unmix(address));
+    number ^ number >> 32
+}
+
+#[test]
+fn whatever_ends_a_program_its_stream_holds_what_was_recorded_in_time() {
+    let kills = std::env::var("MEMTRACK_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(30);
+    thread::scope(|scope| {
+        for lane in 0..AT_ONCE {
+            scope.spawn(move || (lane..kills).step_by(AT_ONCE).for_each(end_one));
+        }
+    });
+}

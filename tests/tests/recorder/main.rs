@@ -1,0 +1,18 @@
+//! The recorder: what it keeps, in which order, and what comes of it however a program ends.
+
+mod context;
+mod dumps;
+mod endings;
+mod files;
+mod fork;
+mod host_safety;
+mod host_totals;
+mod kills;
+mod model;
+mod order;
+mod parts;
+mod plugins;
+mod ring;
+mod stream;
+mod tracing_candle;
+mod trackers;

@@ -1,0 +1,208 @@
+//! The order of events: threads hand memory to each other as fast as they can, and in merge order no free comes before
+//! its allocation, no two live blocks share an address, and each thread did what it did in the order it did it. Also of
+//! snapshots that are taken meanwhile.
+
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::recorder::{Context, Options, record_alloc, record_free};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::alone;
+use memtrack_tests::replay::{replay, statistics};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+const DEVICE: DeviceId = DeviceId(0);
+const STREAM: StreamId = StreamId(0);
+const WORKERS: usize = 4;
+
+/// Addresses an allocator has to give, the last returned first: an address changes hands at once.
+struct Pool(Mutex<Vec<u64>>);
+
+impl Pool {
+    fn new(addresses: u64) -> Self {
+        Self(Mutex::new((1..=addresses).map(|number| number * 512).collect()))
+    }
+
+    /// Hands out an address and reports it, as the rules of `recorder` ask: after it was obtained.
+    fn alloc(&self, size_bytes: u64) -> Option<u64> {
+        let address = self.0.lock().unwrap().pop()?;
+        record_alloc(DEVICE, STREAM, address, size_bytes);
+        Some(address)
+    }
+
+    /// Reports a free, before the address goes back.
+    fn free(&self, address: u64, size_bytes: u64) {
+        record_free(DEVICE, STREAM, address, size_bytes);
+        self.0.lock().unwrap().push(address);
+    }
+}
+
+/// What one thread did, in its own words: (is it an allocation, address, size).
+type Log = Vec<(bool, u64, u64)>;
+
+/// One worker: allocates `rounds` blocks, hands them to the next worker and frees those of the one before, as long as
+/// anybody still works.
+struct Worker<'a> {
+    pool: &'a Pool,
+    number: u64,
+    working: &'a AtomicUsize,
+    next: Sender<(u64, u64)>,
+    previous: Receiver<(u64, u64)>,
+    log: Log,
+}
+
+impl Worker<'_> {
+    fn work(mut self, rounds: u64) -> (Log, Receiver<(u64, u64)>) {
+        let mut round = 0;
+        while round < rounds {
+            let size_bytes = round * WORKERS as u64 + self.number + 1;
+            match self.pool.alloc(size_bytes) {
+                Some(address) => {
+                    round += 1;
+                    self.log.push((true, address, size_bytes));
+                    // Most go to the neighbour, some stay.
+                    if round % 8 == 0 {
+                        self.free((address, size_bytes));
+                    } else {
+                        self.next.send((address, size_bytes)).unwrap();
+                    }
+                }
+                None => thread::yield_now(),
+            }
+            self.free_what_came();
+        }
+        self.working.fetch_sub(1, Ordering::Relaxed);
+        while self.working.load(Ordering::Relaxed) > 0 {
+            self.free_what_came();
+            thread::yield_now();
+        }
+        (self.log, self.previous)
+    }
+
+    fn free(&mut self, (address, size_bytes): (u64, u64)) {
+        self.log.push((false, address, size_bytes));
+        self.pool.free(address, size_bytes);
+    }
+
+    fn free_what_came(&mut self) {
+        while let Ok(block) = self.previous.try_recv() {
+            self.free(block);
+        }
+    }
+}
+
+/// Runs the workers, and `meanwhile` beside them until they have ended. Returns their logs by thread name.
+fn hand_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap<String, Log> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| channel()).unzip();
+    let working = AtomicUsize::new(WORKERS);
+    thread::scope(|threads| {
+        let mut handles = Vec::new();
+        for (number, previous) in receivers.into_iter().enumerate() {
+            let next = senders[(number + 1) % WORKERS].clone();
+            let worker =
+                Worker { pool, number: number as u64, working: &working, next, previous, log: Log::new() };
+            let name = format!("worker {number}");
+            let thread = thread::Builder::new().name(name.clone());
+            handles.push((name, thread.spawn_scoped(threads, move || worker.work(rounds)).unwrap()));
+        }
+        while working.load(Ordering::Relaxed) > 0 {
+            meanwhile();
+        }
+        // Each receiver lives until all have ended: its sender may still use it.
+        let ended: Vec<_> =
+            handles.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect();
+        ended.into_iter().map(|(name, (log, _previous))| (name, log)).collect()
+    })
+}
+
+/// Each thread's events, by its name and in merge order.
+fn logs_of(snapshot: &Snapshot) -> HashMap<String, Log> {
+    let mut logs: HashMap<String, Log> = HashMap::new();
+    for event in snapshot.events.iter() {
+        let name = &snapshot.threads[event.thread.index()].name;
+        let is_alloc = event.action == Action::Alloc;
+        logs.entry(name.clone()).or_default().push((is_alloc, event.address, event.size_bytes));
+    }
+    logs
+}
+
+#[test]
+fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
+    alone!();
+    let options = Options::new().without_host_heap().context(Context::None).max_entries(1 << 22);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    let logs = hand_around(&Pool::new(64), 130_000, thread::yield_now);
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    let replayed = replay(snapshot, DEVICE);
+    let events: usize = logs.values().map(Vec::len).sum();
+    assert!(events >= 1_000_000, "{events} events");
+    assert_eq!(snapshot.events.len(), events);
+    assert_eq!(logs_of(snapshot), logs, "each thread's order is its own");
+    let (allocs, frees): (Vec<_>, Vec<_>) = logs.values().flatten().partition(|(is_alloc, ..)| *is_alloc);
+    let bytes = |rows: &[&(bool, u64, u64)]| rows.iter().map(|row| row.2).sum::<u64>();
+    let counts = statistics(snapshot, DEVICE);
+    assert_eq!((counts.allocations, counts.allocated_bytes), (allocs.len() as u64, bytes(&allocs)));
+    assert_eq!((counts.frees, counts.freed_bytes), (frees.len() as u64, bytes(&frees)));
+    assert_eq!(
+        (replayed.allocations, replayed.allocated_bytes),
+        (counts.allocations, counts.allocated_bytes)
+    );
+    assert_eq!((replayed.frees, replayed.freed_bytes), (counts.frees, counts.freed_bytes));
+    assert_eq!((counts.recorded, counts.dropped, replayed.unknown_frees), (events as u64, 0, 0));
+    replayed.assert_blocks_of(snapshot, DEVICE);
+}
+
+/// With stacks and many live blocks; each snapshot must be exact at one moment: its blocks are those its own events
+/// leave.
+#[test]
+fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
+    alone!();
+    let options = Options::new().without_host_heap().max_entries(1 << 22);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    let mut events = 0;
+    let mut taken = 0;
+    hand_around(&Pool::new(2000), 20_000, || {
+        memtrack_core::start_monitor();
+        let recording = memtrack_core::stop();
+        let snapshot = recording.snapshot();
+        let replayed = replay(snapshot, DEVICE);
+        replayed.assert_blocks_of(snapshot, DEVICE);
+        assert_eq!(replayed.unknown_frees, 0);
+        assert!(snapshot.events.len() >= events, "a later snapshot holds no less");
+        events = snapshot.events.len();
+        taken += 1;
+    });
+    let recording = memtrack_core::stop();
+    assert!(taken > 0 && recording.snapshot().events.len() >= events);
+    replay(recording.snapshot(), DEVICE).assert_blocks_of(recording.snapshot(), DEVICE);
+}
+
+/// Bounded: what the ring dropped and what is left always make the number recorded, of one moment.
+#[test]
+fn a_bounded_snapshot_taken_while_threads_run_counts_what_was_dropped() {
+    const BOUND: u64 = 1000;
+    alone!();
+    let options = Options::new().without_host_heap().context(Context::None).max_entries(BOUND);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    let mut before = 0;
+    hand_around(&Pool::new(64), 20_000, || {
+        memtrack_core::start_monitor();
+        let recording = memtrack_core::stop();
+        let snapshot = recording.snapshot();
+        let counts = statistics(snapshot, DEVICE);
+        let kept = snapshot.events.len() as u64;
+        assert_eq!(counts.recorded, kept + counts.dropped);
+        assert_eq!(kept, BOUND.min(counts.recorded));
+        assert!(counts.recorded >= before, "{} after {before}", counts.recorded);
+        // What is recorded is an alloc or a free, and live is the difference.
+        assert!(counts.recorded <= counts.allocations + counts.frees, "{counts:?}");
+        before = counts.recorded;
+    });
+    let recording = memtrack_core::stop();
+    let counts = statistics(recording.snapshot(), DEVICE);
+    assert_eq!(counts.recorded, counts.allocations + counts.frees);
+    assert_eq!(counts.dropped, counts.recorded - BOUND);
+}

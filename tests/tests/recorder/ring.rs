@@ -1,0 +1,156 @@
+//! The ring keeps exactly the newest `max_entries` events of each device in merge order, and counts the rest. The oracle
+//! is the stream to a file, which keeps everything: `max_entries` bounds the memory, not the file.
+
+use memtrack_core::event::{Action, DeviceId, Event, StreamId};
+use memtrack_core::recorder::{Context, Enabled, Options, record_alloc, record_free};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::alone;
+use memtrack_tests::replay::{replay, statistics};
+use std::thread;
+
+const STREAM: StreamId = StreamId(0);
+
+fn options() -> Options {
+    Options::new().without_host_heap().context(Context::None)
+}
+
+/// Several threads use three devices in bursts of uneven length; the last device gets a few events only.
+fn bursts() {
+    thread::scope(|threads| {
+        for number in 0..4_u64 {
+            threads.spawn(move || {
+                for round in 0..900_u64 {
+                    let device =
+                        DeviceId(if round % 300 == 0 { 2 } else { (round / (number + 1) % 2) as u16 });
+                    for block in 0..number + round % 5 {
+                        let address = (number << 32) + (round % 7) * 0x1_0000 + block;
+                        record_alloc(device, STREAM, address, round + 1);
+                        if block % 2 == 0 {
+                            record_free(device, STREAM, address, round + 1);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn events_of(snapshot: &Snapshot, device: DeviceId) -> Vec<Event> {
+    snapshot.events.rows_of(device).map(|row| snapshot.events.get(row)).collect()
+}
+
+#[test]
+fn each_device_keeps_exactly_its_newest_entries() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    for max_entries in [1, 2, 63, 64, 65, 1000, 4097, 1 << 20] {
+        let path = folder.path().join(format!("{max_entries}.memtrack"));
+        memtrack_core::start_monitor_with(&options().max_entries(max_entries).stream_to(&path)).unwrap();
+        bursts();
+        let recording = memtrack_core::stop();
+        let (everything, report) = Snapshot::load(&path).unwrap();
+        assert!(report.complete);
+        for device in [DeviceId(0), DeviceId(1), DeviceId(2)] {
+            let mut all = events_of(&everything, device);
+            // Merge order: by ticks, then by thread.
+            all.sort_by_key(|event| (event.ticks, event.thread));
+            let kept = events_of(recording.snapshot(), device);
+            let newest = &all[all.len().saturating_sub(max_entries as usize)..];
+            assert!(kept == newest, "{max_entries} of {device}: {} kept of {}", kept.len(), all.len());
+            let counts = statistics(recording.snapshot(), device);
+            assert_eq!(counts.recorded, all.len() as u64, "{max_entries} of {device}");
+            assert_eq!(counts.dropped, (all.len() - kept.len()) as u64, "{max_entries} of {device}");
+        }
+        assert_eq!(everything.blocks.len(), recording.snapshot().blocks.len());
+    }
+}
+
+#[test]
+fn state_mode_keeps_what_is_live_and_the_newest_event_of_each_device() {
+    alone!();
+    memtrack_core::start_monitor_with(&options().enabled(Enabled::State).context(Context::State)).unwrap();
+    for address in 1..=1000 {
+        record_alloc(DeviceId(0), STREAM, address, 10);
+        record_alloc(DeviceId(5), STREAM, address, 20);
+    }
+    (1..=900).for_each(|address| record_free(DeviceId(0), STREAM, address, 10));
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    let newest = events_of(snapshot, DeviceId(0));
+    assert_eq!(newest.iter().map(|e| (e.action, e.address)).collect::<Vec<_>>(), [(Action::Free, 900)]);
+    let newest = events_of(snapshot, DeviceId(5));
+    assert_eq!(newest.iter().map(|e| (e.action, e.address)).collect::<Vec<_>>(), [(Action::Alloc, 1000)]);
+    assert_eq!(snapshot.blocks.len(), 100 + 1000);
+    assert!(snapshot.blocks.iter().all(|block| !block.stack.is_none()));
+    assert_eq!(statistics(snapshot, DeviceId(0)).dropped, 1899);
+}
+
+#[test]
+fn enabled_none_records_nothing_and_leaves_other_monitors_alone() {
+    alone!();
+    memtrack_core::start_monitor_with(&options().enabled(Enabled::None)).unwrap();
+    record_alloc(DeviceId(0), STREAM, 1, 10);
+    memtrack_core::start_monitor_with(&options()).unwrap();
+    record_alloc(DeviceId(0), STREAM, 2, 10);
+    let inner = memtrack_core::stop();
+    assert_eq!(events_of(inner.snapshot(), DeviceId(0)).len(), 1);
+    let outer = memtrack_core::stop();
+    assert!(outer.snapshot().events.is_empty() && outer.snapshot().blocks.is_empty());
+}
+
+/// A tracker that records nothing must not end the session of one that does.
+#[test]
+fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
+    alone!();
+    let mut idle = memtrack_core::tracker::MemoryTracker::on(DeviceId(0));
+    idle.start_monitor_with(&options().enabled(Enabled::None)).unwrap();
+    memtrack_core::start_monitor_with(&options()).unwrap();
+    record_alloc(DeviceId(0), STREAM, 1, 10);
+    idle.stop();
+    record_alloc(DeviceId(0), STREAM, 2, 10);
+    assert_eq!(memtrack_core::stop().snapshot().events.len(), 2);
+}
+
+#[test]
+fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
+    alone!();
+    let run = |skipped: &[Action]| {
+        memtrack_core::start_monitor_with(&options().skip_actions(skipped.iter().copied())).unwrap();
+        for address in 1..=100 {
+            record_alloc(DeviceId(0), STREAM, address, 10);
+        }
+        (1..=40).for_each(|address| record_free(DeviceId(0), STREAM, address, 10));
+        memtrack_core::stop()
+    };
+    let whole = run(&[]);
+    replay(whole.snapshot(), DeviceId(0)).assert_blocks_of(whole.snapshot(), DeviceId(0));
+    for (skipped, events) in
+        [(&[Action::Free][..], 100), (&[Action::Alloc], 40), (&[Action::Alloc, Action::Free], 0)]
+    {
+        let recording = run(skipped);
+        let counts = statistics(recording.snapshot(), DeviceId(0));
+        assert_eq!(recording.snapshot().events.len(), events, "{skipped:?}");
+        assert!(recording.snapshot().events.action.iter().all(|action| !skipped.contains(action)));
+        assert_eq!((recording.snapshot().blocks.len(), counts.dropped), (60, 0));
+        assert_eq!((counts.allocations, counts.frees, counts.freed_bytes), (100, 40, 400));
+    }
+}
+
+#[test]
+fn after_stop_and_start_nothing_is_live_and_nothing_old_is_told() {
+    alone!();
+    memtrack_core::start_monitor_with(&options()).unwrap();
+    (1..=100).for_each(|address| record_alloc(DeviceId(0), STREAM, address, 10));
+    assert_eq!(memtrack_core::stop().snapshot().blocks.len(), 100);
+    record_alloc(DeviceId(0), STREAM, 500, 10);
+    memtrack_core::start_monitor_with(&options().max_entries(60)).unwrap();
+    record_free(DeviceId(0), STREAM, 7, 10);
+    (101..=200).for_each(|address| record_alloc(DeviceId(0), STREAM, address, 10));
+    let recording = memtrack_core::stop();
+    let snapshot = recording.snapshot();
+    assert!(snapshot.blocks.iter().all(|block| (101..=200).contains(&block.address)));
+    assert_eq!((snapshot.blocks.len(), snapshot.events.len()), (100, 60));
+    let counts = statistics(snapshot, DeviceId(0));
+    assert_eq!((counts.recorded, counts.dropped, counts.allocations, counts.frees), (101, 41, 100, 1));
+}

@@ -1,0 +1,14 @@
+//! The numbers and words of reports, from the library and from the command.
+
+mod sampled;
+mod speed;
+mod top_numbers;
+mod top_pytorch;
+mod top_stacks;
+mod tracker_errors;
+mod tracker_figures;
+mod tracker_file;
+mod tracker_summary;
+mod viz_texts;
+mod width;
+mod words;

@@ -1,0 +1,472 @@
+//! Reports on a sampled heap, and on PyTorch's files of it: what is known exactly is exact, the rest is weighted and says
+//! so, and it is the same whatever form the recording has.
+#![cfg(unix)]
+
+use memtrack_core::analysis::lifetimes::lifetimes;
+use memtrack_core::analysis::peak::Peak;
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
+use memtrack_core::snapshot::{DeviceStatistics, Folded, Sampling, ScopeSum, ScopeSums, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::snapshots::{event, live, scoped};
+use memtrack_tests::verbs::{json, run, text};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+const HOST: DeviceId = DeviceId::HOST;
+/// Blocks below are sampled, by intervals of 4 KiB (the head's) and of 8 KiB (class 5).
+const THRESHOLD: u64 = 4096;
+
+/// Events of a sampled heap with everything that can happen to a block: freed or kept, its allocation or its free lost, its
+/// address taken by another while it was live.
+fn recording() -> Snapshot {
+    recorded(true)
+}
+
+/// The same, with allocations and frees that are lost or without.
+fn recorded(lossy: bool) -> Snapshot {
+    let mut snapshot = scoped();
+    snapshot.meta.sample_threshold_bytes = THRESHOLD;
+    snapshot.meta.sample_mean_bytes = 4096;
+    let mut random = 1u64;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut kept: BTreeMap<u64, Event> = BTreeMap::new();
+    let mut counts = DeviceStatistics::of(HOST);
+    for ticks in 1..2_000u64 {
+        let address = 0x5000_0000 + next(300) * 8192;
+        let (size, scope) = (16 + next(8000), ScopeId(next(6) as u32));
+        let flags = match (size < THRESHOLD, next(2)) {
+            (false, _) => EventFlags::default(),
+            (true, 0) => EventFlags::SAMPLED,
+            (true, _) => EventFlags::SAMPLED.with_interval_class(5),
+        };
+        let alloc = Event { scope, flags, ..event(1000 * ticks, Action::Alloc, address, size) };
+        match kept.remove(&address) {
+            // Now and then the free is lost.
+            Some(old) if !lossy || next(20) > 0 => {
+                snapshot.events.push(&Event { ticks: alloc.ticks, action: Action::Free, ..old });
+            }
+            _ => {
+                // Now and then the allocation is.
+                if !lossy || next(20) > 0 {
+                    snapshot.events.push(&alloc);
+                }
+                kept.insert(address, alloc);
+            }
+        }
+    }
+    snapshot.blocks = kept.values().map(live).collect();
+    counts.recorded = snapshot.events.len() as u64;
+    counts.allocated_bytes = 90_000_000;
+    counts.freed_bytes = 88_000_000;
+    counts.allocations = 70_000;
+    counts.frees = 65_000;
+    counts.reserved_bytes = 7 << 20;
+    snapshot.devices = vec![counts];
+    snapshot
+}
+
+fn saved(folder: &tempfile::TempDir, name: &str, snapshot: &Snapshot) -> PathBuf {
+    let path = folder.path().join(name);
+    snapshot.save_as(&path, &mut Symbolizer::of(snapshot)).unwrap();
+    path
+}
+
+#[test]
+fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
+    let recording = recording();
+    let expected = Peak::of(&recording, &lifetimes(&recording, HOST));
+    let folder = tempfile::tempdir().unwrap();
+    let path = saved(&folder, "a.pickle", &recording);
+    let file = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
+    let pytorch = file.pytorch.as_deref().unwrap();
+
+    // What a program that knows no weights makes of it: first what was there before, then the events.
+    let rows: Vec<usize> = pytorch.traces[0].clone().collect();
+    let events = &file.events;
+    let mut open: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut seen = std::collections::HashSet::new();
+    let mut older: Vec<(u64, u64)> = Vec::new();
+    for &row in &rows {
+        match events.action[row] {
+            Action::Alloc => drop(seen.insert(events.address[row])),
+            Action::FreeCompleted if !seen.remove(&events.address[row]) => {
+                older.push((events.address[row], events.size_bytes[row]));
+            }
+            _ => {}
+        }
+    }
+    for block in file.blocks.iter().filter(|block| !seen.contains(&block.address)) {
+        older.push((block.address, block.size_bytes));
+    }
+    // Several lost allocations at one address that was not sampled were at different times.
+    older.sort_unstable();
+    older.dedup_by_key(|block| block.0);
+    open.extend(older);
+    let overlaps = |open: &BTreeMap<u64, u64>, address: u64, size: u64| {
+        let before = open.range(..address).next_back().is_some_and(|(start, size)| start + size > address);
+        before || open.range(address + 1..).next().is_some_and(|(&start, _)| start < address + size)
+    };
+    let mut samples = 0;
+    for &row in &rows {
+        let (address, size) = (events.address[row], events.size_bytes[row]);
+        assert!(i64::try_from(address).is_ok() && i64::try_from(size).is_ok());
+        match events.action[row] {
+            Action::Alloc => {
+                assert!(!overlaps(&open, address, size), "event {row}");
+                open.insert(address, size);
+                let said = file.strings.get(pytorch.events.text(row, Key::UserMetadata)).into_owned();
+                let weighed = file.weighed_event(row);
+                assert_eq!(said.contains("[sample of "), weighed.estimated, "{said}");
+                if weighed.estimated {
+                    samples += 1;
+                    assert!(weighed.size_bytes < THRESHOLD && weighed.bytes == size && weighed.blocks > 1.0);
+                    assert!(said.contains(&format!("sample of {} B", weighed.size_bytes)), "{said}");
+                }
+            }
+            Action::FreeCompleted => drop(open.remove(&address)),
+            _ => {}
+        }
+    }
+    assert!(samples > 100);
+    let found = Peak::of(&file, &lifetimes(&file, DeviceId(0)));
+    assert_eq!(found.bytes, expected.bytes);
+    let held: u64 =
+        (0..pytorch.segments.len()).map(|row| pytorch.segments.number(row, Key::AllocatedSize)).sum();
+    let live = lifetimes(&recording, HOST).into_iter().filter(|one| one.to.is_none());
+    assert_eq!(held, live.map(|one| one.bytes).sum::<u64>());
+}
+
+#[test]
+fn reports_are_the_same_whatever_the_file() {
+    for lossy in [false, true] {
+        assert_same_reports(lossy);
+    }
+}
+
+fn assert_same_reports(lossy: bool) {
+    let recording = recorded(lossy);
+    let folder = tempfile::tempdir().unwrap();
+    let original = saved(&folder, "a.memtrack", &recording);
+    let pickle = saved(&folder, "a.pickle", &recording);
+    let again = Snapshot::open(&pickle, LoadOptions::default()).unwrap().snapshot;
+    let others = [
+        saved(&folder, "a.json", &recording),
+        saved(&folder, "again.pickle", &again),
+        saved(&folder, "again.memtrack", &again),
+        pickle,
+    ];
+    let common: [&[&str]; 5] = [
+        &["summary"],
+        &["peak"],
+        &["check", "--max-peak", "1KiB", "--max-leak", "1KiB"],
+        &["top", "--by", "operator"],
+        &["top", "--by", "size", "--at", "peak"],
+    ];
+    // Frees that were lost are events of their own in PyTorch's form, so that others have other numbers.
+    let whole: [&[&str]; 1] = [&["top", "--by", "phase", "--at", "500"]];
+    for arguments in common.into_iter().chain(if lossy { &[][..] } else { &whole }.iter().copied()) {
+        let expected = json(arguments, &original);
+        for other in &others {
+            assert_eq!(json(arguments, other), expected, "{arguments:?} {other:?}");
+        }
+    }
+    assert_eq!(text(&["summary"], &others[0]), text(&["summary"], &original));
+}
+
+#[test]
+fn a_summary_shows_the_exact_count_of_what_is_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = recording();
+    let path = saved(&folder, "a.memtrack", &recording);
+    let value = &json(&["summary"], &path)["devices"][0];
+    assert_eq!(
+        [
+            &value["allocated_bytes"],
+            &value["requested_bytes"],
+            &value["allocated_blocks"],
+            &value["estimated"]
+        ],
+        [&Value::from(2_000_000), &2_000_000.into(), &5_000.into(), &false.into()]
+    );
+    assert_eq!((&value["peak"]["estimated"], &value["live_at_end_estimated"]), (&true.into(), &true.into()));
+    // What only segments have is no number.
+    for name in ["segments", "reserved_bytes", "reserved_peak_bytes", "fragmentation", "inactive_bytes"] {
+        assert!(value[name].is_null(), "{name}");
+    }
+    assert_eq!(value["resident_bytes"], 7 << 20);
+    let page = text(&["summary"], &path);
+    for words in ["Allocated      1.9 MiB in 5,000 blocks", "Resident       7.0 MiB", "Peak           "] {
+        assert!(page.contains(words), "{page}");
+    }
+    assert!(!page.contains("Fragmentation") && !page.contains("segment"), "{page}");
+
+    // An estimate of the peak may lie below what is there for certain.
+    recording.devices[0].freed_bytes = 0;
+    let path = saved(&folder, "b.memtrack", &recording);
+    let value = &json(&["summary"], &path)["devices"][0];
+    assert_eq!(value["peak"]["requested_bytes"], 90_000_000);
+    assert_eq!(json(&["check", "--max-peak", "1GiB"], &path)["peak"]["requested_bytes"], 90_000_000);
+}
+
+#[test]
+fn where_nobody_counted_no_count_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = recording();
+    // A program that was killed wrote no counts.
+    let mut bytes = recording.save_to(Vec::new()).unwrap();
+    let counts = bytes.windows(4).position(|kind| kind == b"STAT").unwrap();
+    bytes.truncate(counts);
+    let path = folder.path().join("killed.memtrack");
+    std::fs::write(&path, bytes).unwrap();
+    let top = &json(&["top"], &path)["devices"][0];
+    assert!(top["exact_requested_bytes"].is_null() && top["exact_allocations"].is_null());
+    let page = text(&["top"], &path);
+    assert!(page.contains("\nRequested: ") && page.contains("\n± and < hold"), "{page}");
+    let value = &json(&["summary"], &path)["devices"][0];
+    assert_eq!((&value["estimated"], &value["resident_bytes"]), (&true.into(), &Value::Null));
+    let page = text(&["summary"], &path);
+    assert!(page.contains("Allocated      "), "{page}");
+    let killed = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
+    let live = lifetimes(&killed, HOST).into_iter().filter(|one| one.to.is_none());
+    assert_eq!(value["allocated_bytes"], live.map(|one| one.bytes).sum::<u64>());
+    let pytorch = memtrack_tests::fixture("snapshots/samples/basic-1.pickle");
+    assert!(json(&["top"], &pytorch)["devices"][0]["exact_requested_bytes"].is_null());
+}
+
+#[test]
+fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = saved(&folder, "a.memtrack", &estimated());
+    let check = |limit: u64| {
+        let (name, limit) = ("--max-peak", limit.to_string());
+        let value = json(&["check", name, &limit], &path);
+        let output = run(&["check", name, &limit], &path);
+        let said = |text: Vec<u8>| String::from_utf8(text).unwrap();
+        (output.status.code(), said(output.stdout), said(output.stderr), value)
+    };
+    let (code, verdict, said, value) = check(1 << 30);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()));
+    assert!(
+        verdict.starts_with("within the limits: peak ") && verdict.contains(" % requested, leak "),
+        "{verdict}"
+    );
+    assert!(!verdict.contains('~') && !verdict.contains("fragmentation"), "{verdict}");
+    assert!(said.contains("the peak is an estimate from samples of small blocks, "), "{said}");
+    let peak = &value["peak"];
+    assert_eq!((&peak["estimated"], &value["leak"]["verdict"]), (&true.into(), &Value::Null));
+    let error = peak["requested_bytes_se"].as_f64().unwrap();
+    let [low, high] = [0, 1].map(|end| peak["requested_bytes_interval"][end].as_u64().unwrap());
+    let found = peak["requested_bytes"].as_u64().unwrap();
+    assert!(error > 0.0 && low < found && found < high, "{peak}");
+
+    let (code, verdict, _, value) = check(high);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()), "{verdict}");
+    // In the interval, whether the number itself is above or below.
+    for limit in [low, found - 1, found, found + 1, high - 1] {
+        let (code, verdict, _, value) = check(limit);
+        assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"cannot_tell".into()), "{verdict}");
+        assert!(verdict.starts_with("cannot tell: peak of host heap: "), "{verdict}");
+        assert!(verdict.contains(" in 95 of 100 cases, limit "), "{verdict}");
+        assert_eq!(
+            (value["exceeded"].as_array().unwrap().len(), value["cannot_tell"].as_array().unwrap().len()),
+            (0, 1)
+        );
+    }
+    let (code, verdict, _, value) = check(low - 1);
+    assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"exceeded".into()));
+    assert!(verdict.starts_with("exceeded: peak of host heap: ") && verdict.contains(" ± "), "{verdict}");
+    assert_eq!(run(&["check", "--max-fragmentation", "10%"], &path).status.code(), Some(3));
+}
+
+#[test]
+fn a_process_that_holds_hundreds_of_mebibytes_in_sampled_blocks_does_not_pass_100() {
+    let mut recording = scoped();
+    recording.meta.sample_threshold_bytes = 64 << 10;
+    recording.meta.sample_mean_bytes = 1 << 20;
+    // 300 of 300,000 blocks of 1 KiB: without what they stand for a third of a mebibyte.
+    for number in 0..300 {
+        let alloc = event(1000 * (number + 1), Action::Alloc, 0x10_0000 + number * 4096, 1024);
+        let alloc = Event { flags: EventFlags::SAMPLED, ..alloc };
+        recording.events.push(&alloc);
+        recording.blocks.push(live(&alloc));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.memtrack", "a.pickle"] {
+        let path = saved(&folder, name, &recording);
+        let output = run(&["check", "--max-peak", "100MiB"], &path);
+        let verdict = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verdict}");
+        assert!(verdict.starts_with("exceeded: peak of host heap: 300.1 MiB ± "), "{verdict}");
+        assert_eq!(run(&["check", "--max-peak", "400MiB"], &path).status.code(), Some(0));
+    }
+}
+
+/// A recording whose exact counts say less of its peak than the samples do.
+fn estimated() -> Snapshot {
+    let mut recording = recording();
+    recording.devices[0].freed_bytes = recording.devices[0].allocated_bytes - 100_000;
+    recording
+}
+
+/// What is there for a summary to say of a recording whose tables were full, and whose scopes were summed up.
+fn folded() -> Snapshot {
+    let mut recording = recorded(false);
+    let sum = |scope: u32, allocated_bytes: u64, allocations: u64| ScopeSum {
+        device: HOST,
+        scope: ScopeId(scope),
+        allocated_bytes,
+        allocations,
+    };
+    // Outside all, in a module, in an operator and in a backward pass.
+    let rows = vec![
+        sum(0, 40_000_000, 30_000),
+        sum(2, 20_000_000, 20_000),
+        sum(3, 25_000_000, 15_000),
+        sum(4, 5_000_000, 5_000),
+    ];
+    recording.scope_sums = Some(ScopeSums { ticks: 2_500_000, folded: 7_000, rows });
+    recording.folded = Folded { stacks: 12, threads: 1 };
+    recording.meta.budget = 0.03;
+    recording.sampling = Some(Sampling {
+        unrecorded_blocks: 60_000,
+        unrecorded_bytes: 50_000_000,
+        widest_interval_bytes: 8192,
+        cpu_seconds: 1.5,
+        exact_seconds: 0.25,
+        spent_seconds: 0.0625,
+    });
+    recording
+}
+
+#[test]
+fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = folded();
+    let original = saved(&folder, "a.memtrack", &recording);
+    let summary = text(&["summary"], &original);
+    for words in [
+        "  Folded         scopes beyond what the recorder tells apart were entered 7,000 times",
+        "                 12 events had a stack for which the recorder's table had no room",
+        "                 1 thread beyond what the recorder tells apart",
+    ] {
+        assert!(summary.contains(words), "{summary}");
+    }
+    let value = &json(&["summary"], &original)["devices"][0];
+    assert_eq!(
+        (&value["folded_scopes"], &value["folded"]),
+        (&7_000.into(), &serde_json::json!({"stacks": 12, "threads": 1}))
+    );
+    let top = text(&["top", "--by", "operator"], &original);
+    assert!(top.contains("\nFolded: 12 events") && top.contains(" 23.8 MiB  27.8 %  "), "{top}");
+    let pickle = saved(&folder, "a.pickle", &recording);
+    let again = Snapshot::open(&pickle, LoadOptions::default()).unwrap().snapshot;
+    assert_eq!(
+        (again.folded, again.sampling, again.meta.budget),
+        (recording.folded, recording.sampling, 0.03)
+    );
+    let others = [saved(&folder, "a.json", &recording), saved(&folder, "again.memtrack", &again), pickle];
+    let same: [&[&str]; 6] = [
+        &["summary"],
+        &["peak"],
+        &["top", "--by", "operator"],
+        &["top", "--by", "module"],
+        &["top", "--by", "phase"],
+        &["check", "--max-peak", "1KiB"],
+    ];
+    for arguments in same {
+        for other in &others {
+            assert_eq!(json(arguments, other), json(arguments, &original), "{arguments:?} {other:?}");
+        }
+    }
+    // A program that was killed has old sums, and its file says so too.
+    recording.meta.complete = false;
+    let top = text(&["top", "--by", "operator"], &saved(&folder, "b.pickle", &recording));
+    assert!(top.contains("those of 0.003 s after the start; the recording was not ended"), "{top}");
+    // Where nothing was folded, nothing is said.
+    recording.folded = Folded::default();
+    recording.scope_sums.as_mut().unwrap().folded = 0;
+    for name in ["c.memtrack", "c.pickle"] {
+        let path = saved(&folder, name, &recording);
+        for verb in ["summary", "top"] {
+            assert!(!text(&[verb], &path).contains("Folded"), "{name}");
+        }
+    }
+    let pytorch = memtrack_tests::fixture("snapshots/samples/basic-1.pickle");
+    assert!(json(&["summary"], &pytorch)["devices"][0]["folded"].is_null());
+}
+
+#[test]
+fn no_report_shows_an_estimate_without_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.memtrack", "a.pickle"] {
+        let path = saved(&folder, name, &estimated());
+        for verb in [
+            &["top"][..],
+            &["top", "--by", "size"],
+            &["summary"],
+            &["peak"],
+            &["check", "--max-peak", "1GiB"],
+        ] {
+            let page = text(verb, &path);
+            assert!(!page.contains('~') && page.contains(" ± "), "{verb:?}: {page}");
+        }
+        for verb in ["memory", "segments"] {
+            let picture = folder.path().join(format!("{name}.{verb}.svg"));
+            let output = run(&[verb, "-o", picture.to_str().unwrap()], &path);
+            assert!(output.status.success());
+            let picture = std::fs::read_to_string(picture).unwrap();
+            let title = picture.lines().find(|line| line.contains(" of host heap: ")).unwrap();
+            assert!(
+                title.contains(" % in use (small blocks were sampled)") && !title.contains('~'),
+                "{title}"
+            );
+            let rows = json(&[verb], &path);
+            let rows = rows.as_array().unwrap();
+            let used = || rows.iter().filter(|row| row["part"] == "requested");
+            assert!(used().any(|row| row["bytes_se"].as_f64().is_some_and(|error| error > 0.0)));
+            assert!(used().all(|row| {
+                let [low, high] = [0, 1].map(|end| row["bytes_interval"][end].as_u64().unwrap());
+                (low..=high).contains(&row["bytes"].as_u64().unwrap())
+            }));
+        }
+    }
+    // PyTorch's own text has no place for it, so it is said beside it.
+    for verb in [&["stats"][..], &["trace"], &["memory", "--folded"], &["segments", "--folded"]] {
+        let path = saved(&folder, "b.memtrack", &recording());
+        let said = String::from_utf8(run(verb, &path).stderr).unwrap();
+        assert!(said.contains("small blocks were sampled"), "{verb:?}: {said}");
+        let exact = saved(&folder, "c.memtrack", &memtrack_tests::snapshots::small());
+        assert!(!String::from_utf8(run(verb, &exact).stderr).unwrap().contains("sampled"), "{verb:?}");
+    }
+}
+
+#[test]
+fn what_was_recorded_block_by_block_carries_no_mark() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = scoped();
+    recording.meta.sample_threshold_bytes = THRESHOLD;
+    recording.meta.sample_mean_bytes = 4096;
+    let large = event(1000, Action::Alloc, 0x10_0000, 1 << 20);
+    recording.events.push(&large);
+    recording.blocks = vec![live(&large)];
+    let counts = DeviceStatistics { allocated_bytes: 1 << 20, allocations: 1, ..DeviceStatistics::of(HOST) };
+    recording.devices = vec![counts];
+    let path = saved(&folder, "all.memtrack", &recording);
+    for verb in ["top", "summary", "peak"] {
+        assert!(!text(&[verb], &path).contains('~'), "{}", text(&[verb], &path));
+    }
+    // Small blocks of which none was picked: the row is as it was recorded, the sums are not all.
+    recording.devices[0].allocated_bytes += 3_000;
+    recording.devices[0].allocations += 30;
+    let path = saved(&folder, "more.memtrack", &recording);
+    let page = text(&["top"], &path);
+    assert!(page.contains(" 1.0 MiB") && page.contains("Peak: 1.0 MiB"), "{page}");
+    assert!(page.contains("they may lack up to 2.9 KiB"), "{page}");
+    assert_eq!(json(&["top"], &path)["devices"][0]["rows"][0]["estimated"], false);
+}

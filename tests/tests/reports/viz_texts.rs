@@ -1,0 +1,196 @@
+//! The texts of `stats`, `trace`, `segments`, `memory` and `compare` are PyTorch's, byte for byte: for the fixtures, and
+//! for all reference data when it is there.
+
+use flate2::read::GzDecoder;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::viz::{Stats, compare_folded, memory_folded, segments_folded, trace};
+use memtrack_tests::{fixture, shared};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const VERBS: [&str; 4] = ["stats", "trace", "segments", "memory"];
+
+fn open(path: &Path) -> Snapshot {
+    let loaded = Snapshot::open(path, LoadOptions::default());
+    loaded.unwrap_or_else(|error| panic!("{}: {error}", path.display())).snapshot
+}
+
+fn text(snapshot: &Snapshot, verb: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    match verb {
+        "stats" => Stats::of(snapshot).unwrap().write_text(&mut out).unwrap(),
+        "trace" => drop(trace(snapshot, &mut out).unwrap()),
+        "segments" => drop(segments_folded(snapshot, &mut out).unwrap()),
+        _ => drop(memory_folded(snapshot, &mut out).unwrap()),
+    }
+    out
+}
+
+/// A stored text, packed or not.
+fn stored(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    if path.extension().is_none_or(|suffix| suffix != "gz") {
+        return bytes;
+    }
+    let mut text = Vec::new();
+    GzDecoder::new(&bytes[..]).read_to_end(&mut text).unwrap();
+    text
+}
+
+/// The files of a folder that is there, in order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn stem(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().split(".pickle").next().unwrap().to_owned()
+}
+
+fn snapshots(folder: &Path) -> Vec<PathBuf> {
+    files(folder).into_iter().filter(|path| path.to_string_lossy().contains(".pickle")).collect()
+}
+
+/// Checks one snapshot against the `expected.json` beside its texts; returns how many were equal. Where PyTorch raises,
+/// answering is enough.
+fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
+    let folder = expected.parent().unwrap();
+    let expected: Value = serde_json::from_slice(&fs::read(expected).unwrap()).unwrap();
+    let snapshot_name = snapshot;
+    let snapshot = open(snapshot);
+    let mut equal = 0;
+    for verb in VERBS {
+        let answer = text(&snapshot, verb);
+        match expected[verb]["file"].as_str() {
+            Some(file) if stored(&folder.join(file)) == answer => equal += 1,
+            Some(_) => wrong.push(format!("{verb} {}", snapshot_name.display())),
+            None => {}
+        }
+    }
+    equal
+}
+
+/// Checks `NAME.pickle` against `NAME/expected.json`, for all in a folder.
+fn check_folder(folder: &Path, wrong: &mut Vec<String>) -> usize {
+    let expected = |path: &PathBuf| folder.join(stem(path)).join("expected.json");
+    let there = snapshots(folder).into_iter().map(|path| (expected(&path), path));
+    there
+        .filter(|(expected, _)| expected.exists())
+        .map(|(expected, path)| check(&path, &expected, wrong))
+        .sum()
+}
+
+/// Checks `NAME.pickle` against `NAME.VERB.txt` or `.folded` beside it.
+fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
+    let mut equal = 0;
+    for path in snapshots(folder) {
+        let snapshot = open(&path);
+        for (verb, suffix) in VERBS.into_iter().zip(["txt", "txt", "folded", "folded"]) {
+            let file = folder.join(format!("{}.{verb}.{suffix}", stem(&path)));
+            let Ok(expected) = fs::read(file) else { continue };
+            let answer = text(&snapshot, verb);
+            // Some of these were printed, with one line break more.
+            if expected == answer || expected == [&answer[..], b"\n"].concat() {
+                equal += 1;
+            } else {
+                wrong.push(format!("{verb} {}", path.display()));
+            }
+        }
+    }
+    equal
+}
+
+/// The lists of addresses as sets, because PyTorch's order is a hash table's, and the other lines.
+fn lists_and_lines(text: &[u8]) -> (Vec<(String, BTreeSet<String>)>, String) {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let (mut lists, mut lines) = (Vec::new(), String::new());
+    for line in text.lines() {
+        match line.split_once(" = [") {
+            Some((name @ ("only_before" | "only_after"), rest)) => {
+                let addresses = rest.trim_end_matches(']').split(", ").filter(|a| !a.is_empty());
+                lists.push((name.to_owned(), addresses.map(str::to_owned).collect()));
+            }
+            _ => lines += &format!("{line}\n"),
+        }
+    }
+    (lists, lines)
+}
+
+fn check_pair(before: &Path, after: &Path, stdout: &[u8], folded: &[u8]) -> bool {
+    let mut answer = Vec::new();
+    compare_folded(&open(before), &open(after), &mut answer).unwrap();
+    lists_and_lines(&answer) == lists_and_lines(&[stdout, folded].concat())
+}
+
+/// Checks the pairs in a folder, whose snapshots lie in one of `places`.
+fn check_pairs(folder: &Path, places: &[PathBuf], wrong: &mut Vec<String>) -> usize {
+    let mut equal = 0;
+    for pair in files(folder) {
+        let expected: Value = serde_json::from_slice(&fs::read(pair.join("expected.json")).unwrap()).unwrap();
+        let find = |which: &str| {
+            let name = expected[which].as_str().unwrap();
+            places.iter().map(|place| place.join(name)).find(|path| path.exists()).unwrap()
+        };
+        let folded = stored(&pair.join(expected["folded"]["file"].as_str().unwrap()));
+        let stdout = stored(&pair.join(expected["stdout"]["file"].as_str().unwrap()));
+        if check_pair(&find("before"), &find("after"), &stdout, &folded) {
+            equal += 1;
+        } else {
+            wrong.push(pair.display().to_string());
+        }
+    }
+    equal
+}
+
+#[test]
+fn the_fixtures_have_pytorchs_texts() {
+    let (folder, mut wrong) = (fixture("snapshots"), Vec::new());
+    let synthetic = check_folder(&folder.join("synth"), &mut wrong);
+    let samples = check_samples(&folder.join("samples"), &mut wrong);
+    let pairs = check_pairs(&folder.join("compare"), &[folder.join("synth")], &mut wrong);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(synthetic > 120 && samples > 25 && pairs == 3, "{synthetic} {samples} {pairs}");
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn all_reference_snapshots_have_pytorchs_texts() {
+    let shared = shared();
+    let (oracle, mut wrong) = (shared.join("oracle"), Vec::new());
+    let mut equal = 0;
+    for folder in ["snapshots/synth", "snapshots/real", "snapshots-big"] {
+        equal += check_folder(&oracle.join(folder), &mut wrong);
+    }
+    for profile in files(&oracle.join("profiles")) {
+        let expected = profile.join("viz/expected.json");
+        if let Some(snapshot) = snapshots(&profile).first().filter(|_| expected.exists()) {
+            equal += check(snapshot, &expected, &mut wrong);
+        }
+    }
+    for writer in snapshots(&oracle.join("pickles")) {
+        equal += check(&writer, &oracle.join("pickles/expected/expected.json"), &mut wrong);
+    }
+    let samples = shared.join("spec/samples");
+    equal += check_samples(&samples, &mut wrong);
+    let snapshots = oracle.join("snapshots");
+    let places = ["synth", "real"].map(|place| snapshots.join(place));
+    equal += check_pairs(&snapshots.join("compare"), &places, &mut wrong);
+    let read = |file: &str| fs::read(samples.join(file)).unwrap();
+    let (stdout, folded) = (read("basic-1-vs-2.compare.stdout.txt"), read("basic-1-vs-2.compare.folded"));
+    let [before, after] = ["basic-1.pickle", "basic-2.pickle"].map(|name| samples.join(name));
+    if check_pair(&before, &after, &stdout, &folded) {
+        equal += 1;
+    } else {
+        wrong.push("the samples' pair".into());
+    }
+    println!("{equal} texts equal");
+    assert!(wrong.is_empty(), "{equal} equal, not: {wrong:#?}");
+    assert!(equal > 400, "{equal}");
+}

@@ -1,0 +1,15 @@
+//! Scopes and `#[track_memory]`, in a program whose heap is tracked.
+
+mod bounds;
+mod follows;
+// Public, for the lint of missing documentation, which that file denies.
+pub mod macros_safe;
+mod macros_unsafe;
+mod nesting;
+mod off;
+mod sums;
+
+use memtrack_core::TrackingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();

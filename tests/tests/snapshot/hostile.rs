@@ -1,0 +1,90 @@
+//! No hostile pickle makes the snapshot reader panic, take long, or accept what must be refused.
+
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
+use memtrack_tests::{fixture, shared};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The JSON file among the pickles is refused for its name only.
+fn open(path: &Path) -> Result<(), LoadError> {
+    Snapshot::open(path, LoadOptions::default()).map(|_| ())
+}
+
+/// A snapshot with one event, `{"action": "alloc", "odd": …}`, whose last value is given as pickle instructions; memo
+/// slot 1 is the event itself.
+fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
+    let begin = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]](}q\x01(";
+    let keys = b"X\x06\0\0\0actionX\x05\0\0\0allocX\x03\0\0\0odd";
+    [begin, &keys[..], value, fill, b"eau."].concat()
+}
+
+#[test]
+fn an_event_that_holds_itself_is_refused() {
+    let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
+    // SETITEMS, and what the text protocols do: DICT does not know itself, SETITEM does.
+    assert!(read(&with_odd_value(b"u", b"}")).is_ok());
+    for value in [&b"h\x01"[..], b"]h\x01a", b"(h\x01t", b"X\x01\0\0\0xh\x01\x86"] {
+        let error = read(&with_odd_value(b"u", value)).unwrap_err();
+        assert!(error.to_string().contains("holds itself"), "{error}");
+    }
+    let one_by_one = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]](}q\x01\
+        X\x06\0\0\0actionX\x05\0\0\0allocsX\x03\0\0\0oddh\x01seau.";
+    let error = read(one_by_one).unwrap_err();
+    assert!(error.to_string().contains("holds itself"), "{error}");
+}
+
+#[test]
+fn what_was_empty_when_it_was_used_may_not_be_filled_later() {
+    let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
+    for (empty, more) in [(&b"}q\x02"[..], &b"h\x02K\x01K\x02s0"[..]), (b"]q\x02", b"h\x02K\x01a0")] {
+        let pickle = with_odd_value(&[b"u", more].concat(), empty);
+        let error = read(&pickle).unwrap_err();
+        assert!(error.to_string().contains("changed after it was used"), "{error}");
+    }
+}
+
+#[test]
+fn hostile_files_end_as_their_manifest_says() {
+    end_as_said(&fixture("hostile"));
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn hostile_files_of_the_reference_data_end_as_their_manifest_says() {
+    assert_eq!(end_as_said(&shared().join("oracle/hostile")), 0, "all of them are there");
+}
+
+/// Opens every file of a folder that is in its manifest; returns how many are only there.
+fn end_as_said(folder: &Path) -> usize {
+    let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let (mut bad, mut opened, mut missing) = (Vec::new(), 0, 0);
+    for entry in manifest.as_array().unwrap() {
+        let (file, expect) = (entry["file"].as_str().unwrap(), entry["expect"].as_str().unwrap());
+        if !folder.join(file).exists() {
+            missing += 1;
+            continue;
+        }
+        opened += 1;
+        let start = Instant::now();
+        let result = open(&folder.join(file));
+        if start.elapsed() > Duration::from_secs(2) {
+            bad.push(format!("{file}: {:?}", start.elapsed()));
+        }
+        match (&result, expect) {
+            (Ok(()), "reject") => bad.push(format!("{file}: accepted ({})", entry["why"])),
+            (Err(error), "accept") => bad.push(format!("{file}: {error} ({})", entry["why"])),
+            _ => {}
+        }
+        if let Err(error) = result {
+            let text = error.to_string();
+            assert!(!text.contains('\n') && text.len() < 400, "{file}: {text}");
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(opened > 100, "{opened}");
+    missing
+}

@@ -1,0 +1,128 @@
+//! What PyTorch's snapshots say since 2026, and what few of them say: reports understand it.
+
+use memtrack_core::analysis::lifetimes::lifetimes;
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::{LoadOptions, write};
+use memtrack_core::snapshot::{Format, Snapshot};
+use memtrack_tests::memtrack;
+use serde_json::{Value, json};
+use std::process::Command;
+
+const DEVICE: DeviceId = DeviceId(0);
+
+fn event(action: &str, addr: u64, size: u64, more: Value) -> Value {
+    let mut event =
+        json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1000 + addr});
+    let more = more.as_object().expect("an object").clone();
+    event.as_object_mut().expect("an object").extend(more);
+    event
+}
+
+fn read(bytes: &[u8]) -> Snapshot {
+    Snapshot::open_stream(bytes, LoadOptions::default()).unwrap().snapshot
+}
+
+fn snapshot(events: &[Value]) -> Snapshot {
+    read(json!({"segments": [], "device_traces": [events]}).to_string().as_bytes())
+}
+
+/// What a verb says of a snapshot of these events.
+fn run(events: &[Value], verb: &str, arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    std::fs::write(&path, json!({"segments": [], "device_traces": [events]}).to_string()).unwrap();
+    let output = Command::new(memtrack()).arg(verb).arg(&path).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The rows of `top`: names and bytes.
+fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
+    let report: Value = serde_json::from_str(&run(events, "top", &["--by", by, "--json"])).unwrap();
+    let rows = report["devices"][0]["rows"].as_array().unwrap();
+    rows.iter()
+        .map(|row| (row["name"].as_str().unwrap().to_owned(), row["requested_bytes"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn an_oom_with_an_address_too_shows_what_was_free() {
+    let events =
+        [event("alloc", 4096, 512, json!({})), event("oom", 77, 8 << 20, json!({"device_free": 3_145_728}))];
+    assert_eq!(snapshot(&events).oom_free_bytes(1), 3 << 20);
+    let trace = run(&events, "trace", &[]);
+    assert!(trace.contains("raise OutOfMemoryError # 8.0MiB requested, 3.0MiB free in CUDA"), "{trace}");
+    let trace: Value = serde_json::from_str(&run(&events, "trace", &["--json"])).unwrap();
+    assert_eq!(trace["devices"][0]["entries"][1]["device_free_bytes"], 3 << 20);
+    let summary = run(&events, "summary", &["--json"]);
+    assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
+    // Nothing of it is lost.
+    let again = read(&write(&snapshot(&events), Vec::new(), Format::Pickle).unwrap());
+    assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (3 << 20, 77));
+}
+
+#[test]
+fn segments_and_traces_may_be_tuples() {
+    // Twice the same, by the text protocol: as lists, and as tuples.
+    let event = "(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI512\nsS'stream'\nI0\nsS'time_us'\nI9\ns";
+    let block =
+        "(dS'address'\nI4096\nsS'size'\nI512\nsS'requested_size'\nI500\nsS'state'\nS'active_allocated'\ns";
+    let segment = format!(
+        "(dS'address'\nI4096\nsS'total_size'\nI2097152\nsS'stream'\nI0\nsS'segment_type'\nS'small'\nsS'blocks'\n(l{block}as"
+    );
+    let list = |items: &str| format!("(l{items}a");
+    let tuple = |items: &str| format!("({items}t");
+    let whole = |wrap: &dyn Fn(&str) -> String| {
+        let (segments, traces) = (wrap(&segment), wrap(&list(event)));
+        format!("(dS'segments'\n{segments}sS'device_traces'\n{traces}s.")
+    };
+    let (lists, tuples) = (read(whole(&list).as_bytes()), read(whole(&tuple).as_bytes()));
+    assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (1, 1, 1));
+    assert!(lists != tuples && lists.segments == tuples.segments && lists.blocks == tuples.blocks);
+    assert!(lists.events == tuples.events);
+    // They stay what they are.
+    let again = read(&write(&tuples, Vec::new(), Format::Pickle).unwrap());
+    assert!(again == tuples);
+    assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);
+}
+
+#[test]
+fn pools_and_texts_of_events_name_rows() {
+    let events = [
+        event("alloc", 4096, 100, json!({"pool_id": [0, 0], "user_metadata": "load"})),
+        event("alloc", 8192, 200, json!({"pool_id": [0, 3], "user_metadata": "step 1"})),
+        event("alloc", 16384, 400, json!({"pool_id": [1_u64 << 40, 3], "user_metadata": "step 1"})),
+        event("alloc", 32768, 800, json!({"user_metadata": ""})),
+    ];
+    let expected =
+        |rows: &[(&str, u64)]| rows.iter().map(|&(name, bytes)| (name.to_owned(), bytes)).collect::<Vec<_>>();
+    assert_eq!(
+        rows(&events, "pool"),
+        expected(&[
+            ("(unknown pool)", 800),
+            ("pool (1099511627776, 3)", 400),
+            ("pool (0, 3)", 200),
+            ("default pool", 100)
+        ])
+    );
+    assert_eq!(rows(&events, "metadata"), expected(&[("(no text)", 800), ("step 1", 600), ("load", 100)]));
+}
+
+/// A trace may begin after a block did, and know of it by its free alone.
+#[test]
+fn blocks_of_which_only_a_free_is_known_were_live_from_the_start() {
+    let blocks = |events: &[Value]| {
+        let of = |one: &memtrack_core::analysis::lifetimes::Lifetime| (one.from, one.to, one.size_bytes);
+        lifetimes(&snapshot(events), DEVICE).iter().map(of).collect::<Vec<_>>()
+    };
+    let alloc = event("alloc", 4096, 100, json!({}));
+    let [requested, completed] =
+        ["free_requested", "free_completed"].map(|action| event(action, 8192, 700, json!({})));
+    assert_eq!(blocks(&[alloc.clone(), requested.clone(), completed.clone()])[1], (None, Some(1), 700));
+    // A trace without requests.
+    assert_eq!(blocks(&[alloc.clone(), completed.clone()])[1], (None, Some(1), 700));
+    // A block whose request came before the trace is none that is allocated.
+    let other = event("free_requested", 4096, 100, json!({}));
+    assert_eq!(blocks(&[alloc, other, completed]).len(), 1);
+}

@@ -1,0 +1,68 @@
+//! Snapshots of every version, by every writer, packed or not, are read.
+
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::{LoadOptions, write};
+use memtrack_core::snapshot::{Format, Loaded, Snapshot};
+use memtrack_tests::shared;
+use std::path::{Path, PathBuf};
+
+fn open(path: &Path) -> Loaded {
+    Snapshot::open(path, LoadOptions::default()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All pickles in a folder.
+fn pickles(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.to_string_lossy().contains(".pickle"));
+    files.sort();
+    files
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn every_snapshot_of_the_oracle_is_read() {
+    let folders = ["snapshots/real", "snapshots/synth", "snapshots-big", "pickles"];
+    for folder in folders.map(|name| shared().join("oracle").join(name)) {
+        let files = pickles(&folder);
+        assert!(!files.is_empty(), "{}", folder.display());
+        for path in files {
+            let loaded = open(&path);
+            assert!(loaded.snapshot.pytorch.is_some());
+        }
+    }
+}
+
+/// The reader makes a list of frames a stack. One that stands for annotations too is no list of those, and not empty.
+#[test]
+fn annotations_that_are_a_list_of_frames_are_kept() {
+    let frames = "(lp1\n(dS'name'\nS'step'\nsS'filename'\nS'train.py'\nsS'line'\nI7\nsa";
+    let event = "(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI512\nsS'stream'\nI0\nsS'frames'\n";
+    let text =
+        format!("(dS'segments'\n(lsS'device_traces'\n(l(l{event}{frames}saasS'external_annotations'\ng1\ns.");
+    let read = |bytes: &[u8]| Snapshot::open_stream(bytes, LoadOptions::default()).unwrap().snapshot;
+    let first = read(text.as_bytes());
+    let again = read(&write(&first, Vec::new(), Format::Pickle).unwrap());
+    for snapshot in [first, again] {
+        let json = write(&snapshot, Vec::new(), Format::Json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let expected = serde_json::json!([{ "name": "step", "filename": "train.py", "line": 7 }]);
+        assert_eq!(json["external_annotations"], expected);
+        assert_eq!(json["device_traces"][0][0]["frames"], expected);
+    }
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn one_snapshot_by_18_writers_is_one_snapshot() {
+    let folder = shared().join("oracle/pickles");
+    let (first, all) = (open(&folder.join("protocol_4.pickle")).snapshot, pickles(&folder));
+    assert_eq!(all.len(), 18);
+    for path in all {
+        let other = open(&path).snapshot;
+        assert_eq!(first.events.ticks, other.events.ticks, "{}", path.display());
+        assert_eq!(first.events.stack.len(), other.events.stack.len());
+        assert_eq!(first.named.len(), other.named.len(), "{}", path.display());
+        assert_eq!(first.frames.len(), other.frames.len(), "{}", path.display());
+        assert_eq!(first.blocks.len(), other.blocks.len(), "{}", path.display());
+    }
+}

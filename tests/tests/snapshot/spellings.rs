@@ -1,0 +1,327 @@
+//! However events are spelled and cut into pieces, they are the same events. A file that arrives byte by byte leaves the
+//! reader none of its short cuts, so what it makes of that is what it must make of the whole.
+
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_tests::{fixture, shared};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Gives at most so many bytes at a time.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = buffer.len().min(self.1);
+        self.0.read(&mut buffer[..most])
+    }
+}
+
+fn read(pickle: &[u8], piece: usize, events: bool) -> Result<Snapshot, String> {
+    let options = LoadOptions { events, ..LoadOptions::default() };
+    match Snapshot::open_stream(Pieces(pickle, piece), options) {
+        Ok(loaded) => Ok(loaded.snapshot),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A pickle under construction, and the memo slots it has taken.
+struct Builder {
+    bytes: Vec<u8>,
+    slots: BTreeSet<u32>,
+}
+
+impl Builder {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn memoize(&mut self) -> u32 {
+        self.put(b"\x94");
+        // As Python counts: what was set before is set again.
+        let slot = self.slots.len() as u32;
+        self.slots.insert(slot);
+        slot
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        self.put(&[0x8c, text.len() as u8]);
+        self.put(text.as_bytes());
+        self.memoize()
+    }
+
+    /// Puts a text into a slot, and nothing else.
+    fn set(&mut self, slot: u32) {
+        self.put(&[&b"\x8c\x01xr"[..], &slot.to_le_bytes(), b"0"].concat());
+        self.slots.insert(slot);
+    }
+
+    fn get(&mut self, slot: u32) {
+        match u8::try_from(slot) {
+            Ok(slot) => self.put(&[b'h', slot]),
+            Err(_) => self.put(&[&b"j"[..], &slot.to_le_bytes()].concat()),
+        }
+    }
+}
+
+const KEYS: [&str; 10] = [
+    "action",
+    "addr",
+    "size",
+    "stream",
+    "time_us",
+    "compile_context",
+    "pool_id",
+    "frames",
+    "is_expandable",
+    "what",
+];
+const TEXTS: [&str; 4] = ["alloc", "free_requested", "N/A", "other"];
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+enum Spelling {
+    Text(usize),
+    Byte(u8),
+    Short(u16),
+    Integer(i32),
+    Long(Vec<u8>),
+    Float(f64),
+    Nothing,
+    Truth(bool),
+    /// A pair, with a memo slot or without.
+    Pair(u8, u8, bool),
+    /// A new list of frames; with a memo slot or without, and a second part.
+    List(Vec<usize>, bool, Vec<usize>),
+    /// The list of the event before, if it had one with a slot.
+    ListBefore,
+    /// The event itself.
+    Itself,
+}
+
+/// What an event does besides having entries.
+#[derive(Clone, Debug, PartialEq)]
+enum Trick {
+    None,
+    /// The entries come in two parts.
+    Twice,
+    /// A key's slot is set again before the event.
+    SetAgain(usize),
+    /// A slot that MEMOIZE would take soon is set before the event.
+    SetAhead(u32),
+    /// Behind the event its list grows.
+    Grow,
+}
+
+#[derive(Clone, Debug)]
+struct Entries {
+    /// Keys by place in `KEYS`, and values.
+    entries: Vec<(usize, Spelling)>,
+    trick: Trick,
+}
+
+/// A snapshot of these events. Keys, texts and three frames are in the memo before they come.
+fn pickle(events: &[Entries]) -> Vec<u8> {
+    let mut to = Builder { bytes: b"\x80\x04}(".to_vec(), slots: BTreeSet::new() };
+    to.text("segments");
+    to.put(b"]");
+    to.text("words");
+    to.put(b"](");
+    let keys = KEYS.map(|key| to.text(key));
+    let texts = TEXTS.map(|text| to.text(text));
+    let frames = ["f", "g", "h"].map(|name| {
+        to.put(b"}");
+        let slot = to.memoize();
+        to.put(b"(");
+        for (key, value) in [("filename", "a.py"), ("name", name)] {
+            to.text(key);
+            to.text(value);
+        }
+        to.put(b"\x8c\x04lineK\x01u");
+        slot
+    });
+    to.put(b"e");
+    to.text("device_traces");
+    to.put(b"](](");
+    let mut list_before = None;
+    for event in events {
+        match event.trick {
+            Trick::SetAgain(key) => to.set(keys[key]),
+            Trick::SetAhead(slots) => to.set(to.slots.len() as u32 + slots),
+            _ => {}
+        }
+        to.put(b"}");
+        let itself = to.memoize();
+        to.put(b"(");
+        for (place, (key, value)) in event.entries.iter().enumerate() {
+            if event.trick == Trick::Twice && place == event.entries.len() / 2 && place > 0 {
+                to.put(b"u(");
+            }
+            to.get(keys[*key]);
+            match value {
+                Spelling::Text(text) => to.get(texts[*text]),
+                Spelling::Byte(number) => to.put(&[b'K', *number]),
+                Spelling::Short(number) => to.put(&[&b"M"[..], &number.to_le_bytes()].concat()),
+                Spelling::Integer(number) => to.put(&[&b"J"[..], &number.to_le_bytes()].concat()),
+                Spelling::Long(bytes) => to.put(&[&[0x8a, bytes.len() as u8], &bytes[..]].concat()),
+                Spelling::Float(number) => to.put(&[&b"G"[..], &number.to_be_bytes()].concat()),
+                Spelling::Nothing => to.put(b"N"),
+                Spelling::Truth(truth) => to.put(&[if *truth { 0x88 } else { 0x89 }]),
+                Spelling::Pair(first, second, slot) => {
+                    to.put(&[b'K', *first, b'K', *second, 0x86]);
+                    if *slot {
+                        to.memoize();
+                    }
+                }
+                Spelling::List(parts, slot, more) => {
+                    to.put(b"]");
+                    if *slot {
+                        list_before = Some(to.memoize());
+                    }
+                    for part in [parts, more] {
+                        if part.is_empty() {
+                            continue;
+                        }
+                        to.put(b"(");
+                        part.iter().for_each(|frame| to.get(frames[*frame]));
+                        to.put(b"e");
+                    }
+                }
+                Spelling::ListBefore => match list_before {
+                    Some(slot) => to.get(slot),
+                    None => to.put(b"]"),
+                },
+                Spelling::Itself => to.get(itself),
+            }
+        }
+        to.put(b"u");
+        if let (Trick::Grow, Some(list)) = (&event.trick, list_before) {
+            to.get(list);
+            to.put(b"(");
+            to.get(frames[0]);
+            to.put(b"e0");
+        }
+    }
+    // What follows the end lets the short cuts go on to the end.
+    to.put(b"eeu.");
+    to.put(&[0; 40]);
+    to.bytes
+}
+
+fn long() -> impl Strategy<Value = Spelling> {
+    prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 5..7).prop_map(|mut bytes| { bytes.push(1); Spelling::Long(bytes) }),
+        1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(Spelling::Long),
+    ]
+}
+
+fn list() -> impl Strategy<Value = Spelling> {
+    let frames = || prop::collection::vec(0..3usize, 0..5);
+    let more = prop_oneof![6 => Just(Vec::new()), 1 => frames()];
+    (frames(), prop::bool::weighted(0.9), more)
+        .prop_map(|(parts, slot, more)| Spelling::List(parts, slot, more))
+}
+
+fn any_value() -> impl Strategy<Value = Spelling> {
+    prop_oneof![
+        (0..TEXTS.len()).prop_map(Spelling::Text),
+        any::<u8>().prop_map(Spelling::Byte),
+        any::<i32>().prop_map(Spelling::Integer),
+        long(),
+        any::<f64>().prop_filter("NaN is not itself", |number| !number.is_nan()).prop_map(Spelling::Float),
+        Just(Spelling::Nothing),
+        any::<bool>().prop_map(Spelling::Truth),
+        (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(a, b, slot)| Spelling::Pair(a, b, slot)),
+        list(),
+        Just(Spelling::ListBefore),
+        Just(Spelling::Itself),
+    ]
+}
+
+/// The value that PyTorch would put there.
+fn usual(key: usize) -> BoxedStrategy<Spelling> {
+    match KEYS[key] {
+        "action" => (0..2usize).prop_map(Spelling::Text).boxed(),
+        "addr" | "time_us" => long().boxed(),
+        "size" => prop_oneof![
+            any::<u8>().prop_map(Spelling::Byte),
+            any::<u16>().prop_map(Spelling::Short),
+            (0..i32::MAX).prop_map(Spelling::Integer),
+        ]
+        .boxed(),
+        "stream" => Just(Spelling::Byte(0)).boxed(),
+        "pool_id" => (0..3u8, 0..3u8).prop_map(|(a, b)| Spelling::Pair(a, b, true)).boxed(),
+        "frames" => prop_oneof![4 => list(), 1 => Just(Spelling::ListBefore)].boxed(),
+        "is_expandable" => any::<bool>().prop_map(Spelling::Truth).boxed(),
+        _ => Just(Spelling::Text(2)).boxed(),
+    }
+}
+
+/// Mostly the same keys with usual values, so that there is something to learn; sometimes something else.
+fn event() -> impl Strategy<Value = Entries> {
+    let value = |key| (Just(key), prop_oneof![40 => usual(key), 1 => any_value()]);
+    let long: Vec<_> = (0..8).map(value).collect();
+    let short: Vec<_> = (0..6).map(value).collect();
+    let odd = prop::collection::vec((0..KEYS.len()).prop_flat_map(value), 1..12);
+    let entries = prop_oneof![20 => long, 10 => short, 1 => odd];
+    let trick = prop_oneof![
+        60 => Just(Trick::None),
+        1 => Just(Trick::Twice),
+        1 => (0..KEYS.len()).prop_map(Trick::SetAgain),
+        1 => (0..4u32).prop_map(Trick::SetAhead),
+        1 => Just(Trick::Grow),
+    ];
+    (entries, trick).prop_map(|(entries, trick)| Entries { entries, trick })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn events_are_the_same_byte_by_byte(
+        events in prop::collection::vec(event(), 1..30), kept in any::<bool>(), piece in 11..400usize,
+    ) {
+        let pickle = pickle(&events);
+        let slowly = read(&pickle, 1, kept);
+        prop_assert_eq!(&read(&pickle, usize::MAX, kept), &slowly);
+        prop_assert_eq!(&read(&pickle, piece, kept), &slowly);
+    }
+}
+
+#[test]
+fn snapshots_are_the_same_byte_by_byte() {
+    byte_by_byte(&[fixture("snapshots/synth"), fixture("snapshots/samples")]);
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn the_reference_data_is_the_same_byte_by_byte() {
+    byte_by_byte(&["oracle/snapshots/real", "oracle/snapshots/synth"].map(|name| shared().join(name)));
+}
+
+fn byte_by_byte(folders: &[PathBuf]) {
+    let mut files: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()))
+        .filter(|path| path.to_string_lossy().contains(".pickle"))
+        .filter(|path| path.metadata().is_ok_and(|file| file.len() < 250_000))
+        .collect();
+    files.sort();
+    assert!(files.len() > 40, "{}", files.len());
+    for path in files {
+        let stored = std::fs::read(&path).unwrap();
+        let mut pickle = Vec::new();
+        match flate2::read::GzDecoder::new(&stored[..]).read_to_end(&mut pickle) {
+            Ok(_) => {}
+            Err(_) => pickle.clone_from(&stored),
+        }
+        for kept in [true, false] {
+            let slowly = read(&pickle, 1, kept);
+            assert!(read(&pickle, usize::MAX, kept) == slowly, "{}", path.display());
+            assert!(read(&pickle, 1000, kept) == slowly, "{}", path.display());
+        }
+    }
+}
