@@ -1,53 +1,171 @@
-//! Finds the preload libraries, which cargo has built as build-dependencies, and has the command embed them.
+//! Builds the libraries that `memtrack run` preloads, for the command to embed.
+//!
+//! They are built by a cargo of their own, in a target folder of their own: as build-dependencies cargo would not optimise
+//! them, and no setting of this package could make it. What cannot be built fails the build of the command.
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
+
+/// The packages, and the names under which the command embeds what they make.
+const LIBRARIES: [(&str, &str); 2] =
+    [("memtrack-preload", "preload.so"), ("memtrack-preload-heap", "preload_heap.so")];
+
+/// Optimised whatever the command is, and without debug information, which nobody could look up in an embedded library.
+const PROFILE: &str =
+    "[profile.release]\nopt-level = 3\ncodegen-units = 1\ndebug = false\nincremental = false\n";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-check-cfg=cfg(unoptimised_preload)");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     // The folder of this machine's libraries where a distribution has one for each kind of machine.
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    println!("cargo:rustc-env=MEMTRACK_MULTIARCH={arch}-linux-gnu");
-    let recorder = embed("memtrack_preload", &out.join("preload.so"));
-    embed("memtrack_preload_heap", &out.join("preload_heap.so"));
-    // As its own build script had it say.
-    let text = b"memtrack-preload opt-level=0;";
-    if recorder.windows(text.len()).any(|window| window == text) {
-        println!("cargo:rustc-cfg=unoptimised_preload");
+    println!("cargo:rustc-env=MEMTRACK_MULTIARCH={}-linux-gnu", variable("CARGO_CFG_TARGET_ARCH"));
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let fits = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";
+    if fits && env::var_os("CARGO_FEATURE_RUN").is_some() {
+        build(&out);
+    } else {
+        for (_, embedded) in LIBRARIES {
+            fs::write(out.join(embedded), "").expect("OUT_DIR can be written");
+        }
     }
 }
 
-/// Copies a library to where the command embeds it from; its bytes, none where there is none.
-fn embed(name: &str, to: &Path) -> Vec<u8> {
-    // Build-dependencies are built for this machine, so for another one there is nothing to embed.
-    let fits = env::var("TARGET") == env::var("HOST")
-        && env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux")
-        && env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu");
-    let bytes = match fits.then(|| library(name)).flatten() {
-        Some(library) => {
-            println!("cargo:rerun-if-changed={}", library.display());
-            fs::read(&library).expect("the preload library can be read")
-        }
-        None => Vec::new(),
-    };
-    fs::write(to, &bytes).expect("OUT_DIR can be written");
-    bytes
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// The newest `libNAME.so` or `libNAME-HASH.so` beside what else was built for this machine: this program runs as
-/// `TARGET/PROFILE/build/PACKAGE/build-script-build`.
-fn library(name: &str) -> Option<PathBuf> {
-    let program = env::current_exe().expect("the path of this program");
-    let folder = program.ancestors().nth(3)?.join("deps");
-    let is_library = |path: &Path| {
-        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let rest = file.strip_prefix("lib").and_then(|file| file.strip_prefix(name));
-        rest.is_some_and(|rest| rest == ".so" || (rest.starts_with('-') && rest.ends_with(".so")))
-    };
-    let entries = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    entries
-        .filter(|path| is_library(path))
-        .max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
+/// Builds both libraries and puts them where the command embeds them from.
+fn build(out: &Path) {
+    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let manifest = manifest(&here);
+    let project = project_folder(out, &manifest);
+    let target = project.join("target");
+    fs::create_dir_all(&project).expect("the target folder can be written");
+    // Two builds of the command, in two profiles, may want it at once.
+    let one_at_a_time = fs::File::create(project.join("lock")).expect("the target folder can be written");
+    one_at_a_time.lock().expect("a file can be locked");
+    fs::write(project.join("Cargo.toml"), manifest).expect("the target folder can be written");
+    fs::write(project.join("lib.rs"), "").expect("the target folder can be written");
+
+    let mut said = String::new();
+    // What the command's own build has fetched is enough as a rule, and then no network is asked.
+    let built = [Some("--offline"), None].into_iter().any(|network| {
+        lock(&here, &project);
+        let output = cargo(&project, &target).args(network).output().expect("cargo can be run");
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success()
+    });
+    assert!(
+        built,
+        "the libraries that `memtrack run` preloads could not be built; `--no-default-features` builds the command \
+         without them:\n{said}"
+    );
+
+    let made = target.join(variable("TARGET")).join("release");
+    for (package, embedded) in LIBRARIES {
+        let name = format!("lib{}", package.replace('-', "_"));
+        let library = made.join(format!("{name}.so"));
+        fs::copy(&library, out.join(embedded))
+            .unwrap_or_else(|error| panic!("{}, which cargo has built: {error}", library.display()));
+        watch(&made.join(format!("{name}.d")));
+    }
+}
+
+/// Where they are built: one folder for all of the command's builds in a target folder, in whatever profile and for
+/// whichever set of packages. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; were it another depth, the folder would be
+/// shared by fewer.
+///
+/// A shared library has no hash in its name, so what makes another one has another folder.
+fn project_folder(out: &Path, manifest: &str) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    manifest.hash(&mut hasher);
+    println!("cargo:rerun-if-env-changed=RUSTFLAGS");
+    for name in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC", "RUSTUP_TOOLCHAIN"] {
+        env::var_os(name).hash(&mut hasher);
+    }
+    let shared = out.ancestors().nth(4).unwrap_or(out);
+    shared.join(format!("memtrack-preload-{:016x}", hasher.finish()))
+}
+
+/// A project that depends on both: on those of this workspace, or of the registry that this package comes from.
+fn manifest(here: &Path) -> String {
+    let mut text = String::from(
+        "[workspace]\n[package]\nname = \"memtrack-preload-build\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [lib]\npath = \"lib.rs\"\n[dependencies]\n",
+    );
+    let version = variable("CARGO_PKG_VERSION");
+    for (package, _) in LIBRARIES {
+        let folder = here.join(package.strip_prefix("memtrack-").unwrap_or(package));
+        let _ = match folder.is_dir() {
+            true => writeln!(text, "{package} = {{ path = {folder:?} }}"),
+            false => writeln!(text, "{package} = \"={version}\""),
+        };
+    }
+    text += PROFILE;
+    // Where packages lie side by side with their versions in their names, these are what the command is built from. They
+    // need not be in a registry yet: so cargo tries out what is to be published.
+    text += "[patch.crates-io]\n";
+    let siblings = here.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    for sibling in siblings.map(|entry| entry.path()) {
+        let name = sibling.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(package) = name.strip_suffix(&version).and_then(|name| name.strip_suffix('-')) else {
+            continue;
+        };
+        if package.starts_with("memtrack-") && sibling != here && sibling.join("Cargo.toml").is_file() {
+            let _ = writeln!(text, "{package} = {{ path = {sibling:?} }}");
+        }
+    }
+    text
+}
+
+/// Gives the project the versions of the lock file that lies with this package or with its workspace.
+fn lock(here: &Path, project: &Path) {
+    let folders = [here.to_owned(), here.join("..")];
+    if let Some(folder) = folders.iter().find(|folder| folder.join("Cargo.lock").is_file()) {
+        for file in ["Cargo.lock", "Cargo.toml"] {
+            println!("cargo:rerun-if-changed={}", folder.join(file).display());
+        }
+        fs::copy(folder.join("Cargo.lock"), project.join("Cargo.lock"))
+            .expect("the target folder can be written");
+    }
+}
+
+fn cargo(project: &Path, target: &Path) -> Command {
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo.args(["build", "--release", "--lib", "--target", &variable("TARGET")]);
+    cargo.arg("--manifest-path").arg(project.join("Cargo.toml")).arg("--target-dir").arg(target);
+    cargo.args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]));
+    // What is set for the command's profile is not for the libraries', and clippy looks at no dependency.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PROFILE_")
+            || ["CARGO_INCREMENTAL", "CARGO_BUILD_BUILD_DIR", "RUSTC_WORKSPACE_WRAPPER"].contains(&&*text)
+        {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
+}
+
+/// Has cargo ask again when one of the sources changes that its list names, or one of their manifests.
+fn watch(list: &Path) {
+    let text = fs::read_to_string(list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
+    // `TARGET: SOURCE SOURCE`, in which a blank of a name has a backslash.
+    let sources = text.lines().filter_map(|line| Some(line.split_once(": ")?.1)).flat_map(|sources| {
+        let names = sources.replace("\\ ", "\0");
+        names.split(' ').map(|name| name.replace('\0', " ")).collect::<Vec<_>>()
+    });
+    let sources: BTreeSet<PathBuf> = sources.filter(|name| !name.is_empty()).map(PathBuf::from).collect();
+    let manifests: BTreeSet<PathBuf> = sources
+        .iter()
+        .filter_map(|source| {
+            source.ancestors().map(|folder| folder.join("Cargo.toml")).find(|file| file.is_file())
+        })
+        .collect();
+    for file in sources.union(&manifests) {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
 }

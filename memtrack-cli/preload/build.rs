@@ -1,10 +1,8 @@
 //! Links the library so that its own names are its own, whatever the program exports, and without symbols that nobody
-//! can look up: it is embedded in the command. Also has it say how it was optimised.
+//! can look up: it is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let level = std::env::var("OPT_LEVEL").unwrap_or_default();
-    println!("cargo:rustc-env=MEMTRACK_PRELOAD_OPT_LEVEL={level}");
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
         println!("cargo:rustc-cdylib-link-arg=-Wl,--strip-all");

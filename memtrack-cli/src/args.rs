@@ -30,12 +30,13 @@ pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
     after_help = "\
 Examples:
   memtrack run -- python3 train.py                   record a program's CUDA memory
+  memtrack run --host -- ./server                    record its heap too
   memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
-  memtrack peak snapshot.pickle                      what was live when most was
-  memtrack top train.memtrack                        who made the memory of a recording
+  memtrack peak snapshot.pickle                      everything that was live at the peak
+  memtrack top train.memtrack                        who allocated, in a recording
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
-Exit codes: 0 fine, 1 a finding, 2 wrong usage, 3 unreadable input or unwritable output."
+Exit codes: 0 success, 1 a limit of `check` is exceeded, 2 wrong usage, 3 unreadable input or unwritable output."
 )]
 pub(crate) struct Cli {
     /// What to do.
@@ -46,39 +47,39 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, packed or not
+    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
     Convert(ConvertArgs),
-    /// Fail when a snapshot exceeds limits of peak, leak or fragmentation: a gate for CI
+    /// Fail if a snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
-    /// Which segments two snapshots do not share, with PyTorch's text
+    /// Show which segments two snapshots do not share, in PyTorch's text
     Compare(CompareArgs),
-    /// The machine's NVIDIA devices: what is used and free, pools, processes
+    /// Show the machine's NVIDIA devices: used and free memory, pools, processes
     #[cfg(feature = "gpus")]
     Gpus(GpusArgs),
-    /// What each stream holds, as a flame graph or PyTorch's folded lines
+    /// Draw what each stream holds, as a flame graph, or print PyTorch's folded lines
     Memory(UsageArgs),
-    /// Everything that was live at the highest point, by stack, biggest first
+    /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
-    /// What other allocator settings would have made of the recorded requests, the best first
+    /// Run the recorded requests with other allocator settings, and rank the settings
     Replay(ReplayArgs),
-    /// Record the CUDA memory of any program, with stacks
+    /// Record the CUDA memory of any program, and its heap, with stacks
     #[cfg(unix)]
     Run(RunArgs),
-    /// What each segment holds, as a flame graph or PyTorch's folded lines
+    /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
     Segments(UsageArgs),
-    /// Run an allocation pattern through PyTorch's caching allocator
+    /// Run a sequence of requests through PyTorch's caching allocator
     Simulate(SimulateArgs),
-    /// How full the segments are, with PyTorch's text
+    /// Show how full the segments are, in PyTorch's text
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
-    /// One page: what each device holds, its peak, its fragmentation, and what to look at first
+    /// Summarise each device: what it holds, its peak, its fragmentation, and what to look at first
     Summary(SummaryArgs),
     /// Rank who allocated, or what is live at a moment, by operator, stack, file and more
     Top(RankArgs),
-    /// Every event as a line, with PyTorch's text
+    /// List every event, in PyTorch's text
     #[command(after_help = viz::TRACE_HELP)]
     Trace(ViewArgs),
-    /// Which operators made memory grow, from the statistics of a memory tracker
+    /// Show which operators made memory grow, from the statistics of PyTorch's MemoryTracker
     Tracker(TrackerArgs),
 }
 
@@ -92,8 +93,8 @@ Examples:
   memtrack tracker stats.pickle -o figures.svg       figures-all.svg, -allocated, -active, -reserved
   cat stats.pickle | memtrack tracker -              from a pipe
 
-Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack, packed or not; nothing in them is ever executed.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack, compressed or not; nothing in them is ever executed.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct TrackerArgs {
     /// The statistics file; `-` reads standard input
     #[arg(value_name = "STATS.pickle")]
@@ -114,8 +115,8 @@ Examples:
   memtrack gpus                                      each device: used, free, pools, processes
   memtrack gpus --json                               the same as JSON
 
-Asks NVML, which takes nothing of the devices; without it the CUDA driver, which needs a context on each.
-Exit codes: 0 fine, 2 wrong usage, 3 no driver, or one that does not answer.")]
+Asks NVML, which takes no memory of the devices, or without it the CUDA driver, which needs a context on each.
+Exit codes: 0 success, 2 wrong usage, 3 no driver, or one that does not answer.")]
 pub(crate) struct GpusArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -130,9 +131,9 @@ Examples:
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
   memtrack convert train.memtrack - --to json | jq   to a pipe
 
-The output's suffix says the format, or --to does; .gz or .zst after it packs it. Nothing a PyTorch snapshot says is lost on the way,
-unknown keys included; of a recording, what PyTorch's format has no place for is.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
+lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]
@@ -140,7 +141,7 @@ pub(crate) struct ConvertArgs {
     /// The file to write; `-` is standard output
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// The format, whatever the output is called: pickle, json or memtrack, packed with .gz or .zst after it
+    /// The format, whatever the output is called: pickle, json or memtrack; with .gz or .zst after it, compressed
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
     /// Replace the output if it exists
@@ -148,7 +149,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Also look for binaries in this folder, by build id
+    /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
 }
@@ -210,10 +211,10 @@ pub(crate) struct FormatArgs {
 /// How much of names and stacks a text shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
-    /// How many frames of a stack to show, those that say something; 0 shows all there are
+    /// How many frames of a stack to show, leaving out internal ones; 0 shows all
     #[arg(long, value_name = "N", default_value_t = FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
-    /// Do not shorten names; otherwise lines have as many characters as COLUMNS says, else the terminal, else 120
+    /// Do not shorten names; otherwise lines are as wide as COLUMNS says, else as the terminal, else 120 characters
     #[arg(long)]
     pub(crate) wide: bool,
 }

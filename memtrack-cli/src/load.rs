@@ -5,6 +5,7 @@ use crate::Streams;
 use crate::args::InputArgs;
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;

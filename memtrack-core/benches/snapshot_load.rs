@@ -5,6 +5,7 @@
 //! memtrack-cli/benches/snapshot_speed.py asks of CPython too: neither starting nor taking apart again counts.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use std::time::Instant;
 

@@ -12,6 +12,7 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
 use memtrack_core::snapshot::{Format, Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;

@@ -1,20 +1,30 @@
 //! Files of what is being recorded, written while recording goes on: snapshots for PyTorch's tools, and pictures of what
 //! the segments hold.
 
-use crate::recorder::session;
-use crate::reentry;
-use crate::snapshot::Snapshot;
-use crate::snapshot::pytorch::format_of;
-use crate::stack::symbols::Symbolizer;
-#[cfg(feature = "plot")]
-use crate::viz::{Grouping, save_usage};
+use memtrack_model::Snapshot;
+use memtrack_recorder::recorder::session;
+use memtrack_recorder::reentry;
 use std::io;
 use std::path::Path;
+
+#[cfg(feature = "plot")]
+use crate::viz::{Grouping, save_usage};
+#[cfg(feature = "formats")]
+use memtrack_formats::{SnapshotFiles, format_of};
+#[cfg(feature = "formats")]
+use memtrack_symbols::Symbolizer;
+
+/// Writes dumps in every format that a name may ask for.
+#[cfg(feature = "formats")]
+pub(crate) const DUMPER: session::Dumper = session::Dumper {
+    accepts: |path| format_of(path).map(|_| ()),
+    write: |snapshot, path| snapshot.save_as(path, &mut Symbolizer::of(snapshot)),
+};
 
 /// Writes everything recorded so far to `path`, replacing what is there, while recording goes on: what
 /// `torch.cuda.memory._dump_snapshot` is in PyTorch. The suffix says the format: `.pickle` opens in
 /// pytorch.org/memory_viz and loads in Python, `.json` says the same as text, `.memtrack` keeps everything; `.gz` or
-/// `.zst` after it packs the file.
+/// `.zst` after it packs the file. Without the feature `formats` there is `.memtrack` alone.
 ///
 /// The first two name the stacks, which reads debug information: that takes a moment, and memory. A `.memtrack` file is
 /// named later, by whoever reads it.
@@ -25,9 +35,11 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let _inside = reentry::enter();
     session::naming(path, || {
-        format_of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        let snapshot = running()?;
-        snapshot.save_as(path, &mut Symbolizer::of(&snapshot))
+        #[cfg(feature = "formats")]
+        session::dumps_by(DUMPER);
+        let dumper = session::dumper();
+        (dumper.accepts)(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        (dumper.write)(&running()?, path)
     })
 }
 

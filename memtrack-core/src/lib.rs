@@ -134,67 +134,158 @@
 //!
 //! # Features
 //!
-//! - `record` (default): the recorder, the allocator, stacks. Without it recordings can still be read.
-//! - `cuda`: the hook of the CUDA driver (Linux with glibc). It adds no dependency.
+//! A library that only annotates depends on memtrack with `default-features = false`: its attributes and scopes are then
+//! empty, and turn on with the program that has `record`.
+//!
+//! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of the
+//!   recording API compiles and does nothing.
+//! - `report` (default): rankings, summaries, the tracker; the names of stacks; it brings `formats`.
+//! - `formats` (by `report`): PyTorch's snapshots and `.memtrack` files, read, written and converted.
+//! - `allocator`: PyTorch's caching allocator.
+//! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
-pub mod allocator;
-pub mod analysis;
-#[cfg(feature = "bench-internals")]
-#[doc(hidden)]
-pub mod bench_internals;
-#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
-pub mod cuda;
 #[cfg(feature = "record")]
 mod dump;
-mod environment;
-pub mod event;
-#[cfg(feature = "record")]
-pub mod host;
-#[cfg(feature = "record")]
-mod message;
+#[cfg(all(test, feature = "record"))]
+mod macro_tests;
 #[cfg(feature = "record")]
 mod monitor;
-#[cfg(feature = "record")]
-mod own;
-#[cfg(feature = "record")]
-mod own_file;
-pub mod pickle;
-#[cfg(feature = "record")]
-pub mod recorder;
-#[cfg(feature = "record")]
-mod reentry;
-mod replacing_file;
-pub mod scope;
-#[cfg(feature = "record")]
-mod signals;
-pub mod snapshot;
-pub mod stack;
-#[cfg(feature = "record")]
-mod switch;
+#[cfg(not(feature = "record"))]
+mod off;
+#[cfg(all(feature = "record", not(feature = "report")))]
+mod plain;
+mod recording;
+#[cfg(all(test, feature = "record"))]
+mod testing;
 #[cfg(feature = "tracing")]
 pub mod tracing;
+#[cfg(feature = "report")]
 pub mod tracker;
-pub mod viz;
 
+pub use memtrack_model::event;
+pub use recording::Recording;
+
+#[cfg(feature = "report")]
+#[doc(no_inline)]
 pub use analysis::top::By;
-#[cfg(feature = "record")]
-pub use dump::dump_snapshot;
-#[cfg(all(feature = "record", feature = "plot"))]
-pub use dump::{save_memory_usage, save_segment_usage};
-#[cfg(feature = "record")]
-pub use host::TrackingAllocator;
 #[doc(inline)]
 pub use memtrack_macros::track_memory;
+
+#[cfg(all(feature = "record", feature = "plot"))]
+pub use dump::{save_memory_usage, save_segment_usage};
+#[cfg(not(feature = "record"))]
+pub use off::{
+    OutOfMemory, OutOfMemoryObserver, TrackingAllocator, attach_out_of_memory_observer, dump_snapshot,
+    recorder, scope, snapshot, start_monitor, start_monitor_with, stop,
+};
+#[cfg(feature = "record")]
+pub use {
+    dump::dump_snapshot,
+    memtrack_recorder::host::TrackingAllocator,
+    monitor::{snapshot, start_monitor, start_monitor_with, stop},
+    recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer},
+};
+
+#[cfg(feature = "allocator")]
+pub use memtrack_allocator as allocator;
+#[cfg(any(feature = "cuda", feature = "cuda-stats"))]
+pub use memtrack_cuda as cuda;
+#[cfg(feature = "formats")]
+pub use memtrack_formats::pickle;
+#[cfg(feature = "report")]
+pub use memtrack_report::viz;
+
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
-pub use message::say_as as __say_as;
+pub use memtrack_recorder::message::say_as as __say_as;
+
+/// The recorder's own view of the host's heap.
+pub mod host {
+    #[cfg(feature = "record")]
+    pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
+
+    #[cfg(not(feature = "record"))]
+    pub use crate::off::{TrackingAllocator, own_bytes};
+}
+
 #[cfg(feature = "record")]
-pub use monitor::{Recording, snapshot, start_monitor, start_monitor_with, stop};
+pub mod recorder;
+
 #[cfg(feature = "record")]
-pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
-pub use replacing_file::ReplacingFile;
+#[doc(inline)]
+pub use memtrack_recorder::scope;
+
+pub mod snapshot;
+
+/// Stacks: from return addresses to names. A program records raw addresses and the list of its loaded binaries
+/// (`modules`, feature `record`, Linux); whoever reads the recording, then or elsewhere, turns them into functions
+/// and lines with `symbols`, and never with a binary that is not the recorded one.
+pub mod stack {
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    pub use memtrack_recorder::stack::modules;
+    #[cfg(feature = "formats")]
+    pub use memtrack_symbols::{build_id, names};
+
+    /// From return addresses to functions and lines.
+    pub mod symbols {
+        pub use memtrack_model::{Frame, NameFrames};
+        #[cfg(feature = "formats")]
+        pub use memtrack_symbols::Symbolizer;
+    }
+}
+
+/// Questions to a snapshot: what was live at the peak, who made it, in which phase, what a device holds at the end, and
+/// whether that is too much.
+#[cfg(feature = "report")]
+pub mod analysis {
+    pub use memtrack_model::units;
+    pub use memtrack_report::analysis::*;
+}
+
+#[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use scope::__private;
+pub use memtrack_file::ReplacingFile;
+
+/// What the expansion of `#[track_memory]` calls. Not API: it changes without notice.
+#[doc(hidden)]
+pub mod __private {
+    #[cfg(not(feature = "record"))]
+    pub use crate::off::scope::Site;
+    pub use memtrack_model::snapshot::ScopeKind;
+    #[cfg(feature = "record")]
+    pub use memtrack_recorder::scope::Site;
+
+    pub use crate::__memtrack_async_scope as async_scope;
+
+    /// Stands where an annotated async function's output type must be known; never called.
+    pub fn output<T>() -> T {
+        unreachable!("the branch is never taken")
+    }
+}
+
+/// The body of an annotated async function, in a future that carries its scope.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_async_scope {
+    ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
+        $($enter)* ($($keywords)* $body).await
+    };
+}
+
+/// The body of an annotated async function: without the recorder it is itself, since even a wrapper that does nothing
+/// would keep the parameters twice.
+#[cfg(not(feature = "record"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_async_scope {
+    ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
+        $body
+    };
+}

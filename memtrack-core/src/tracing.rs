@@ -17,8 +17,8 @@
 //! Spans that another layer's filter switches off are not seen here either: spans of candle's models are of level
 //! `TRACE`. An `EnvFilter` that is given to its own layer only (`with_filter`) leaves this one all of them.
 
-use crate::scope::{self, Guard};
-use crate::snapshot::ScopeKind;
+use memtrack_model::snapshot::ScopeKind;
+use memtrack_recorder::scope::{self, Guard};
 use std::cell::RefCell;
 use tracing_core::span::Id;
 use tracing_core::{Metadata, Subscriber};
@@ -100,7 +100,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
 #[cfg(all(test, feature = "record"))]
 mod tests {
     use super::*;
-    use crate::scope::testing::with_scopes;
+    use crate::testing::with_scopes;
     use tracing_subscriber::prelude::*;
 
     fn path() -> String {

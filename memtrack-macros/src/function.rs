@@ -57,7 +57,7 @@ impl From<&ImplItemFn> for Function {
         Self {
             outer,
             visibility: function.vis.clone(),
-            defaultness: function.defaultness,
+            defaultness: function.modifiers.defaultness,
             signature: function.sig.clone(),
             inner,
             body: quote!(#(#statements)*),
@@ -172,7 +172,10 @@ fn output_type(signature: &Signature) -> Option<TokenStream> {
     impl VisitMut for Infer {
         fn visit_type_mut(&mut self, ty: &mut Type) {
             if let Type::ImplTrait(_) = ty {
-                *ty = Type::Infer(syn::TypeInfer { underscore_token: Token![_](Span::mixed_site()) });
+                *ty = Type::Infer(syn::TypeInfer {
+                    attrs: Vec::new(),
+                    underscore_token: Token![_](Span::mixed_site()),
+                });
             }
             syn::visit_mut::visit_type_mut(self, ty);
         }

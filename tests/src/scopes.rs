@@ -2,6 +2,7 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::recording::load_from;
 use std::hint::black_box;
 

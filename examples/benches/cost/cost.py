@@ -2,7 +2,7 @@
 """Compares what recording costs a training run: memtrack's modes, and heaptrack around the same binary.
 
 Run it from anywhere in the repository; `README.md` beside it says what is counted. It builds the benchmark `cost` of
-memtrack-examples twice, without and with frame pointers, lets all variants take turns, and prints the medians as a
+memtrack-examples-benches twice, without and with frame pointers, lets all variants take turns, and prints the medians as a
 Markdown table. Exit code 1 when a bound does not hold.
 """
 
@@ -33,7 +33,7 @@ def build(name, flags, target):
     environment = dict(os.environ, CARGO_TARGET_DIR=str(target / name.replace(" ", "-")))
     environment.pop("CARGO_ENCODED_RUSTFLAGS", None)
     environment["RUSTFLAGS"] = flags
-    command = ["cargo", "build", "--release", "-p", "memtrack-examples", "--bench", "cost"]
+    command = ["cargo", "build", "--release", "-p", "memtrack-examples-benches", "--bench", "cost"]
     command += ["--message-format=json-render-diagnostics"]
     built = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     messages = map(json.loads, built.stdout.splitlines())

@@ -5,6 +5,7 @@ use crate::rows::{Column, NAMES, Row};
 use crate::{Plan, judge, picture, service};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -27,14 +27,9 @@ static OWN: TrackingAllocator<&own_memory::OwnMemory> = TrackingAllocator::new(&
 #[cfg(target_os = "linux")]
 static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();
 
-/// What the command's build looks for: build-dependencies are not optimised unless that is asked for.
-static OPTIMISED: &str = concat!("memtrack-preload opt-level=", env!("MEMTRACK_PRELOAD_OPT_LEVEL"), ";");
-
 extern "C" fn begin() {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tls::prepare();
-    // Else the linker would leave it out.
-    std::hint::black_box(OPTIMISED);
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     ends::prepare();
     #[cfg(target_os = "linux")]

@@ -12,9 +12,9 @@ Examples:
   memtrack summary snapshot.pickle           what each device holds, its peak, and what to look at first
   memtrack summary run.memtrack --json       the numbers as JSON
 
-Bytes at the end are those of blocks, with what rounding added; the peak and what was live then are counted as asked
-for, which is what events say.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Bytes at the end are those of blocks, rounded up by the allocator; the peak, and what was live then, are requested bytes,
+which is what events contain.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct SummaryArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
@@ -28,17 +28,17 @@ pub(crate) struct SummaryArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrack peak snapshot.pickle                   what was live when it came to the most bytes, by stack
-  memtrack peak snapshot.pickle --of reserved     … when the segments took most
+  memtrack peak snapshot.pickle                   what was live at the peak, by stack
+  memtrack peak snapshot.pickle --of reserved     … when the segments were largest
   memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
-  memtrack peak snapshot.pickle --frames 0 --wide every frame of their stacks, with whole names
+  memtrack peak snapshot.pickle --frames 0 --wide all frames of the stacks, with full names
 
-Bytes of blocks are those that were requested; what rounding adds to them is in `memtrack summary`.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Bytes of blocks are requested bytes; `memtrack summary` shows what rounding adds to them.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct PeakArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Which highest point
+    /// The peak of what
     #[arg(long, value_enum, default_value_t = PeakOf::Requested)]
     pub(crate) of: PeakOf,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct PeakArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Of what the highest point is sought.
+/// What the peak is the maximum of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
     /// Bytes that were requested and not given back
@@ -65,25 +65,26 @@ pub(crate) enum PeakOf {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrack check snapshot.pickle --max-peak 10GiB               fails when more was ever requested and live
-  memtrack check run.memtrack --max-leak 0                      … when anything allocated is live at the end
-  memtrack check snapshot.pickle --max-fragmentation 25%        … when more is stuck in split segments
+  memtrack check snapshot.pickle --max-peak 10GiB               fails if more was ever live
+  memtrack check run.memtrack --max-leak 0                      … if anything allocated is still live at the end
+  memtrack check snapshot.pickle --max-fragmentation 25%        … if more is free in split segments
 
-Of several devices the worst counts. Peak: the highest requested bytes that were live. Leak: requested bytes
-live at the end of the trace that were allocated within it. Fragmentation: free bytes in split segments as a share of reserved bytes.
-A heap whose small blocks were sampled is judged with the error: a limit is kept when all of the interval that
-holds the truth in 95 of 100 cases lies below it, and exceeded when all of it lies above. Between them `check`
-says that it cannot tell, and ends with 1 too. Options::exact() records every block.
-A file in which nothing can be seen (no events and no memory; for a leak, no events) passes no limit: exit 3.
-Exit codes: 0 within the limits, 1 not, or not for certain, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Of several devices the worst counts. Peak: the most requested bytes that were live at once. Leak: requested bytes that
+were allocated within the trace and are live at its end. Fragmentation: free bytes in split segments as a share of
+reserved bytes.
+Where small blocks of a heap were sampled, numbers are known within a 95 % interval: a limit is kept if the whole
+interval lies below it, and exceeded if the whole interval lies above it. Otherwise `check` reports that it cannot
+tell, and ends with 1 too. Options::exact() records every block.
+A file without events or memory (for a leak: without events) passes no limit: exit code 3.
+Exit codes: 0 within the limits, 1 beyond one, or not certain, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// The highest requested bytes that were live, such as 10GiB
+    /// The most requested bytes that may be live at once, such as 10GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_peak: Option<u64>,
-    /// Requested bytes allocated within the trace and live at its end
+    /// Requested bytes that may be allocated within the trace and live at its end
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_leak: Option<u64>,
     /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%

@@ -12,19 +12,19 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   memtrack top train.memtrack                        the 20 operators that allocated most
-  memtrack top train.memtrack --by stack -n 5        the 5 stacks that did
+  memtrack top train.memtrack --by stack -n 5        the 5 stacks that allocated most
   memtrack top snapshot.pickle --at peak --by file   who held what at the peak, by file
-  memtrack top snapshot.pickle --at oom              … when memory ran out last
+  memtrack top snapshot.pickle --at oom              … when memory last ran out
   memtrack top snapshot.pickle --at 1200 --by size   … after event 1200, by block size
   memtrack top train.memtrack --json                 the same as JSON
-  memtrack top train.memtrack --symbols build/       with binaries that were moved
+  memtrack top train.memtrack --symbols build/       find binaries that were moved
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
-Bytes are those that were requested, without what an allocator adds by rounding. Share: of all rows. Live at peak: what
-the row held when the device held most. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %), or are bounds
-(< 40.0 MiB); both hold in 95 of 100 cases. Where there are no scopes, PyTorch's stacks tell operators (aten::mm), phases
-and modules; those of C++ alone no modules, and of phases backward.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Bytes are requested bytes, without what an allocator adds by rounding. Share: of all rows. Live at peak: what the row held
+when the device held most. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %) or are upper bounds
+(< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators (aten::mm), phases and modules are read from PyTorch's
+stacks; C++ stacks alone give no modules, and only the phase backward.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
@@ -43,7 +43,7 @@ pub(crate) struct RankArgs {
     pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also look for binaries in this folder, by build id
+    /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
     /// Name operators after functions that match, such as 'my_crate::ops::*'

@@ -13,13 +13,13 @@ Examples:
   memtrack run -o train.memtrack -- ./train --epochs 3
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
   memtrack run --host -- ./train                     and what it takes from malloc
-  memtrack run --snapshot-on signal -- ./serve       one each time it is sent SIGUSR2
+  memtrack run --snapshot-on signal -- ./serve       a snapshot whenever it is sent SIGUSR2
 
-The file is written while the program runs, so a killed program loses at most half a second; exec and _exit lose
-nothing. Children write FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. Linux with glibc,
-dynamically linked programs.
-Exit codes: the program's own, 128 + N if signal N ended it; 126 it cannot be run, or the output cannot be
-written, 127 it was not found, 2 wrong usage.")]
+The file is written while the program runs: if the program is killed, at most the last half second is lost; exec and
+_exit lose nothing. Children write FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. For
+dynamically linked programs on Linux with glibc.
+Exit codes: the program's own, or 128 + N if signal N ended it; 126 if it cannot be run or the output cannot be
+written, 127 if it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]
@@ -27,25 +27,26 @@ pub(crate) struct RunArgs {
     /// Replace the recording if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// How many of memtrack's events snapshots hold per device, the newest (a driver's allocation is two, its segment
-    /// and a block in it, and so is its free); the recording holds all
+    /// How many events per device snapshots hold, the newest ones; the recording holds all. An allocation of the driver
+    /// is two events, its segment and a block in it, and so is its free
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) max_entries: u64,
-    /// Most bytes of the recording: it goes on in new parts beside it, and the oldest go; bytes, or with KiB, MiB, GiB
+    /// The largest size of the recording: it continues in further files beside it, of which the oldest are removed; in
+    /// bytes, or with KiB, MiB, GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_bytes: Option<u64>,
     /// Which stacks to keep
     #[arg(long, value_enum, default_value_t = Stacks::Alloc)]
     pub(crate) stacks: Stacks,
-    /// Record the program's heap too, from its start: every block while that takes less than
-    /// 3 % of its threads' time, else a sample of those below 64 KiB
+    /// Record the program's heap too, from its start: every block while that takes less than 3 % of its threads' time,
+    /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
-    /// How many of the programs that it starts are recorded; of the others it is said how many there were
+    /// How many of the programs that it starts are recorded; the others are counted
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_processes: u64,
-    /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of those at out of memory each process keeps the first
-    /// and the newest seven; from the ninth on they take a fiftieth of the time at most
+    /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of the snapshots at out of memory each process keeps
+    /// the first and the newest seven; from the ninth on they take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,
     /// The program and its arguments

@@ -19,15 +19,15 @@ Examples:
   memtrack stats snapshot.pickle            PyTorch's text, byte for byte
   memtrack stats snapshot.pickle --json     all segments and the sums as JSON
 
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.";
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
 /// What `memtrack help trace` ends with.
 pub(super) const TRACE_HELP: &str = "\
 Examples:
   memtrack trace snapshot.pickle            PyTorch's text, byte for byte
-  memtrack trace snapshot.pickle --json     every event with its stack, one a line
+  memtrack trace snapshot.pickle --json     every event with its stack, one per line
 
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.";
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
 /// Arguments of `memtrack segments` and `memtrack memory`.
 #[derive(Clone, Debug, Args)]
@@ -38,9 +38,9 @@ Examples:
   memtrack memory snapshot.pickle --folded           PyTorch's folded lines, for other flame graph tools
   memtrack memory snapshot.pickle --json             what is drawn, as JSON
 
-The picture shows free blocks as free and rounding apart. The folded lines repeat what PyTorch prints: stale sizes of
-free blocks, and gaps that may be negative.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+The picture shows free blocks as free, and rounding separately. The folded lines are those that PyTorch prints, with stale
+sizes of free blocks and gaps that may be negative.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct UsageArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
@@ -56,9 +56,9 @@ Examples:
   memtrack compare before.pickle after.pickle --folded   the addresses and PyTorch's folded lines
   memtrack compare before.pickle after.pickle --json     both as JSON
 
-Segments are known by address and size: an expandable one that grew is gone and new. What lies inside of segments that
-both have is not compared.
-Exit codes: 0 fine, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Segments are identified by address and size: an expandable segment that grew counts as removed and added. The contents of
+segments that both snapshots have are not compared.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CompareArgs {
     /// The earlier recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "BEFORE")]

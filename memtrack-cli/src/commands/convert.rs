@@ -8,6 +8,7 @@ use crate::output::check_targets;
 use crate::report::mention_samples;
 use memtrack_core::ReplacingFile;
 use memtrack_core::snapshot::Format;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Compression, format_of};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io;

@@ -37,10 +37,6 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     program::check(&path)?;
     let output = output_of(args, &path)?;
     let libraries = library::installed(args.host)?;
-    if let Some(shortcoming) = library::shortcoming() {
-        // A hint; the program runs all the same.
-        let _ = writeln!(streams.stderr, "memtrack: {shortcoming}");
-    }
     let census = Census::begin();
     let started = SystemTime::now();
     let mut command = Command::new(&path);

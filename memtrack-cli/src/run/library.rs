@@ -20,22 +20,14 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 /// What has the program's heap go through the other one.
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so"));
 
-/// What to say of the library, if something is wrong with it: in a released command, that it was not optimised. Cargo
-/// does not optimise build-dependencies, and where the command is installed without its workspace, nothing tells it to.
-pub(crate) fn shortcoming() -> Option<&'static str> {
-    (cfg!(unoptimised_preload) && !cfg!(debug_assertions)).then_some(
-        "this memtrack's recorder was built without optimisation, so recording takes several times as long; install \
-         it again with CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_OPT_LEVEL=3 in the environment",
-    )
-}
-
 /// The libraries' paths in the order in which they are to be loaded.
 ///
 /// # Errors
 /// When this command was built without the libraries, or no folder takes them.
 pub(crate) fn installed(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     if LIBRARY.is_empty() || HEAP.is_empty() {
-        let why = "this memtrack was built without its preload library: `run` needs Linux with glibc";
+        let why = "this memtrack was built without its preload libraries: `run` needs Linux with glibc, and \
+                   memtrack-cli's feature `run`, which is a default";
         return Err(CliError::Program(126, why.to_owned()));
     }
     let mut refused = None;

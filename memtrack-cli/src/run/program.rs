@@ -2,6 +2,9 @@
 //! ignore in silence is refused here with a reason.
 
 use crate::error::CliError;
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -106,53 +109,39 @@ enum Kind {
     Unknown,
 }
 
-/// `PT_INTERP`: the segment that names the loader.
-const INTERPRETER: u32 = 3;
 /// Longer names of loaders are none.
 const LONGEST_NAME: u64 = 4096;
 
 fn kind(file: &mut (impl Read + Seek)) -> Kind {
-    let mut head = [0_u8; 64];
-    let mut length = 0;
-    while let Ok(count @ 1..) = file.read(&mut head[length..]) {
-        length += count;
-    }
-    if head.starts_with(b"#!") {
+    let mut head = [0_u8; 2];
+    if file.read_exact(&mut head).is_ok() && head == *b"#!" {
         return script(file).map_or(Kind::Unknown, Kind::Script);
     }
-    if length < head.len() || !head.starts_with(b"\x7fELF") {
-        return Kind::Unknown;
-    }
-    let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-    if head[4] != 2 || head[5] != 1 || u16::from_le_bytes([head[18], head[19]]) != machine {
-        return Kind::Foreign;
-    }
-    match loader(file, &head) {
-        Some(Some(loader)) => Kind::Dynamic(loader),
-        Some(None) => Kind::Static,
-        None => Kind::Unknown,
+    let data = ReadCache::new(file);
+    match FileKind::parse(&data) {
+        Ok(FileKind::Elf64) => elf(&data).unwrap_or(Kind::Unknown),
+        Ok(FileKind::Elf32) => Kind::Foreign,
+        _ => Kind::Unknown,
     }
 }
 
-/// The loader that an ELF file names; `None` inside when it names none, outside when the file is damaged.
-fn loader(file: &mut (impl Read + Seek), head: &[u8; 64]) -> Option<Option<OsString>> {
-    let word = |bytes: &[u8], at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let offset = word(head, 32)?;
-    let count = u16::from_le_bytes([head[56], head[57]]);
-    for number in 0..u64::from(count) {
-        let mut entry = [0_u8; 56];
-        file.seek(SeekFrom::Start(offset.checked_add(number * 56)?)).ok()?;
-        file.read_exact(&mut entry).ok()?;
-        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) == INTERPRETER {
-            let (at, size) = (word(&entry, 8)?, word(&entry, 32)?.min(LONGEST_NAME));
-            let mut name = vec![0; size as usize];
-            file.seek(SeekFrom::Start(at)).ok()?;
-            file.read_exact(&mut name).ok()?;
-            name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
-            return Some(Some(OsString::from_vec(name)));
+/// What an ELF file of 64 bits is; an error where it is damaged.
+fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
+    let header = FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+    if endian.is_big_endian() || header.e_machine(endian) != machine {
+        return Ok(Kind::Foreign);
+    }
+    for segment in header.program_headers(endian, data)? {
+        if segment.p_type(endian) == PT_INTERP && segment.p_filesz(endian) > LONGEST_NAME {
+            return Ok(Kind::Unknown);
+        }
+        if let Some(name) = segment.interpreter(endian, data)? {
+            return Ok(Kind::Dynamic(OsString::from_vec(name.to_vec())));
         }
     }
-    Some(None)
+    Ok(Kind::Static)
 }
 
 /// The interpreter that a script's first line names; `None` where the line names none.
@@ -172,8 +161,8 @@ mod tests {
 
     fn elf(machine: u8, segment: Option<&[u8]>) -> Cursor<Vec<u8>> {
         let mut file = vec![0; 64];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        (file[18], file[32], file[56]) = (machine, 64, u8::from(segment.is_some()));
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (file[18], file[32], file[54], file[56]) = (machine, 64, 56, u8::from(segment.is_some()));
         if let Some(name) = segment {
             let mut entry = vec![0; 56];
             (entry[0], entry[8], entry[32]) = (3, 120, name.len() as u8);
@@ -188,6 +177,9 @@ mod tests {
     fn files_are_told_apart() {
         assert!(matches!(kind(&mut elf(62, None)), Kind::Static));
         assert!(matches!(kind(&mut elf(40, None)), Kind::Foreign));
+        let mut of_32_bits = elf(62, None);
+        of_32_bits.get_mut()[4] = 1;
+        assert!(matches!(kind(&mut of_32_bits), Kind::Foreign));
         let Kind::Dynamic(loader) = kind(&mut elf(62, Some(b"/lib/ld-musl-x86_64.so.1\0"))) else {
             panic!("it names a loader")
         };

@@ -3,11 +3,11 @@
 
 use super::run::{Mark, Observer, Run, State, TRACKERS};
 use super::{StatsError, Summary, TrackerStats};
-use crate::event::DeviceId;
-use crate::message;
-use crate::recorder::{Options, generation, session};
-use crate::reentry;
-use crate::scope;
+use memtrack_model::event::DeviceId;
+use memtrack_recorder::message;
+use memtrack_recorder::recorder::{Options, generation, session};
+use memtrack_recorder::reentry;
+use memtrack_recorder::scope;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,7 +98,7 @@ impl MemoryTracker {
             return Ok(());
         }
         scope::observe(&Observer);
-        let joined = session::start(options)?;
+        let joined = crate::monitor::begin(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
         *self.run().state() = State::since(zero, options.tracker_entries);
@@ -122,7 +122,7 @@ impl MemoryTracker {
     }
 
     /// Ends recording and hands out what the session recorded; `None` when the tracker does not run.
-    pub(crate) fn stop_session(&mut self) -> Option<(crate::snapshot::Snapshot, io::Result<()>)> {
+    pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
         }
@@ -154,8 +154,8 @@ impl MemoryTracker {
     pub fn show_traces(
         &self,
         path: impl AsRef<Path>,
-    ) -> Result<Vec<std::path::PathBuf>, super::figures::FigureError> {
-        super::figures::write_figures(&self.stats(), path)
+    ) -> Result<Vec<std::path::PathBuf>, memtrack_report::tracker::figures::FigureError> {
+        memtrack_report::tracker::figures::write_figures(&self.stats(), path)
     }
 
     /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. A file that exists is replaced.

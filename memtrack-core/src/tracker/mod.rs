@@ -1,5 +1,5 @@
-//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. This room holds the
-//! data of a run, its file, its summary and its figures; whoever records or loads a run ends up with the same data.
+//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. Whoever records or loads a
+//! run ends up with the same data, file, summary and figures.
 //!
 //! ```
 //! use memtrack_core::tracker::TrackerStats;
@@ -16,30 +16,16 @@
 //! # Ok::<(), memtrack_core::tracker::StatsError>(())
 //! ```
 
-#[cfg(feature = "plot")]
-pub mod figures;
 #[cfg(feature = "record")]
 mod live;
-mod pickle_file;
-mod python_float;
 #[cfg(feature = "record")]
 mod run;
 #[cfg(feature = "record")]
 mod series;
-mod stats;
-mod stats_error;
-mod stats_input;
-mod summary;
 
 #[cfg(feature = "record")]
 pub use live::MemoryTracker;
-pub use python_float::python_float_repr;
+pub use memtrack_model::python_float::python_float_repr;
+pub use memtrack_report::tracker::*;
 #[cfg(feature = "record")]
 pub use run::Mark;
-#[cfg(feature = "record")]
-pub(crate) use run::reset_after_fork;
-#[cfg(all(test, feature = "record"))]
-pub(crate) use series::RECORD_BYTES;
-pub use stats::{Folded, Sample, TrackerStats};
-pub use stats_error::StatsError;
-pub use summary::{Growth, Summary};

@@ -3,10 +3,10 @@
 
 use super::TrackerStats;
 use super::series::{Levels, Series, mib};
-use crate::event::DeviceId;
-use crate::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums};
-use crate::scope::{ScopeNode, ScopeObserver};
-use crate::{host, reentry};
+use memtrack_model::event::DeviceId;
+use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums};
+use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
+use memtrack_recorder::{host, reentry};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -185,11 +185,6 @@ impl Recorded {
 
 /// The trackers that run.
 pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
-
-/// In the child of a fork: the trackers stay with the parent.
-pub(crate) fn reset_after_fork() {
-    TRACKERS.forget();
-}
 
 /// Hears from all scopes, for all trackers.
 pub(super) struct Observer;

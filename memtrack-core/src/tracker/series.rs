@@ -2,10 +2,10 @@
 //! needs. Names are put together when somebody reads them, not when an operator ends. Memory stays within the records that
 //! are kept and one chunk more, however long the program runs.
 
-use super::stats::{Folded, Sample, TrackerStats};
-use super::summary::Growth;
-use crate::own;
-use crate::scope::{ScopeKind, ScopeNode};
+use memtrack_model::snapshot::ScopeKind;
+use memtrack_recorder::own;
+use memtrack_recorder::scope::ScopeNode;
+use memtrack_report::tracker::{Folded, Growth, Sample, TrackerStats};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -70,10 +70,6 @@ impl Drop for Held {
         own::release(self.0);
     }
 }
-
-/// What a record takes.
-#[cfg(test)]
-pub(crate) const RECORD_BYTES: usize = size_of::<Record>();
 
 /// How much a folded operator grew; of equal ones the earlier is larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,7 +180,8 @@ impl Series {
     fn folded_stats(&self, names: &mut Names) -> Folded {
         let mut grown: Vec<&Grown> = self.grown.iter().map(|Reverse(grown)| grown).collect();
         grown.sort_by_key(|grown| grown.index.0);
-        let nodes: HashMap<u32, _> = crate::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
+        let nodes: HashMap<u32, _> =
+            memtrack_recorder::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
         let named = |grown: &&Grown| {
             let operator = names.of(nodes.get(&grown.node)?, grown.count);
             Some(Growth { operator, growth_mib: mib(grown.bytes) })
@@ -207,7 +204,7 @@ pub(super) fn mib(bytes: i64) -> f64 {
 
 /// Full names without their counts, each put together once.
 #[derive(Default)]
-struct Names(HashMap<u32, String, foldhash::fast::RandomState>);
+struct Names(HashMap<u32, String>);
 
 impl Names {
     /// MemoryTracker's name of an operator that ran `count` times before.
@@ -227,9 +224,14 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scope::testing::with_scopes;
+    use crate::testing::with_scopes;
 
     const MIB: i64 = 1 << 20;
+
+    #[test]
+    fn an_operator_takes_40_bytes() {
+        assert_eq!(size_of::<Record>(), 40);
+    }
 
     fn node(name: &str) -> &'static ScopeNode {
         with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))

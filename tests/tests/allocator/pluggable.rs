@@ -6,6 +6,7 @@ use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, MemPoolOptions, Pluggable, PoolAllocator, Settings,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::mock_cuda;
 use memtrack_tests::pluggable::{BaseAlloc, Client, LIBRARY, Malloc};
 use std::ffi::{CString, c_int, c_void};

@@ -4,6 +4,7 @@ use memtrack_core::allocator::Settings;
 use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::{fixture, memtrack, shared};
 use serde_json::{Value, json};
 use std::fs::{self, File};

@@ -7,6 +7,7 @@ use memtrack_core::allocator::{
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::pickle::{self, Document, Limits, Value as Pickled};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::fixture;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,6 +2,7 @@
 
 use memtrack_core::event::{Action, DeviceId, StackId};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::memtrack;

@@ -1,6 +1,7 @@
 //! `memtrack top` as a user meets it: what it prints where, and how it exits.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::{LiveBlock, Snapshot};
 use memtrack_tests::memtrack;
 use memtrack_tests::snapshots::{event, live, small};

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 use memtrack_core::analysis::units::{counted, human_bytes};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::snapshots::small;
 use memtrack_tests::{fixture, memtrack, shared};
 use serde_json::Value;

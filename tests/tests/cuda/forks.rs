@@ -4,7 +4,7 @@ use crate::books::{events, held, snapshot};
 use crate::client::{self, call_at};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
-use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,6 +5,7 @@ use memtrack_core::By;
 use memtrack_core::analysis::top::top;
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::{child, mock_cuda, nested};
 use serde_json::Value;

@@ -3,6 +3,7 @@
 use crate::books::{agree, held, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::mock_cuda::run_ignored_test;

@@ -4,6 +4,7 @@ use crate::client;
 use memtrack_core::event::{Action, Event};
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::mock_cuda::run_ignored_test;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

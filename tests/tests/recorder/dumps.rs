@@ -2,6 +2,7 @@
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::child::run_well;
 use memtrack_tests::replay::replay;

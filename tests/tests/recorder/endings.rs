@@ -3,6 +3,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::{assert_passed, run, run_well, start, this_program};
 use memtrack_tests::replay::{replay, statistics};
 use std::fs;

@@ -1,5 +1,6 @@
 //! The allocator under what programs do to it: threads that end, panics, failures, signals.
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::run_well;
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 
 use memtrack_core::event::{Action, DeviceId, Event};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::start;
 use memtrack_tests::replay::replay;
 use std::fs;

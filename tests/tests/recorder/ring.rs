@@ -4,6 +4,7 @@
 use memtrack_core::event::{Action, DeviceId, Event, StreamId};
 use memtrack_core::recorder::{Context, Enabled, Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::alone;
 use memtrack_tests::replay::{replay, statistics};
 use std::thread;

@@ -3,6 +3,7 @@
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::alone;
 
 #[test]

@@ -1,6 +1,7 @@
 //! The spans that candle-transformers has in its models name the modules, without a change in them.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::nested;
 use std::collections::HashSet;

@@ -5,6 +5,7 @@
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::snapshot::{DeviceStatistics, Folded, Sampling, ScopeSum, ScopeSums, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;

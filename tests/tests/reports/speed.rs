@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, StackId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::{DeviceStatistics, Segment, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{empty, event, live};

@@ -3,6 +3,7 @@
 
 use flate2::read::GzDecoder;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::viz::{Stats, compare_folded, memory_folded, segments_folded, trace};
 use memtrack_tests::{fixture, shared};

@@ -4,6 +4,7 @@
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::Clock;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{empty, event, live};
 use memtrack_tests::verbs::{self, text as run};

@@ -5,6 +5,7 @@ use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
 use memtrack_core::scope;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::alone;
 use memtrack_tests::scopes::block;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! What memtrack itself says about a snapshot, with numbers checked by hand: see `memtrack_tests::pytorch::SMALL`.
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::pytorch::SMALL;
 use memtrack_tests::snapshots::small;
 use memtrack_tests::verbs::piped;

@@ -1,6 +1,7 @@
 //! Files that were cut on their way say at which byte, and what was being read.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::fixture;

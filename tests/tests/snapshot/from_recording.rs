@@ -2,6 +2,7 @@
 //! the file.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::snapshot::{DriverReading, LiveBlock, ReadingMoment, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};

@@ -4,6 +4,7 @@
 mod targets;
 
 use flate2::read::GzDecoder;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::fixture;
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,6 +1,7 @@
 //! No hostile pickle makes the snapshot reader panic, take long, or accept what must be refused.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
 use memtrack_tests::{fixture, shared};
 use std::fs;

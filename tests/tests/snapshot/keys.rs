@@ -2,6 +2,7 @@
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadOptions, write};
 use memtrack_core::snapshot::{Format, Snapshot};
 use memtrack_tests::memtrack;

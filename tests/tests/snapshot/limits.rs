@@ -1,5 +1,6 @@
 //! What loading may cost, and what a file that cannot be read is told.
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_tests::fixture;

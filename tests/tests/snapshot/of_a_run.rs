@@ -4,6 +4,7 @@
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::viz::{Stats, memory_folded, segments_folded, trace};

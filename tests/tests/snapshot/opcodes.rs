@@ -2,6 +2,7 @@
 //! keeps to them, whatever was recorded.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId, StreamId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions, write};
 use memtrack_core::snapshot::{Format, LiveBlock, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};

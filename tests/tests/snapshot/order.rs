@@ -2,6 +2,7 @@
 //! takes the events in order of time, what repeats PyTorch's text in the order of the file.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};

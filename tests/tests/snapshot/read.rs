@@ -1,5 +1,6 @@
 //! Snapshots of every version, by every writer, packed or not, are read.
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadOptions, write};
 use memtrack_core::snapshot::{Format, Loaded, Snapshot};
 use memtrack_tests::shared;

@@ -1,6 +1,7 @@
 //! Recordings that were cut, changed or never were recordings.
 
 use memtrack_core::event::Action;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::recording::{FORMAT_VERSION, RecordingError, load_from};
 use memtrack_core::snapshot::{EventTable, Snapshot};
 use memtrack_tests::snapshots::{empty, event, small};

@@ -1,6 +1,7 @@
 //! What is written to a recording comes back from it.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::recording::{RecordingWriter, load_from};
 use memtrack_core::snapshot::{
     Clock, DeviceStatistics, DriverReading, LiveBlock, Meta, Module, ReadingMoment, Scope, ScopeKind,

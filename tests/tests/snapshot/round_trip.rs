@@ -1,5 +1,6 @@
 //! Read, write, read: the same snapshot, unknown keys and oddities included, in every format.
 
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadOptions, write};
 use memtrack_core::snapshot::{Format, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;

@@ -2,6 +2,7 @@
 //! reader none of its short cuts, so what it makes of that is what it must make of the whole.
 
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::{fixture, shared};
 use proptest::prelude::*;

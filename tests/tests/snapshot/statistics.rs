@@ -5,6 +5,7 @@ use flate2::read::GzDecoder;
 use memtrack_core::analysis::held::Held;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::{fixture, shared};
 use serde_json::{Value, json};

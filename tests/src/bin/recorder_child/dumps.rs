@@ -3,6 +3,7 @@
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::{OutOfMemory, attach_out_of_memory_observer, dump_snapshot, scope};
 use memtrack_tests::replay::replay;

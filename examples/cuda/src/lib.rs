@@ -1,0 +1,3 @@
+//! Programs that allocate on a CUDA device; each lies in `src/bin`. [`driver`] finds a driver for them, or the mock.
+
+pub mod driver;

@@ -1,0 +1,296 @@
+//! One device's default pool, through the driver: memory from it, and what it says of itself.
+#![allow(unsafe_code)]
+
+use super::calls::{get, handle, set, wait_on};
+use crate::cuda_context::{Context, check, failed, is_no_stream, within};
+use crate::device_memory::DeviceError;
+use crate::sizes::format_size;
+use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemory};
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use memtrack_cuda::GpuError;
+use memtrack_model::event::{DeviceId, StreamId};
+use std::ptr;
+
+/// What is called below, beyond what statistics need.
+pub(super) const NEEDED: &[&str] = &[
+    "cuCtxSynchronize",
+    "cuDeviceGetDefaultMemPool",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemPoolTrimTo",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamWaitEvent",
+];
+
+/// PyTorch's text for an address it does not know.
+pub(super) const UNKNOWN: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
+
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) id: DeviceId,
+    context: Context,
+    /// The default pool, and the stream on which memory of several streams is freed; there from the first use on.
+    started: Option<Started>,
+    used: u64,
+    /// How much may be used; all ones: all there is.
+    limit: u64,
+    live: HashMap<u64, Live, FixedState>,
+}
+
+/// Handles of the driver, which any thread may use.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    pool: usize,
+    unifying: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) size: u64,
+    pub(super) stream: StreamId,
+    /// Other streams that use it.
+    uses: Vec<StreamId>,
+}
+
+impl Device {
+    /// The device with that number in this process.
+    pub(super) fn new(ordinal: u16) -> Result<Self, GpuError> {
+        Ok(Self {
+            id: DeviceId(ordinal),
+            context: Context::of(ordinal, NEEDED)?,
+            started: None,
+            used: 0,
+            limit: u64::MAX,
+            live: HashMap::default(),
+        })
+    }
+
+    fn within<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+        within(self.context.handle, action)
+    }
+
+    /// Has the pool keep what it got, as PyTorch does at a device's first use.
+    fn start(&mut self) -> Result<Started, DeviceError> {
+        if let Some(started) = self.started {
+            return Ok(started);
+        }
+        let device = self.context.device;
+        let started = self.within(|| {
+            let (mut pool, mut stream) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the out-parameter is ours, the device the context's.
+            let code = unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, device) };
+            check("cuDeviceGetDefaultMemPool", code)?;
+            set(pool, Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
+            for reuse in [
+                Attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+            ] {
+                set(pool, reuse, 1)?;
+            }
+            let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+            // SAFETY: the out-parameter is ours.
+            check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, flags) })?;
+            Ok(Started { pool: pool as usize, unifying: stream as usize })
+        })?;
+        self.started = Some(started);
+        Ok(started)
+    }
+
+    pub(super) fn allocate(&mut self, size: u64, stream: StreamId) -> Result<u64, AllocatorError> {
+        self.start()?;
+        let allocated = if self.used.saturating_add(size) > self.limit {
+            Err(DeviceError::OutOfMemory)
+        } else {
+            self.within(|| {
+                let mut address = 0;
+                // SAFETY: the out-parameter is ours; the client promises that its stream is one of this device.
+                let code = unsafe { sys::cuMemAllocAsync(&raw mut address, size as usize, handle(stream)) };
+                check("cuMemAllocAsync", code).map(|()| address)
+            })
+        };
+        match allocated {
+            Ok(address) => {
+                self.live.insert(address, Live { size, stream, uses: Vec::new() });
+                self.used += size;
+                Ok(address)
+            }
+            Err(DeviceError::OutOfMemory) => Err(self.out_of_memory(size, stream)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether it handed an address out.
+    pub(super) fn knows(&self, address: u64) -> bool {
+        self.live.contains_key(&address)
+    }
+
+    /// What is known of memory that was handed out.
+    pub(super) fn look(&self, address: u64) -> Option<&Live> {
+        self.live.get(&address)
+    }
+
+    /// Another stream uses memory too; that of its own is no other.
+    pub(super) fn record_stream(&mut self, address: u64, stream: StreamId) {
+        let live = self.live.get_mut(&address).filter(|live| live.stream != stream);
+        if let Some(live) = live.filter(|live| !live.uses.contains(&stream)) {
+            live.uses.push(stream);
+        }
+    }
+
+    /// Limits what may be used to a share of all there is.
+    pub(super) fn set_fraction(&mut self, fraction: f64) -> Result<(), DeviceError> {
+        self.start()?;
+        self.limit = (fraction * self.memory_info()?.total as f64) as u64;
+        Ok(())
+    }
+
+    /// The share that may be used.
+    pub(super) fn fraction(&self) -> Result<f64, DeviceError> {
+        if self.limit == u64::MAX {
+            return Ok(1.0);
+        }
+        Ok(self.limit as f64 / self.memory_info()?.total as f64)
+    }
+
+    /// Waits for all work and has the pool give back what nobody uses.
+    pub(super) fn trim(&self) -> Result<(), DeviceError> {
+        let Some(Started { pool, .. }) = self.started else { return Ok(()) };
+        self.within(|| {
+            // SAFETY: the context is current, the pool the device's.
+            unsafe {
+                check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
+                check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(pool as sys::CUmemoryPool, 0))
+            }
+        })
+    }
+
+    /// Makes the pool's peaks its current numbers: the driver's meaning of setting them to 0.
+    pub(super) fn reset_peaks(&mut self) -> Result<(), DeviceError> {
+        let pool = self.start()?.pool as sys::CUmemoryPool;
+        set(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
+        set(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
+    }
+
+    fn out_of_memory(&self, size: u64, stream: StreamId) -> AllocatorError {
+        let MemoryInfo { free, total } = match self.memory_info() {
+            Ok(info) => info,
+            Err(error) => return error.into(),
+        };
+        let message = format!(
+            "Allocation on device {} would exceed allowed memory. (out of memory)\nCurrently allocated     : {}\n\
+             Requested               : {}\nDevice limit            : {}\nFree (according to CUDA): {}\n\
+             PyTorch limit (set by user-supplied memory fraction)\n                        : {}",
+            self.id.0,
+            format_size(self.used),
+            format_size(size),
+            format_size(total),
+            format_size(free),
+            format_size(self.limit),
+        );
+        AllocatorError::OutOfMemory(Box::new(OutOfMemory {
+            device: self.id,
+            stream,
+            segment_size: size,
+            requested: size,
+            device_free: free,
+            device_total: total,
+            limit: (self.limit != u64::MAX).then_some(self.limit),
+            message,
+        }))
+    }
+
+    /// Frees memory that was handed out: on its stream, or behind all streams that use it.
+    pub(super) fn free(&mut self, address: u64) -> Result<(), AllocatorError> {
+        let unknown = AllocatorError::Unsupported(UNKNOWN.into());
+        let live = self.live.remove(&address).ok_or(unknown)?;
+        let done = self.start().and_then(|started| {
+            self.within(|| {
+                let last = if live.uses.is_empty() {
+                    live.stream
+                } else {
+                    let unifying = StreamId(started.unifying as u64);
+                    let users = std::iter::once(&live.stream).chain(&live.uses);
+                    users.copied().try_for_each(|stream| wait_on(unifying, stream))?;
+                    unifying
+                };
+                // SAFETY: the driver handed the memory out and did not get it back; uses were named by the client.
+                let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
+                if !is_no_stream(freed) {
+                    return check("cuMemFreeAsync", freed);
+                }
+                // What was queued on a stream that was destroyed goes on: it is waited for.
+                // SAFETY: the context is current, and nothing that is queued uses the memory any more.
+                unsafe {
+                    check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
+                    check(
+                        "cuMemFreeAsync",
+                        sys::cuMemFreeAsync(address, handle(StreamId(started.unifying as u64))),
+                    )
+                }
+            })
+        });
+        match done {
+            Ok(()) => {
+                self.used -= live.size;
+                Ok(())
+            }
+            Err(error) => {
+                self.live.insert(address, live);
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
+        self.within(|| {
+            let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
+            Ok(MemoryInfo { free: free as u64, total: total as u64 })
+        })
+    }
+
+    pub(super) fn statistics(&self) -> Result<DeviceStats, DeviceError> {
+        let mut stats = DeviceStats::default();
+        let Some(Started { pool, .. }) = self.started else { return Ok(stats) };
+        let [reserved, reserved_high, used, used_high] = [
+            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+            Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+            Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+        ]
+        .map(|attribute| get(pool as sys::CUmemoryPool, attribute));
+        (stats.reserved_bytes.all.current, stats.reserved_bytes.all.peak) = (reserved?, reserved_high?);
+        (stats.allocated_bytes.all.current, stats.allocated_bytes.all.peak) = (used?, used_high?);
+        // The driver does not tell what is handed out from what waits for a stream.
+        stats.active_bytes = stats.allocated_bytes;
+        Ok(stats)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let Some(Started { unifying, .. }) = self.started else { return };
+        // Nobody is there to be told of a failure, and at the end of the process the driver may be gone.
+        let _ = self.within(|| {
+            let unifying = unifying as sys::CUstream;
+            if !self.live.is_empty() {
+                // Their streams may be gone by now, so they are freed behind everything.
+                // SAFETY: the context is current.
+                let _ = unsafe { sys::cuCtxSynchronize() };
+            }
+            for &address in self.live.keys() {
+                // SAFETY: the driver handed it out and did not get it back; nobody can ask for it any more.
+                let _ = unsafe { sys::cuMemFreeAsync(address, unifying) };
+            }
+            // SAFETY: made by `start`, and not used from here on.
+            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(unifying) })
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches by itself. What is reported
+//! is what the driver says of its default pool; of blocks nothing is known.
+
+mod calls;
+mod device;
+
+use super::{Backend, OomObserver, checked_fraction, not_yet};
+use crate::context;
+use crate::cuda_context::device_count;
+use crate::sizes::TOO_LARGE;
+use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
+use device::{Device, NEEDED, UNKNOWN};
+use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::snapshot::Snapshot;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. What is live when it is dropped is
+/// given back.
+#[derive(Debug)]
+pub struct CudaMallocAsync {
+    devices: Box<[Mutex<Device>]>,
+}
+
+impl CudaMallocAsync {
+    /// The pools of all devices that this process may use. The memory of a device is touched at its first allocation.
+    ///
+    /// # Errors
+    /// No driver, or one without stream-ordered allocation.
+    pub fn new() -> Result<Self, AllocatorError> {
+        let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
+        let devices: Result<_, AllocatorError> = (0..device_count(NEEDED)?).map(device).collect();
+        Ok(Self { devices: devices? })
+    }
+
+    fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device>, AllocatorError> {
+        let wrong = AllocatorError::InvalidDevice { device: device.0, devices: self.devices.len() };
+        self.devices.get(usize::from(device.0)).map(lock).ok_or(wrong)
+    }
+
+    /// The device that handed an address out.
+    fn owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
+        let known = |device: &MutexGuard<'_, Device>| device.knows(address);
+        let unknown = AllocatorError::Unsupported(UNKNOWN.into());
+        self.devices.iter().map(lock).find(known).ok_or(unknown)
+    }
+}
+
+/// A panic elsewhere does not make the books wrong: nothing below panics half-way through a change.
+fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
+    not_yet("cudaMallocAsync", what)
+}
+
+impl Backend for CudaMallocAsync {
+    fn get_allocator_backend(&self) -> &'static str {
+        "cudaMallocAsync"
+    }
+
+    fn caching_allocator_alloc(
+        &self,
+        size: u64,
+        device: DeviceId,
+        stream: StreamId,
+    ) -> Result<u64, AllocatorError> {
+        let mut locked = self.device(device)?;
+        if size >= TOO_LARGE {
+            return Err(AllocatorError::TooLarge);
+        }
+        if size == 0 {
+            return Ok(0);
+        }
+        let allocated = locked.allocate(size, stream);
+        drop(locked);
+        match &allocated {
+            Ok(address) => report(Action::Alloc, device, stream, *address, size),
+            Err(AllocatorError::OutOfMemory(error)) => context::report_oom(error),
+            Err(_) => {}
+        }
+        allocated
+    }
+
+    fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError> {
+        if address == 0 {
+            return Ok(());
+        }
+        let mut device = self.owner(address)?;
+        // Said before the memory can be anybody else's.
+        let freed = device.look(address).map(|live| (live.stream, live.size));
+        if let Some((stream, size)) = freed {
+            report(Action::FreeRequested, device.id, stream, address, size);
+            device.free(address)?;
+            report(Action::FreeCompleted, device.id, stream, address, size);
+        }
+        Ok(())
+    }
+
+    fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError> {
+        if address != 0 {
+            self.owner(address)?.record_stream(address, stream);
+        }
+        Ok(())
+    }
+
+    fn empty_cache(&self) -> Result<(), AllocatorError> {
+        self.devices.iter().try_for_each(|device| Ok(lock(device).trim()?))
+    }
+
+    fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
+        let mut device = self.device(device)?;
+        Ok(device.set_fraction(checked_fraction(fraction)?)?)
+    }
+
+    fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError> {
+        Ok(self.device(device)?.fraction()?)
+    }
+
+    fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError> {
+        Ok(self.device(device)?.statistics()?)
+    }
+
+    fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
+        Ok(self.device(device)?.reset_peaks()?)
+    }
+
+    /// Has no effect: the driver keeps no sums.
+    fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
+        self.device(device).map(drop)
+    }
+
+    fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
+        Ok(self.device(device)?.memory_info()?)
+    }
+
+    fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {
+        refuse("recordHistory")
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, AllocatorError> {
+        Err(AllocatorError::Unsupported(
+            "Calling snapshot with backend:cudaMallocAsync is not meaningful. (For backend:native, snapshot returns a \
+             detailed summary of all blocks tracked by the allocator, but the cudaMallocAsync backend does not track \
+             individual blocks.)"
+                .into(),
+        ))
+    }
+
+    fn attach_out_of_memory_observer(&self, _observer: OomObserver) -> Result<(), AllocatorError> {
+        refuse("attachOutOfMemoryObserver")
+    }
+}
+
+/// Tells memtrack's recorder, unless its hook in the driver does.
+fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+    #[cfg(feature = "cuda")]
+    if memtrack_cuda::hook_is_in_place() {
+        return;
+    }
+    context::report(action, device, stream, address, size);
+}

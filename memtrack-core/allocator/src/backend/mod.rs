@@ -1,0 +1,208 @@
+//! What PyTorch calls backends: allocators that programs may choose between. [`Backend`] is what all of them are asked;
+//! `native` is the caching allocator of this module, `malloc_async` takes from the driver's own pool, and `pluggable` is
+//! whatever a shared library brings. What a backend cannot do it refuses in PyTorch's words.
+
+#[cfg(feature = "cuda-stats")]
+mod malloc_async;
+mod native;
+#[cfg(feature = "cuda-stats")]
+mod pluggable;
+
+#[cfg(feature = "cuda-stats")]
+pub use malloc_async::CudaMallocAsync;
+#[cfg(feature = "cuda-stats")]
+pub use pluggable::{Pluggable, PluggableError};
+
+use super::device_memory::MemoryInfo;
+use super::error::AllocatorError;
+use super::history::HistoryOptions;
+use super::oom::OutOfMemory;
+use super::stats::DeviceStats;
+use super::summary;
+use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::snapshot::Snapshot;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Told when memory ran out.
+pub type OomObserver = Box<dyn Fn(&OutOfMemory) + Send + Sync>;
+
+/// An allocator behind `torch.cuda.memory`'s functions. All sizes in bytes.
+///
+/// Every method fails where there is no such device or the driver refuses, and with [`AllocatorError::Unsupported`]
+/// where the backend does not do such a thing at all.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// PyTorch's name of it.
+    fn get_allocator_backend(&self) -> &'static str;
+
+    /// Hands out memory for work on `stream`; 0 for 0 bytes.
+    ///
+    /// # Errors
+    /// [`AllocatorError::OutOfMemory`] when there is not enough.
+    fn caching_allocator_alloc(
+        &self,
+        size: u64,
+        device: DeviceId,
+        stream: StreamId,
+    ) -> Result<u64, AllocatorError>;
+
+    /// Takes memory back. 0 is no memory.
+    ///
+    /// # Errors
+    /// When the address was not handed out, or was given back already.
+    fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError>;
+
+    /// `stream` uses the memory at `address` too.
+    ///
+    /// # Errors
+    /// When the backend has to know the address and does not.
+    fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
+
+    /// Gives what is cached back to the devices.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn empty_cache(&self) -> Result<(), AllocatorError>;
+
+    /// Of the device's memory, at most this share is used.
+    ///
+    /// # Errors
+    /// When `fraction` is not from 0 to 1.
+    fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError>;
+
+    /// The share of the device's memory that may be used.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError>;
+
+    /// All statistics of a device; what the backend does not count is 0.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError>;
+
+    /// Every peak becomes what is now.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
+
+    /// Sums and counters begin again at 0.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
+
+    /// The device's free and total memory.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError>;
+
+    /// Records events from now on, or with `None` no more.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn record_memory_history(&self, options: Option<&HistoryOptions>) -> Result<(), AllocatorError>;
+
+    /// Segments, blocks, recorded events and settings.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn snapshot(&self) -> Result<Snapshot, AllocatorError>;
+
+    /// `observer` is told each time memory runs out.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn attach_out_of_memory_observer(&self, observer: OomObserver) -> Result<(), AllocatorError>;
+
+    /// The statistics under dotted keys, sorted.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn memory_stats(&self, device: DeviceId) -> Result<BTreeMap<String, i64>, AllocatorError> {
+        Ok(self.statistics(device)?.flat())
+    }
+
+    /// The statistics as nested dictionaries.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn memory_stats_as_nested_dict(&self, device: DeviceId) -> Result<serde_json::Value, AllocatorError> {
+        Ok(self.statistics(device)?.nested())
+    }
+
+    /// What is handed out now.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn memory_allocated(&self, device: DeviceId) -> Result<u64, AllocatorError> {
+        Ok(self.statistics(device)?.allocated_bytes.all.current as u64)
+    }
+
+    /// The most that was handed out.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn max_memory_allocated(&self, device: DeviceId) -> Result<u64, AllocatorError> {
+        Ok(self.statistics(device)?.allocated_bytes.all.peak as u64)
+    }
+
+    /// What is taken from the device now.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn memory_reserved(&self, device: DeviceId) -> Result<u64, AllocatorError> {
+        Ok(self.statistics(device)?.reserved_bytes.all.current as u64)
+    }
+
+    /// The most that was taken from the device.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn max_memory_reserved(&self, device: DeviceId) -> Result<u64, AllocatorError> {
+        Ok(self.statistics(device)?.reserved_bytes.all.peak as u64)
+    }
+
+    /// The statistics as PyTorch's table; abbreviated, without the rows of pools.
+    ///
+    /// # Errors
+    /// See [`Backend`].
+    fn memory_summary(&self, device: DeviceId, abbreviated: bool) -> Result<String, AllocatorError> {
+        Ok(summary::memory_summary(&self.statistics(device)?, device.0, abbreviated))
+    }
+}
+
+/// The backend that the settings name, `backend:native` or `backend:cudaMallocAsync`, over all CUDA devices that this
+/// process may use.
+///
+/// # Errors
+/// Without a CUDA driver, or when it fails.
+#[cfg(feature = "cuda-stats")]
+pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, AllocatorError> {
+    use super::{AllocatorBackend, CachingAllocator, CudaMemory};
+    Ok(match settings.backend() {
+        AllocatorBackend::Native => Box::new(CachingAllocator::new(CudaMemory::all()?, settings)?),
+        AllocatorBackend::CudaMallocAsync => Box::new(CudaMallocAsync::new()?),
+    })
+}
+
+/// The fraction, if it is one.
+#[cfg(feature = "cuda-stats")]
+fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
+    if (0.0..=1.0).contains(&fraction) {
+        Ok(fraction)
+    } else {
+        Err(AllocatorError::InvalidFraction(fraction))
+    }
+}
+
+/// What a backend refuses, in PyTorch's words.
+#[cfg(feature = "cuda-stats")]
+fn not_yet<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
+    Err(AllocatorError::Unsupported(format!(
+        "{backend} does not yet support {what}. If you need it, please file an issue describing your use case."
+    )))
+}

@@ -1,0 +1,142 @@
+//! What to make of a table of replays: whether to recommend other settings, and if not, why not.
+
+use super::report::{ReplayReport, Row};
+use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
+
+/// With fewer requests within the trace, what is reserved depends on what came before it.
+const FEWEST_REQUESTS: usize = 20;
+/// A replay under the recorded settings that differs by more than this share reproduces nothing.
+const TOLERANCE: f64 = 0.02;
+/// Smaller gains are not worth a change.
+const LEAST_GAIN: f64 = 0.01;
+
+/// The answer to "which settings should I use?".
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Advice {
+    /// The settings to use; none where there is nothing to recommend.
+    pub(super) recommended: Option<String>,
+    /// In words, as a line.
+    pub(super) text: String,
+}
+
+impl Advice {
+    /// About a table of one device.
+    pub(super) fn on(report: &ReplayReport) -> Option<Self> {
+        let best = report.rows.first()?;
+        let refusal = refusal(report, best);
+        Some(refusal.map_or_else(|| choice(report, best), |text| Self { recommended: None, text }))
+    }
+}
+
+/// Why nothing can be said about settings at all.
+fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
+    let requests = report.requests;
+    if let Some(failed) = report.fails_at(&best.outcome) {
+        let after = match best.outcome.failed_requests.saturating_sub(1) {
+            0 => String::new(),
+            later => format!(
+                "; {} after it failed too, as a program would mostly not have gone on",
+                counted(later, "request")
+            ),
+        };
+        let place = match failed {
+            0 => "what was allocated before the first event already does not fit".to_owned(),
+            number => format!(
+                "the best one first fails at request {} of {}",
+                human_count(number),
+                human_count(requests as u64)
+            ),
+        };
+        return Some(format!("None of these settings fits: {place}{after}."));
+    }
+    if report.driver_calls {
+        let taken = report.recorded_peak_reserved_bytes.map_or(String::new(), |bytes| {
+            format!(" The program itself took at most {} from the driver.", human_bytes(bytes))
+        });
+        return Some(format!(
+            "No recommendation: what was recorded are calls of the driver, one for each block. The table says what PyTorch's \
+             caching allocator would have reserved in their place.{taken}"
+        ));
+    }
+    if requests < FEWEST_REQUESTS {
+        return Some(format!(
+            "No recommendation: {} within the trace {} too few to tell settings apart.",
+            counted(requests as u64, "request"),
+            if requests == 1 { "is" } else { "are" }
+        ));
+    }
+    let (Some(replayed), Some(recorded)) =
+        (report.reproduced_peak_reserved_bytes, report.recorded_peak_reserved_bytes)
+    else {
+        return None;
+    };
+    let off = replayed.abs_diff(recorded);
+    (off as f64 > TOLERANCE * recorded as f64).then(|| {
+        let under = match report.rows.iter().any(|row| row.recorded) {
+            true => "the recorded settings",
+            false => "the defaults (the file does not name its settings)",
+        };
+        format!(
+            "No recommendation: the replay does not reproduce the recording. Under {under} it reserves {}, the \
+             recording itself {}; the trace lacks what made the difference.",
+            human_bytes(replayed),
+            human_bytes(recorded)
+        )
+    })
+}
+
+/// Which of the settings, where the replays can be trusted.
+fn choice(report: &ReplayReport, best: &Row) -> Advice {
+    let none = |text: String| Advice { recommended: None, text };
+    if best.recorded {
+        return none("The recorded settings are as good as any of these.".to_owned());
+    }
+    let (settings, mut why) = (&best.outcome.settings, String::new());
+    let base = report.rows.iter().find(|row| row.recorded);
+    let base = base.or_else(|| report.rows.iter().find(|row| row.outcome.settings.is_empty()));
+    if let Some(base) = base.map(|row| &row.outcome) {
+        let of = base.peak_reserved_bytes;
+        let gain = of.saturating_sub(best.outcome.peak_reserved_bytes);
+        let share = if of == 0 { 0.0 } else { gain as f64 / of as f64 };
+        let saved = format!("{} ({})", human_bytes(gain), human_share(share));
+        let trouble =
+            base.num_ooms > best.outcome.num_ooms || base.num_alloc_retries > best.outcome.num_alloc_retries;
+        let off = match (report.reproduced_peak_reserved_bytes, report.recorded_peak_reserved_bytes) {
+            (Some(replayed), Some(recorded)) => replayed.abs_diff(recorded),
+            _ => 0,
+        };
+        if trouble {
+            why = format!(
+                "{} instead of {}",
+                troubles(best),
+                troubles_of(base.num_ooms, base.num_alloc_retries)
+            );
+        } else if share < LEAST_GAIN {
+            return none(format!("No recommendation: the best of these saves {saved}, not worth a change."));
+        } else if gain <= off {
+            return none(format!(
+                "No recommendation: the best of these saves {saved}, no more than the {} by which the replay under the \
+                 recorded settings is off.",
+                human_bytes(off)
+            ));
+        } else {
+            why = format!("reserves {saved} less");
+        }
+    }
+    let name = match settings.as_str() {
+        "" => "the defaults".to_owned(),
+        settings => format!("PYTORCH_CUDA_ALLOC_CONF={}", printable(settings)),
+    };
+    let why = if why.is_empty() { why } else { format!(" ({why})") };
+    Advice { recommended: Some(settings.clone()), text: format!("Recommended: {name}{why}") }
+}
+
+fn troubles(row: &Row) -> String {
+    troubles_of(row.outcome.num_ooms, row.outcome.num_alloc_retries)
+}
+
+/// Failures and retries in words.
+fn troubles_of(failures: i64, retries: i64) -> String {
+    let count = |number: i64| human_count(u64::try_from(number).unwrap_or(0));
+    format!("{} failed and {} retried", count(failures), count(retries))
+}

@@ -1,0 +1,86 @@
+//! Many settings at once, and which of them to recommend.
+
+use super::report::{ReplayReport, Row};
+use super::requests::Requests;
+use super::run::replay;
+use crate::{AllocatorError, Settings};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Settings that are worth a try.
+pub const GRID: [&str; 10] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:64",
+    "max_split_size_mb:128",
+    "max_split_size_mb:256",
+    "max_split_size_mb:512",
+    "roundup_power2_divisions:4",
+    "roundup_power2_divisions:8",
+    "roundup_power2_divisions:8,max_split_size_mb:256",
+    "expandable_segments:True,roundup_power2_divisions:8",
+];
+
+/// Replays the requests under each of `settings`, several at once, and ranks what came of it: fewest failures first, then
+/// fewest retries, then least memory, then fewest calls to the device. Settings that are equally good keep their order.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_grid(
+    requests: &Requests,
+    settings: &[Settings],
+    capacity: Option<u64>,
+) -> Result<ReplayReport, AllocatorError> {
+    let outcomes = Mutex::new(Vec::with_capacity(settings.len()));
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(settings.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(settings) = settings.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = replay(requests, settings, capacity);
+                    crate::caching::lock(&outcomes).push(outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // What the recording's own memory was may differ from what is asked about.
+    let reference = requests.settings.as_deref().unwrap_or_default();
+    let reproduced = match settings.iter().find(|settings| settings.text() == reference) {
+        Some(settings) if capacity != requests.capacity => {
+            Some(replay(requests, settings, requests.capacity)?.peak_reserved_bytes)
+        }
+        _ => outcomes
+            .iter()
+            .find(|outcome| outcome.settings == reference)
+            .map(|outcome| outcome.peak_reserved_bytes),
+    };
+    let place = |text: &str| settings.iter().position(|settings| settings.text() == text);
+    let mut rows: Vec<Row> = outcomes
+        .into_iter()
+        .map(|outcome| Row { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
+        .collect();
+    rows.sort_by_key(|Row { outcome, .. }| {
+        (
+            outcome.num_ooms,
+            outcome.num_alloc_retries,
+            outcome.peak_reserved_bytes,
+            outcome.num_device_alloc,
+            place(&outcome.settings),
+        )
+    });
+    Ok(ReplayReport {
+        device: requests.device,
+        device_name: requests.device_name.clone(),
+        requests: requests.len() - requests.existing.0 as usize,
+        existing_blocks: requests.existing.0,
+        existing_bytes: requests.existing.1,
+        capacity_bytes: capacity,
+        recorded_peak_reserved_bytes: requests.recorded_peak,
+        reproduced_peak_reserved_bytes: reproduced,
+        driver_calls: requests.driver_calls,
+        rows,
+    })
+}

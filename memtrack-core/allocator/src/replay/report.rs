@@ -1,0 +1,127 @@
+//! What replays came to, as a table for people and as JSON.
+
+use super::advice::Advice;
+use super::run::Outcome;
+use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
+use serde::Serialize;
+use std::fmt;
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Whether the snapshot was taken under these settings.
+    pub recorded: bool,
+}
+
+/// All settings that were tried on the requests of one device, the recommended one first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayReport {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
+    /// How many requests the trace holds, frees included. What was live before it is put in place without being counted.
+    pub requests: usize,
+    /// Blocks that were live before the trace began.
+    pub existing_blocks: u64,
+    /// Their bytes.
+    pub existing_bytes: u64,
+    /// The device's memory in bytes; none: it was not limited.
+    pub capacity_bytes: Option<u64>,
+    /// The most that was reserved when it was recorded; none where the trace shows no segments.
+    pub recorded_peak_reserved_bytes: Option<u64>,
+    /// What the recorded settings reserve at most when they are replayed with the memory that there was; those of the
+    /// defaults where the file names no settings.
+    pub reproduced_peak_reserved_bytes: Option<u64>,
+    /// Whether the program asked the driver for each block, so that another allocator is replayed than ran.
+    pub driver_calls: bool,
+    /// The settings, best first.
+    #[serde(rename = "settings")]
+    pub rows: Vec<Row>,
+}
+
+const HEAD: [&str; 7] =
+    ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
+
+impl ReplayReport {
+    /// The report as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        let settings = value["settings"].as_array_mut().into_iter().flatten();
+        for (settings, row) in settings.zip(&self.rows) {
+            settings["fails_at_request"] = self.fails_at(&row.outcome).into();
+        }
+        let advice = Advice::on(self);
+        value["recommended"] = advice.as_ref().and_then(|advice| advice.recommended.clone()).into();
+        value["advice"] = advice.map(|advice| advice.text).into();
+        value
+    }
+
+    /// The number of the first request of the trace that failed, from 1; 0: what was live before it did not fit already.
+    pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
+        outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
+    }
+
+    fn cells(&self, row: &Row) -> [String; 7] {
+        let Outcome { settings, .. } = &row.outcome;
+        let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
+        let outcome = &row.outcome;
+        [
+            if row.recorded { format!("{name} *") } else { name },
+            human_bytes(outcome.peak_reserved_bytes),
+            human_bytes(outcome.peak_allocated_bytes),
+            human_share(outcome.fragmentation),
+            outcome.num_alloc_retries.to_string(),
+            match self.fails_at(outcome) {
+                None => "-".to_owned(),
+                Some(0) => "the start".to_owned(),
+                Some(number) => format!("request {}", human_count(number)),
+            },
+            human_count((outcome.num_device_alloc + outcome.num_device_free) as u64),
+        ]
+    }
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capacity = match self.capacity_bytes {
+            Some(bytes) => format!("{} of memory", human_bytes(bytes)),
+            None => "unlimited memory".to_owned(),
+        };
+        let requests = counted(self.requests as u64, "request");
+        writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
+        let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned))
+            .chain(self.rows.iter().map(|row| self.cells(row)))
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 7] = std::array::from_fn(width);
+        for row in &rows {
+            write!(f, "  {:<width$}", row[0], width = widths[0])?;
+            for (cell, width) in row.iter().zip(widths).skip(1) {
+                write!(f, "  {cell:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        if self.rows.iter().any(|row| row.recorded) {
+            writeln!(f, "* the settings it was recorded under")?;
+        }
+        if let Some(bytes) = self.recorded_peak_reserved_bytes {
+            writeln!(f, "The recording itself reserved at most {}.", human_bytes(bytes))?;
+        }
+        if self.existing_blocks > 0 {
+            writeln!(
+                f,
+                "{} ({}) allocated before the first event; they are put in place first.",
+                counted(self.existing_blocks, "block"),
+                human_bytes(self.existing_bytes)
+            )?;
+        }
+        match Advice::on(self) {
+            Some(advice) => writeln!(f, "{}", advice.text),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The requests of one device, taken out of its events.
+
+use super::releases::{Release, Releases};
+use crate::MempoolId;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{Snapshot, Value};
+use memtrack_report::analysis::reserved::ReservedPeak;
+use std::collections::BTreeMap;
+
+/// The caching allocator takes multiples of this from the driver.
+const SEGMENT_UNIT: u64 = 2 << 20;
+
+/// One thing a program asked for. A block is known by its slot: the number of its allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Allocate.
+    Alloc { slot: u32, size: u64, stream: StreamId, pool: u32 },
+    /// Free.
+    Free { slot: u32 },
+    /// Free, while other streams still use it.
+    FreePending { slot: u32 },
+    /// Those streams are done.
+    Complete { slot: u32 },
+    /// `empty_cache`.
+    EmptyCache,
+    /// The pool will not be asked again.
+    DropPool { pool: u32 },
+    /// An allocation that failed when it was recorded.
+    Failed { size: u64, stream: StreamId, pool: u32 },
+}
+
+/// What a program asked one device for, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    pub(super) list: Vec<Request>,
+    /// Private pools by number; number 0 is the default pool.
+    pub(super) pools: Vec<MempoolId>,
+    pub(super) slots: u32,
+    /// The device's ordinal in reports.
+    pub(super) device: u16,
+    /// What the device is called.
+    pub(super) device_name: String,
+    /// Blocks that were live before the first event, and their bytes. They are allocated first.
+    pub existing: (u64, u64),
+    /// What the device could give this program in bytes, if memory ever ran out.
+    pub capacity: Option<u64>,
+    /// The settings that the snapshot names; none for a recording.
+    pub settings: Option<String>,
+    /// The most bytes in segments that the trace shows, if it shows segments.
+    pub recorded_peak: Option<u64>,
+    /// Whether no allocator stood between the program and the driver.
+    pub driver_calls: bool,
+}
+
+impl Requests {
+    /// The requests of `device` in a snapshot in PyTorch's form ([`Snapshot::as_pytorch`]); none for any other. A trace
+    /// does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
+    /// that. `capacity` in bytes, what the program could use of the device, helps to tell where it is known.
+    pub fn of(snapshot: &Snapshot, device: DeviceId, capacity: Option<u64>) -> Self {
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
+        let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
+        let settings = settings_of(snapshot, pytorch);
+        let releases = Releases::of(snapshot, device, &rows, capacity, settings.as_deref());
+        let mut reader = Reader {
+            snapshot,
+            pytorch,
+            requests: Self {
+                pools: vec![(0, 0)],
+                device: snapshot.ordinal(device),
+                device_name: snapshot.device_name(device),
+                capacity: releases.capacity,
+                driver_calls: asks_the_driver(snapshot, &rows, settings.is_some()),
+                settings,
+                recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
+                ..Self::default()
+            },
+            live: HashMap::default(),
+            pending: HashMap::default(),
+            waiting: Vec::new(),
+            held: false,
+        };
+        reader.existing(device, &rows);
+        reader.events(&rows, &releases);
+        reader.requests
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// Whether each block of a trace is a segment of its own that goes when it is freed, which no caching allocator does.
+/// Where nothing is freed, as when the driver was recorded below such an allocator, the file has to be one of PyTorch's
+/// (it names `settings`) with segments of PyTorch's sizes to be taken for what that allocator was asked.
+fn asks_the_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
+    let events = &snapshot.events;
+    let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
+    let (mut blocks, mut frees, mut returned, mut odd_size) = (0, 0, 0, false);
+    for &row in rows {
+        let (address, size) = (events.address[row], events.size_bytes[row]);
+        match events.action[row] {
+            Action::SegmentAlloc => {
+                segments.insert(address, size);
+                odd_size |= size % SEGMENT_UNIT != 0;
+            }
+            Action::SegmentFree => returned += 1,
+            Action::Alloc if segments.get(&address) != Some(&size) => return false,
+            Action::Alloc => blocks += 1,
+            Action::Free | Action::FreeCompleted => frees += 1,
+            Action::SegmentMap | Action::SegmentUnmap => return false,
+            _ => {}
+        }
+    }
+    blocks > 0 && returned >= frees && (frees > 0 || odd_size || !settings)
+}
+
+/// The settings string that the snapshot names.
+fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
+    let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
+    let text_of = |value: &Value| match value {
+        Value::Str(id) => Some(snapshot.strings.get(*id).into_owned()),
+        _ => None,
+    };
+    let named = entries.iter().find(|(key, _)| text_of(key).as_deref() == Some("PYTORCH_CUDA_ALLOC_CONF"));
+    named.and_then(|(_, value)| text_of(value))
+}
+
+struct Reader<'a> {
+    snapshot: &'a Snapshot,
+    pytorch: &'a PyTorch,
+    requests: Requests,
+    /// Slots by address.
+    live: HashMap<u64, u32, FixedState>,
+    /// The same for blocks that were given back while other streams used them.
+    pending: HashMap<u64, u32, FixedState>,
+    /// Slots that are complete.
+    waiting: Vec<u32>,
+    /// The next allocation had to wait for that.
+    held: bool,
+}
+
+impl Reader<'_> {
+    /// Allocates what was there before the first event: what is freed or live without an allocation in the trace.
+    fn existing(&mut self, device: DeviceId, rows: &[usize]) {
+        let events = &self.snapshot.events;
+        let mut first: HashMap<u64, (), FixedState> = HashMap::default();
+        let mut found: BTreeMap<u64, (u64, StreamId, MempoolId)> = BTreeMap::new();
+        for &row in rows {
+            let action = events.action[row];
+            let frees = matches!(action, Action::Free | Action::FreeRequested | Action::FreeCompleted);
+            if !frees && action != Action::Alloc {
+                continue;
+            }
+            let address = events.address[row];
+            if first.insert(address, ()).is_none() && frees {
+                let pool = self.pytorch.events.pool(row, Key::PoolId);
+                found.insert(address, (events.size_bytes[row], events.stream[row], pool));
+            }
+        }
+        for block in self.snapshot.blocks.iter().filter(|block| block.device == device) {
+            if !first.contains_key(&block.address) {
+                found.insert(block.address, (block.size_bytes, block.stream, (0, 0)));
+            }
+        }
+        for (address, (size, stream, pool)) in found {
+            self.requests.existing.0 += 1;
+            self.requests.existing.1 += size;
+            self.alloc(address, size, stream, pool);
+        }
+    }
+
+    fn events(&mut self, rows: &[usize], releases: &Releases) {
+        let events = &self.snapshot.events;
+        for (place, &row) in rows.iter().enumerate() {
+            let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);
+            let pool = self.pytorch.events.pool(row, Key::PoolId);
+            match events.action[row] {
+                Action::Alloc => self.alloc(address, size, stream, pool),
+                Action::Oom => {
+                    let pool = self.pool(pool);
+                    self.ask(Request::Failed { size, stream, pool });
+                }
+                Action::Free => self.free(address),
+                Action::FreeRequested => {
+                    let next = rows.get(place + 1);
+                    let at_once = next.is_some_and(|&next| {
+                        events.action[next] == Action::FreeCompleted && events.address[next] == address
+                    });
+                    if at_once { self.free(address) } else { self.free_pending(address) }
+                }
+                Action::FreeCompleted => match self.pending.remove(&address) {
+                    Some(slot) => self.waiting.push(slot),
+                    // Its request lies just before, or before the trace began.
+                    None => self.free(address),
+                },
+                _ => {}
+            }
+            for release in releases.at(place) {
+                match release {
+                    Release::Own => self.held = true,
+                    Release::Everything => self.push(Request::EmptyCache),
+                    Release::Pool(id) => {
+                        let pool = self.pool(*id);
+                        self.push(Request::DropPool { pool });
+                    }
+                }
+            }
+        }
+        self.flush();
+    }
+
+    fn alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
+        // Two blocks cannot be at one place: the free of the first was not recorded.
+        self.free(address);
+        let slot = self.requests.slots;
+        self.requests.slots += 1;
+        let pool = self.pool(pool);
+        self.ask(Request::Alloc { slot, size, stream, pool });
+        self.live.insert(address, slot);
+    }
+
+    fn free(&mut self, address: u64) {
+        if let Some(slot) = self.live.remove(&address) {
+            self.push(Request::Free { slot });
+        }
+    }
+
+    fn free_pending(&mut self, address: u64) {
+        if let Some(slot) = self.live.remove(&address) {
+            self.push(Request::FreePending { slot });
+            self.pending.insert(address, slot);
+        }
+    }
+
+    /// A request for memory. Where it first had to release some, blocks became complete only because it waited for them.
+    fn ask(&mut self, request: Request) {
+        if !std::mem::take(&mut self.held) {
+            self.flush();
+        }
+        self.requests.list.push(request);
+        self.flush();
+    }
+
+    fn push(&mut self, request: Request) {
+        self.flush();
+        self.requests.list.push(request);
+    }
+
+    /// Completions come to pass.
+    fn flush(&mut self) {
+        let waiting = self.waiting.drain(..);
+        self.requests.list.extend(waiting.map(|slot| Request::Complete { slot }));
+    }
+
+    /// The number of a pool.
+    fn pool(&mut self, id: MempoolId) -> u32 {
+        let pools = &mut self.requests.pools;
+        let found = pools.iter().rposition(|known| *known == id);
+        found.unwrap_or_else(|| {
+            pools.push(id);
+            pools.len() - 1
+        }) as u32
+    }
+}

@@ -1,0 +1,165 @@
+//! One replay: the requests through an allocator with given settings.
+
+use super::memory::ReplayMemory;
+use super::requests::{Request, Requests};
+use crate::{AllocatorError, CachingAllocator, MemPool, MemPoolOptions, Settings};
+use memtrack_model::event::{DeviceId, StreamId};
+use serde::Serialize;
+use std::collections::HashMap;
+
+const DEVICE: DeviceId = DeviceId(0);
+/// A device on which nothing runs out, 256 TiB: far more than there is, and still room for thousands of ranges of
+/// addresses.
+const ENDLESS: u64 = 1 << 48;
+
+/// What came of it. Sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The settings string.
+    pub settings: String,
+    /// The most that was taken from the device.
+    pub peak_reserved_bytes: u64,
+    /// The most that was handed out.
+    pub peak_allocated_bytes: u64,
+    /// The same with blocks that waited for other streams.
+    pub peak_active_bytes: u64,
+    /// The most that was asked for.
+    pub peak_requested_bytes: u64,
+    /// The share of reserved memory that no active block used, when most was reserved.
+    pub fragmentation: f64,
+    /// How often everything cached had to be released for a request.
+    pub num_alloc_retries: i64,
+    /// Requests that failed.
+    pub num_ooms: i64,
+    /// The same as the replay saw it, with requests that no device could meet. After the first, a program would mostly
+    /// not have gone on: the others tell little.
+    pub failed_requests: u64,
+    /// The number of the first that failed, from 0, where what was live before the trace is counted first; none: all were
+    /// met. [`ReplayReport`](super::ReplayReport) says it by the trace's own requests.
+    pub first_oom: Option<usize>,
+    /// How often memory was taken from the device: each is slow.
+    pub num_device_alloc: i64,
+    /// How often memory was given back.
+    pub num_device_free: i64,
+    /// What was reserved at the end.
+    pub reserved_bytes_at_end: u64,
+}
+
+/// Runs the requests under `settings` on a device with `capacity` bytes; without, on one that never runs out.
+///
+/// # Errors
+/// When the simulated address space does not suffice: with expandable segments and some hundred thousand ranges.
+pub fn replay(
+    requests: &Requests,
+    settings: &Settings,
+    capacity: Option<u64>,
+) -> Result<Outcome, AllocatorError> {
+    let memory = ReplayMemory::new(capacity.unwrap_or(ENDLESS), requests.slots);
+    let allocator = CachingAllocator::new([memory.clone()], settings)?;
+    allocator.report_to_recorder(false);
+    let mut run = Run {
+        allocator,
+        memory,
+        addresses: vec![0; requests.slots as usize],
+        pools: HashMap::new(),
+        most_reserved: 0,
+        outcome: Outcome { settings: settings.text().to_owned(), ..Outcome::default() },
+    };
+    for (number, request) in requests.list.iter().enumerate() {
+        run.request(number, request)?;
+    }
+    run.finish()
+}
+
+struct Run {
+    allocator: CachingAllocator<ReplayMemory>,
+    memory: ReplayMemory,
+    /// By slot; 0: nothing is there.
+    addresses: Vec<u64>,
+    pools: HashMap<u32, MemPool<ReplayMemory>>,
+    most_reserved: i64,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn request(&mut self, number: usize, request: &Request) -> Result<(), AllocatorError> {
+        match *request {
+            Request::Alloc { slot, size, stream, pool } => {
+                self.addresses[slot as usize] = self.allocate(number, size, stream, pool)?;
+            }
+            Request::Failed { size, stream, pool } => {
+                // Nobody knows for how long it would have lived.
+                let address = self.allocate(number, size, stream, pool)?;
+                self.allocator.free(address)?;
+            }
+            Request::Free { slot } => {
+                let address = std::mem::take(&mut self.addresses[slot as usize]);
+                self.allocator.free(address)?;
+            }
+            Request::FreePending { slot } => {
+                let address = std::mem::take(&mut self.addresses[slot as usize]);
+                self.allocator.record_stream(address, ReplayMemory::stream_of(slot));
+                self.allocator.free(address)?;
+            }
+            Request::Complete { slot } => self.memory.complete(slot),
+            Request::EmptyCache => self.allocator.empty_cache()?,
+            Request::DropPool { pool } => drop(self.pools.remove(&pool)),
+        }
+        Ok(())
+    }
+
+    /// The address, or 0 when there is not enough memory.
+    fn allocate(
+        &mut self,
+        number: usize,
+        size: u64,
+        stream: StreamId,
+        pool: u32,
+    ) -> Result<u64, AllocatorError> {
+        let route = if pool == 0 { None } else { Some(self.pool(pool)?.use_mem_pool()?) };
+        let allocated = self.allocator.allocate(size, DEVICE, stream);
+        drop(route);
+        let stats = &self.allocator.device(DEVICE)?.stats;
+        let reserved = stats.reserved_bytes.all.current;
+        if reserved > self.most_reserved {
+            self.most_reserved = reserved;
+            let active = stats.active_bytes.all.current;
+            self.outcome.fragmentation = (reserved - active) as f64 / reserved as f64;
+        }
+        match allocated {
+            Ok(allocation) => Ok(allocation.address),
+            Err(error) if error.is_out_of_memory() => {
+                self.outcome.failed_requests += 1;
+                self.outcome.first_oom.get_or_insert(number);
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn pool(&mut self, number: u32) -> Result<&MemPool<ReplayMemory>, AllocatorError> {
+        use std::collections::hash_map::Entry;
+        match self.pools.entry(number) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                Ok(entry.insert(self.allocator.mem_pool(DEVICE, MemPoolOptions::default())?))
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Outcome, AllocatorError> {
+        let stats = self.allocator.statistics(DEVICE)?;
+        Ok(Outcome {
+            peak_reserved_bytes: stats.reserved_bytes.all.peak as u64,
+            peak_allocated_bytes: stats.allocated_bytes.all.peak as u64,
+            peak_active_bytes: stats.active_bytes.all.peak as u64,
+            peak_requested_bytes: stats.requested_bytes.all.peak as u64,
+            num_alloc_retries: stats.num_alloc_retries,
+            num_ooms: stats.num_ooms,
+            num_device_alloc: stats.num_device_alloc,
+            num_device_free: stats.num_device_free,
+            reserved_bytes_at_end: stats.reserved_bytes.all.current as u64,
+            ..self.outcome
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! The allocator's options, as PyTorch has them: what they are ([`Options`]), the string they come in (`grammar`), and
+//! what is wrong with it ([`SettingsError`]).
+
+mod all_accelerators;
+mod error;
+mod grammar;
+mod numbers;
+mod only_cuda;
+mod report;
+mod reserve;
+mod roundup;
+mod tokens;
+
+pub use error::SettingsError;
+pub use report::AllocatorSettings;
+pub use reserve::Reserve;
+pub use roundup::Roundup;
+
+use super::sizes::LARGE_BUFFER;
+
+/// What the algorithm looks up while it runs. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Blocks of this size and more are never split; `u64::MAX`: no limit.
+    pub max_split_size: u64,
+    /// How much larger than a request an unsplit block may be.
+    pub max_non_split_rounding: u64,
+    /// Above this share of the limit old cached blocks are released; 0: never.
+    pub garbage_collection_threshold: f64,
+    /// How requests are rounded between powers of two.
+    pub roundup: Roundup,
+    /// Whether new memory is mapped into growing ranges instead of being taken in segments.
+    pub expandable_segments: bool,
+    /// What the large pool takes from the device at once.
+    pub large_segment_size: u64,
+    /// How much address space an expandable range reserves.
+    pub reserve: Reserve,
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an
+    /// allocator that is made with it.
+    pub per_process_memory_fraction: f64,
+    /// Whether a request is refused that would exceed that share, instead of releasing memory for it. Where a limit
+    /// that was set at run time is the first to be exceeded, memory is released for that one.
+    pub throw_on_cudamalloc_oom: bool,
+}
+
+/// A variable of the environment, unless the program has more rights than its caller.
+#[cfg(feature = "record")]
+fn variable(name: &str) -> Option<String> {
+    memtrack_recorder::environment::text(name)
+}
+
+/// A variable of the environment. Without the recorder no file is named by one.
+#[cfg(not(feature = "record"))]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_split_size: u64::MAX,
+            max_non_split_rounding: LARGE_BUFFER,
+            garbage_collection_threshold: 0.0,
+            roundup: Roundup::default(),
+            expandable_segments: false,
+            large_segment_size: LARGE_BUFFER,
+            reserve: Reserve::default(),
+            per_process_memory_fraction: 1.0,
+            throw_on_cudamalloc_oom: false,
+        }
+    }
+}
+
+/// Which allocator the settings ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AllocatorBackend {
+    /// The caching allocator.
+    #[default]
+    Native,
+    /// The driver's stream-ordered pool.
+    CudaMallocAsync,
+}
+
+impl AllocatorBackend {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::CudaMallocAsync => "cudaMallocAsync",
+        }
+    }
+}
+
+/// All options, those that do not concern the algorithm included, and the string that set them last.
+///
+/// ```
+/// use memtrack_core::allocator::Settings;
+///
+/// let mut settings = Settings::parse("max_split_size_mb:64,expandable_segments:True").unwrap();
+/// assert_eq!(settings.options().max_split_size, 64 << 20);
+/// // As PyTorch does it, an option that is not named falls back, but for a few that stay.
+/// settings.apply("garbage_collection_threshold:0.8").unwrap();
+/// assert_eq!(settings.options().max_split_size, u64::MAX);
+/// assert!(settings.options().expandable_segments);
+/// ```
+///
+/// **Without effect.** Every key of PyTorch's is read, checked and reported; these change nothing here:
+/// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
+/// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
+/// `expandable_segments_reserve_by_class` (only PyTorch's own C++ puts streams into classes), and `pinned_*`, since no host
+/// memory is allocated here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    text: String,
+    options: Options,
+    /// None while the first string is read, which is the one that may choose.
+    backend: Option<AllocatorBackend>,
+    others: Others,
+    warnings: Vec<String>,
+}
+
+/// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    release_lock_on_cudamalloc: bool,
+    graph_capture_record_stream_reuse: bool,
+    pinned_num_register_threads: Option<u64>,
+    pinned_use_cuda_host_register: bool,
+    pinned_max_round_threshold: Option<u64>,
+    pinned_max_cached_size: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            options: Options::default(),
+            backend: Some(AllocatorBackend::Native),
+            others: Others::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
+    ///
+    /// # Errors
+    /// When a key is unknown or a value is none it can have.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self { backend: None, ..Self::default() };
+        settings.apply(text)?;
+        settings.backend.get_or_insert_default();
+        Ok(settings)
+    }
+
+    /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
+    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first that is there counts, be it empty.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+        match named.into_iter().find_map(variable) {
+            Some(text) => Self::parse(&text),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold` and
+    /// `roundup_power2_divisions` first fall back to their defaults, `max_non_split_rounding_mb` to the size of large segments;
+    /// the others stay.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]. What was read before the error is then in force, as in PyTorch: the size of large segments is read
+    /// first, options that only CUDA has last. [`Self::text`] is `text`.
+    pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
+        let fresh = Options::default();
+        self.options.max_split_size = fresh.max_split_size;
+        self.options.max_non_split_rounding = self.options.large_segment_size;
+        self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
+        self.options.roundup = fresh.roundup;
+        text.clone_into(&mut self.text);
+        self.warnings.clear();
+        grammar::parse(text, self)
+    }
+
+    /// The string that was applied last, be it good or bad.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What was passed over in the string that was applied last, in PyTorch's words.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What the algorithm needs of it.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Which allocator was asked for at the start: `backend`.
+    pub fn backend(&self) -> AllocatorBackend {
+        self.backend.unwrap_or_default()
+    }
+
+    /// The share of a device's memory that an allocator which is made with these settings may use:
+    /// `per_process_memory_fraction` as it was set last.
+    pub fn initial_fraction(&self) -> f64 {
+        self.options.per_process_memory_fraction
+    }
+}

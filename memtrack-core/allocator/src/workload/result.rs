@@ -1,0 +1,94 @@
+//! The lines of a result.
+
+use crate::AllocatorSettings;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One line. What does not apply is left out.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Line<'a> {
+    pub(super) i: usize,
+    pub(super) op: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) seg: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) off: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) null: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) noop: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) oom: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pool_id: Option<(u64, u64)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stats: Option<Vec<BTreeMap<String, i64>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mem_get_info: Option<Vec<(u64, u64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) summary: Option<Vec<Summary>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) segments: Option<Vec<SegmentLine>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) allocator_settings: Option<AllocatorSettings>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) events: Vec<EventLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trace_lengths: Option<Vec<u64>>,
+}
+
+/// The texts of `memory_summary`.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    pub(super) full: String,
+    pub(super) abbreviated: String,
+}
+
+/// A segment, or a run of pages of a range.
+#[derive(Debug, Serialize)]
+pub(super) struct SegmentLine {
+    pub(super) device: u16,
+    pub(super) seg: u64,
+    pub(super) off: u64,
+    pub(super) total_size: u64,
+    pub(super) allocated_size: u64,
+    pub(super) active_size: u64,
+    pub(super) requested_size: u64,
+    pub(super) stream: u64,
+    pub(super) segment_type: &'static str,
+    pub(super) segment_pool_id: (u64, u64),
+    pub(super) is_expandable: bool,
+    /// Offset, size, requested size, state.
+    pub(super) blocks: Vec<(u64, u64, u64, &'static str)>,
+}
+
+/// Device, action, segment, offset, size, stream, pool.
+#[derive(Debug, Serialize)]
+pub(super) struct EventLine(
+    pub(super) u16,
+    pub(super) &'static str,
+    pub(super) Option<u64>,
+    pub(super) Option<u64>,
+    pub(super) u64,
+    pub(super) u64,
+    #[serde(serialize_with = "pool_name")] pub(super) (u64, u64),
+);
+
+/// `0` for the default pool, else `"a_b"`.
+fn pool_name<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
+    match pool {
+        (0, 0) => serializer.serialize_u8(0),
+        (first, second) => serializer.serialize_str(&format!("{first}_{second}")),
+    }
+}

@@ -1,0 +1,264 @@
+//! Running a workload: each operation becomes one call, and what the devices recorded meanwhile becomes its events.
+
+use super::operation::Operation;
+use super::places::Places;
+use super::read::Workload;
+use super::result::{EventLine, Line};
+use crate::{
+    AllocatorError, CachingAllocator, DeviceStats, HistoryOptions, KeptStacks, MemPool, MemPoolOptions,
+    PoolRoute, SimulatedMemory,
+};
+use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::snapshot::Snapshot;
+use serde_json::{Number, Value};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// Runs a workload and writes its results, one JSON object a line. Failed operations are results too.
+///
+/// # Errors
+/// When `output` cannot be written.
+pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> {
+    let mut run = Run::new(workload).map_err(io::Error::other)?;
+    run.write(output, Line { op: "config", ..Line::default() })?;
+    for (index, operation) in workload.operations.iter().enumerate() {
+        let mut line = Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
+        if let Err(error) = run.operation(operation, &mut line) {
+            match &error {
+                _ if error.is_out_of_memory() => {
+                    line.oom = true;
+                    line.message = Some(error.to_string());
+                }
+                // PyTorch does not name the key.
+                AllocatorError::Settings(settings) => {
+                    line.error = Some(format!("{}: {}", error.kind(), settings.text()));
+                }
+                _ => line.error = Some(format!("{}: {error}", error.kind())),
+            }
+        }
+        run.write(output, line)?;
+    }
+    let end = run.end(workload.operations.len() + 1).map_err(io::Error::other)?;
+    run.write(output, end)
+}
+
+/// Runs a workload and returns what its devices recorded and count at the end, before its pools are dropped.
+///
+/// # Errors
+/// When the first line asks for what a simulated device cannot be.
+pub fn record(workload: &Workload) -> Result<(Snapshot, Vec<DeviceStats>), AllocatorError> {
+    let mut run = Run::new(workload)?;
+    for operation in &workload.operations {
+        // A failed operation is part of the story.
+        let _ = run.operation(operation, &mut Line::default());
+    }
+    let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
+    Ok((run.allocator.snapshot(), stats))
+}
+
+/// The state of a run.
+pub(super) struct Run {
+    pub(super) allocator: CachingAllocator<SimulatedMemory>,
+    memories: Vec<SimulatedMemory>,
+    pub(super) places: Vec<Places>,
+    /// Events so far, by device.
+    pub(super) recorded: Vec<u64>,
+    /// Addresses by id; 0 for blocks without memory.
+    live: HashMap<String, u64>,
+    pools: HashMap<String, MemPool<SimulatedMemory>>,
+    /// By pool and device, newest last.
+    routes: Vec<(String, u16, PoolRoute<SimulatedMemory>)>,
+}
+
+impl Run {
+    fn new(workload: &Workload) -> Result<Self, AllocatorError> {
+        let config = &workload.config;
+        let memories: Vec<_> =
+            (0..config.devices).map(|device| SimulatedMemory::new(device, config.total_bytes)).collect();
+        let allocator = CachingAllocator::new(memories.iter().cloned(), &workload.settings)?;
+        allocator.report_to_recorder(false);
+        for device in 0..config.devices {
+            if let Some(fraction) = config.fraction {
+                allocator.set_per_process_memory_fraction(fraction, DeviceId(device))?;
+            }
+        }
+        let history = HistoryOptions { stacks: KeptStacks::None, ..HistoryOptions::default() };
+        allocator.record_memory_history(Some(&history));
+        Ok(Self {
+            places: memories.iter().map(|_| Places::default()).collect(),
+            recorded: vec![0; memories.len()],
+            allocator,
+            memories,
+            live: HashMap::new(),
+            pools: HashMap::new(),
+            routes: Vec::new(),
+        })
+    }
+
+    pub(super) fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (0..self.memories.len() as u16).map(DeviceId)
+    }
+
+    fn write(&mut self, output: &mut impl Write, mut line: Line<'_>) -> io::Result<()> {
+        line.events = self.events().map_err(io::Error::other)?;
+        // The segments made by an operation are known only after its events.
+        if let (Some(address), Some(device)) = (line.seg, line.off) {
+            let (segment, offset) = self.places[device as usize].find(address);
+            (line.seg, line.off) = (Some(segment), Some(offset));
+        }
+        serde_json::to_writer(&mut *output, &line)?;
+        output.write_all(b"\n")
+    }
+
+    /// What the devices recorded since the last call.
+    fn events(&mut self) -> Result<Vec<EventLine>, AllocatorError> {
+        let mut lines = Vec::new();
+        for device in self.devices() {
+            let ordinal = usize::from(device.0);
+            let (places, memory) = (&mut self.places[ordinal], &self.memories[ordinal]);
+            for entry in self.allocator.take_history(device)? {
+                self.recorded[ordinal] += 1;
+                match entry.action {
+                    Action::SegmentAlloc => places.add(entry.address),
+                    Action::SegmentMap => places.add_range(entry.address, memory),
+                    _ => {}
+                }
+                let (segment, offset) = match entry.action {
+                    Action::Snapshot => (None, None),
+                    Action::Oom => (None, Some(entry.address)),
+                    _ => {
+                        let (segment, offset) = places.find(entry.address);
+                        (Some(segment), Some(offset))
+                    }
+                };
+                let action = entry.action.name();
+                lines.push(EventLine(
+                    device.0,
+                    action,
+                    segment,
+                    offset,
+                    entry.size,
+                    entry.stream.0,
+                    entry.pool,
+                ));
+            }
+        }
+        Ok(lines)
+    }
+
+    fn operation<'a>(&mut self, operation: &'a Operation, line: &mut Line<'a>) -> Result<(), AllocatorError> {
+        match operation {
+            Operation::Alloc { id, size, stream, device } => {
+                self.alloc(id, size, StreamId(*stream), DeviceId(*device), line)?;
+            }
+            Operation::Free { id } => match self.live.remove(&id.to_string()) {
+                Some(address) => self.allocator.free(address)?,
+                None => line.noop = true,
+            },
+            Operation::RecordStream { id, stream } => match self.live.get(&id.to_string()) {
+                Some(&address) => self.allocator.record_stream(address, StreamId(*stream)),
+                None => line.noop = true,
+            },
+            Operation::EventsReady { ready } => {
+                self.memories.iter().for_each(|memory| memory.set_events_ready(*ready));
+            }
+            Operation::EmptyCache => self.allocator.empty_cache()?,
+            Operation::ResetPeak => {
+                self.devices().try_for_each(|device| self.allocator.reset_peak_memory_stats(device))?;
+            }
+            Operation::ResetAccumulated => {
+                self.devices()
+                    .try_for_each(|device| self.allocator.reset_accumulated_memory_stats(device))?;
+            }
+            Operation::SetFraction { device, fraction } => self.set_fraction(fraction, *device, line)?,
+            Operation::Settings { value } => self.allocator.set_allocator_settings(value)?,
+            Operation::Stats => line.stats = Some(self.stats()?),
+            Operation::Snapshot { file } => {
+                line.file = Some(file.as_deref());
+                self.snapshot(line);
+            }
+            Operation::BeginPool { pool, device, use_on_oom, no_split } => {
+                let options = MemPoolOptions { use_on_oom: *use_on_oom, no_split: *no_split };
+                self.begin_pool(pool, DeviceId(*device), options, line)?;
+            }
+            Operation::EndPool { pool, device } => {
+                let name = pool.to_string();
+                let of = |(routed, on, _): &(String, u16, _)| *routed == name && on == device;
+                match self.routes.iter().rposition(of) {
+                    Some(place) => drop(self.routes.remove(place)),
+                    None => line.error = Some(format!("KeyError: no request goes to pool {pool}")),
+                }
+            }
+            Operation::DeletePool { pool } => {
+                if self.pools.remove(&pool.to_string()).is_none() {
+                    line.error = Some(format!("KeyError: there is no pool {pool}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn alloc<'a>(
+        &mut self,
+        id: &Value,
+        size: &Number,
+        stream: StreamId,
+        device: DeviceId,
+        line: &mut Line<'a>,
+    ) -> Result<(), AllocatorError> {
+        let Some(size) = size.as_u64().filter(|&size| i64::try_from(size).is_ok()) else {
+            // As a tensor of such a size fails.
+            line.error = Some(if size.as_i64().is_some() {
+                format!("RuntimeError: Trying to create tensor with negative dimension {size}: [{size}]")
+            } else {
+                "RuntimeError: Overflow when unpacking long long".into()
+            });
+            return Ok(());
+        };
+        let allocation = self.allocator.allocate(size, device, stream)?;
+        if allocation.address == 0 {
+            line.null = true;
+        } else {
+            // `write` makes a segment and an offset of address and device.
+            line.seg = Some(allocation.address);
+            line.off = Some(device.0.into());
+            line.size = Some(allocation.size);
+        }
+        self.live.insert(id.to_string(), allocation.address);
+        Ok(())
+    }
+
+    fn set_fraction(
+        &mut self,
+        fraction: &Number,
+        device: u16,
+        line: &mut Line<'_>,
+    ) -> Result<(), AllocatorError> {
+        match fraction.as_f64().filter(|_| fraction.is_f64()) {
+            Some(fraction) => self.allocator.set_per_process_memory_fraction(fraction, DeviceId(device)),
+            None => {
+                let text = "TypeError: Invalid type for fraction argument, must be `float`";
+                line.error = Some(text.into());
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_pool(
+        &mut self,
+        pool: &Value,
+        device: DeviceId,
+        options: MemPoolOptions,
+        line: &mut Line<'_>,
+    ) -> Result<(), AllocatorError> {
+        let name = pool.to_string();
+        if !self.pools.contains_key(&name) {
+            self.pools.insert(name.clone(), self.allocator.mem_pool(device, options)?);
+        }
+        if let Some(pool) = self.pools.get(&name) {
+            line.pool_id = Some(pool.id());
+            self.routes.push((name, device.0, pool.use_on(device)?));
+        }
+        Ok(())
+    }
+}

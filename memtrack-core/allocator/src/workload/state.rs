@@ -1,0 +1,65 @@
+//! What there is at one moment of a run: statistics, segments, and the last line of a result.
+
+use super::result::{Line, SegmentLine, Summary};
+use super::run::Run;
+use crate::{AllocatorError, SegmentInfo};
+use std::collections::BTreeMap;
+
+impl Run {
+    /// The statistics of every device.
+    pub(super) fn stats(&self) -> Result<Vec<BTreeMap<String, i64>>, AllocatorError> {
+        self.devices().map(|device| self.allocator.memory_stats(device)).collect()
+    }
+
+    /// Puts segments and settings into a line.
+    pub(super) fn snapshot(&self, line: &mut Line<'_>) {
+        let mut segments: Vec<SegmentLine> =
+            self.allocator.memory_snapshot().iter().map(|segment| self.segment(segment)).collect();
+        segments.sort_by_key(|segment| (segment.device, segment.seg, segment.off));
+        line.segments = Some(segments);
+        line.allocator_settings = Some(self.allocator.allocator_settings());
+    }
+
+    fn segment(&self, segment: &SegmentInfo) -> SegmentLine {
+        let places = &self.places[usize::from(segment.device.0)];
+        let (ordinal, offset) = places.find(segment.address);
+        let blocks = segment.blocks.iter();
+        SegmentLine {
+            device: segment.device.0,
+            seg: ordinal,
+            off: offset,
+            total_size: segment.total_size,
+            allocated_size: segment.allocated_size,
+            active_size: segment.active_size,
+            requested_size: segment.requested_size,
+            stream: segment.stream.0,
+            segment_type: segment.segment_type(),
+            segment_pool_id: segment.pool,
+            is_expandable: segment.is_expandable,
+            blocks: blocks
+                .map(|block| {
+                    let at = offset + (block.address - segment.address);
+                    (at, block.size, block.requested_size, block.state.name())
+                })
+                .collect(),
+        }
+    }
+
+    /// The last line: what there is at the end.
+    pub(super) fn end(&mut self, i: usize) -> Result<Line<'static>, AllocatorError> {
+        let mut line = Line { i, op: "end", ..Line::default() };
+        line.trace_lengths = Some(self.recorded.clone());
+        line.stats = Some(self.stats()?);
+        let infos = self.devices().map(|device| self.allocator.mem_get_info(device));
+        let infos = infos.map(|info| info.map(|info| (info.free, info.total)));
+        line.mem_get_info = Some(infos.collect::<Result<_, _>>()?);
+        let summary = |device, abbreviated| self.allocator.memory_summary(device, abbreviated);
+        let summaries = self
+            .devices()
+            .map(|device| Ok(Summary { full: summary(device, false)?, abbreviated: summary(device, true)? }));
+        line.summary = Some(summaries.collect::<Result<_, AllocatorError>>()?);
+        self.allocator.record_memory_history(None);
+        self.snapshot(&mut line);
+        Ok(line)
+    }
+}

@@ -1,0 +1,207 @@
+//! One hooked call as the recorder sees it: what every wrapper does around the driver's function.
+
+use super::driver::{Driver, Place};
+use super::entry;
+use super::reading;
+use super::wrap::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::run;
+use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_recorder::recorder::driver::{DriverAllocation, DriverFreed, Origin, Teardown};
+use memtrack_recorder::recorder::{Hook, record_oom};
+use memtrack_recorder::switch;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+static UNKNOWN_FREES: AtomicU64 = AtomicU64::new(0);
+
+/// Frees of memory that the hook had not seen.
+pub(crate) fn unknown_frees() -> u64 {
+    UNKNOWN_FREES.load(Ordering::Relaxed)
+}
+
+/// A hooked call that is under way. Calls that the driver makes to itself meanwhile, on the same thread, are part of it.
+pub(super) struct Watch {
+    pub(super) driver: &'static Driver,
+}
+
+/// What an allocation is, besides its address and size.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) origin: Origin,
+    pub(super) stream: u64,
+    pub(super) device: Where,
+}
+
+/// The device of an allocation.
+#[derive(Clone, Copy)]
+pub(super) enum Where {
+    /// The current context's.
+    Current,
+    /// That of its stream or pool, which need not be the current one.
+    OfStream,
+    /// Known.
+    Device(u16),
+    /// Pinned host memory.
+    Pinned,
+}
+
+impl Watch {
+    /// Begins, unless the thread is in a hooked call already or the hook must keep quiet.
+    #[inline(always)]
+    pub(super) fn enter(real: *const c_void) -> Option<Self> {
+        run::begin_if_asked();
+        // Off, and told to nobody: the driver's own speed. Out of memory is told to observers all the same.
+        if INSIDE.get() || !entry::is_in_place() {
+            return None;
+        }
+        INSIDE.set(true);
+        Some(Self { driver: Driver::of(real) })
+    }
+
+    /// The driver's answer to a request for memory. `size` is asked only when there is something to record.
+    #[inline(always)]
+    pub(super) fn allocated(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
+        match result {
+            SUCCESS => self.record(kind, address, size),
+            OUT_OF_MEMORY => self.out_of_memory(kind, size),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn record(&self, kind: Kind, address: u64, size_bytes: u64) {
+        if address == 0 || !switch::is_on(switch::EVENTS) {
+            return;
+        }
+        let place = self.place_of(kind, address);
+        let device = if matches!(kind.device, Where::Pinned) { DeviceId::PINNED } else { place.device_id() };
+        let Some(hook) = Hook::enter() else { return };
+        let Place { context, device: of_device } = place;
+        let (stream, origin) = (StreamId(kind.stream), kind.origin);
+        let ticks = hook.driver_alloc(
+            address,
+            DriverAllocation { device, of_device, context, stream, size_bytes, origin },
+        );
+        let due = hook.recorder.readings.is_due(device, ticks);
+        drop(hook);
+        if due {
+            reading::when_due(self.driver, device, ticks);
+        }
+    }
+
+    fn place_of(&self, kind: Kind, address: u64) -> Place {
+        let current = self.driver.place();
+        let device = match kind.device {
+            Where::Current | Where::Pinned => None,
+            Where::OfStream if self.driver.has_several_devices() => self.driver.device_of(address),
+            Where::OfStream => None,
+            Where::Device(device) => Some(device),
+        };
+        Place { device: device.unwrap_or(current.device), ..current }
+    }
+
+    #[cold]
+    fn out_of_memory(&self, kind: Kind, size: u64) {
+        reading::now(self.driver, true);
+        let (device, (free, total)) = match kind.device {
+            Where::Pinned => (DeviceId::PINNED, host_memory()),
+            Where::Device(device) if device != self.driver.place().device => (DeviceId(device), (0, 0)),
+            _ => (self.driver.place().device_id(), self.driver.memory_info()),
+        };
+        record_oom(device, StreamId(kind.stream), size, free, total);
+    }
+
+    /// Memory is about to be given back.
+    #[inline(always)]
+    pub(super) fn free(&self, address: u64) -> Option<DriverFreed> {
+        if address == 0 {
+            return None;
+        }
+        let freed = Hook::enter()?.driver_free(address);
+        if freed.is_none() {
+            UNKNOWN_FREES.fetch_add(1, Ordering::Relaxed);
+        }
+        freed
+    }
+
+    /// The driver's answer to that.
+    #[inline(always)]
+    pub(super) fn freed(&self, result: CuResult, freed: Option<DriverFreed>) {
+        let Some(freed) = freed else { return };
+        let Some(hook) = Hook::enter() else { return };
+        if result != SUCCESS {
+            return hook.driver_not_freed(freed);
+        }
+        let (device, ticks) = freed.moment();
+        hook.driver_freed(freed);
+        let due = hook.recorder.readings.is_due(device, ticks);
+        drop(hook);
+        if due {
+            reading::when_due(self.driver, device, ticks);
+        }
+    }
+
+    /// Everything in a stretch of mapped addresses is about to be unmapped.
+    pub(super) fn unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
+        let Some(hook) = Hook::enter() else { return Vec::new() };
+        let inside = hook.recorder.driver.mappings_within(address..address.saturating_add(size));
+        inside.into_iter().filter_map(|address| hook.driver_free(address)).collect()
+    }
+
+    /// A context may be about to end: what it came to can be asked for the last time.
+    pub(super) fn before_the_end(&self) {
+        reading::now(self.driver, false);
+    }
+
+    /// Everything of a context is about to go.
+    pub(super) fn tear_down(&self, teardown: Teardown) -> Vec<DriverFreed> {
+        let Some(hook) = Hook::enter() else { return Vec::new() };
+        let ended = hook.recorder.driver.ended_by(teardown);
+        ended.into_iter().filter_map(|address| hook.driver_free(address)).collect()
+    }
+
+    /// The driver's answer to either.
+    pub(super) fn all_freed(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
+        // Those that end a pool's blocks are stamped anew: after all others, or a thread's events would be out of order.
+        freed.sort_by_key(DriverFreed::ends_others);
+        freed.into_iter().for_each(|freed| self.freed(result, Some(freed)));
+    }
+}
+
+impl Drop for Watch {
+    #[inline(always)]
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// While it lives, hooked calls of this thread are not the program's.
+pub(super) struct Quiet {
+    before: bool,
+}
+
+impl Quiet {
+    pub(super) fn begin() -> Self {
+        Self { before: INSIDE.replace(true) }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+    }
+}
+
+/// Free and total bytes of the machine's memory.
+fn host_memory() -> (u64, u64) {
+    // SAFETY: questions without arguments that could be wrong; −1 is "unknown".
+    let [free, all, page] = [libc::_SC_AVPHYS_PAGES, libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
+        .map(|what| unsafe { libc::sysconf(what) });
+    let bytes = |pages: i64| (pages.max(0) as u64).saturating_mul(page.max(0) as u64);
+    (bytes(free), bytes(all))
+}

@@ -1,0 +1,113 @@
+//! Arrays, which are known by a handle and not an address. Their size is that of their elements: what the driver adds
+//! for tiling it does not say.
+
+use super::memory::PLAIN;
+use super::{CuResult, allocate};
+use std::ffi::c_void;
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+pub(in crate::hook) struct ArrayDescriptor {
+    width: usize,
+    height: usize,
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(in crate::hook) struct ArrayDescriptor3d {
+    width: usize,
+    height: usize,
+    depth: usize,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+/// The depth is a number of layers (`CUDA_ARRAY3D_LAYERED`), which mipmaps do not halve.
+const LAYERED: u32 = 0x01;
+/// Memory is mapped later (`CUDA_ARRAY3D_SPARSE`, `CUDA_ARRAY3D_DEFERRED_MAPPING`).
+const MAPPED_LATER: u32 = 0x40 | 0x80;
+
+impl ArrayDescriptor3d {
+    /// Bytes of the elements at a mipmap level.
+    fn bytes(&self, level: u32) -> u64 {
+        if self.flags & MAPPED_LATER != 0 {
+            return 0;
+        }
+        let shrunk = |side: usize| ((side as u64) >> level.min(63)).max(1);
+        let depth = if self.flags & LAYERED != 0 { (self.depth as u64).max(1) } else { shrunk(self.depth) };
+        let elements = shrunk(self.width).saturating_mul(shrunk(self.height)).saturating_mul(depth);
+        elements.saturating_mul(u64::from(self.channels)).saturating_mul(bytes_of_format(self.format))
+    }
+}
+
+/// Bytes per channel of a `CUarray_format`; 4 for a compressed one or one of video, which is not exact.
+fn bytes_of_format(format: u32) -> u64 {
+    match format {
+        0x01 | 0x08 | 0xc0..=0xc5 => 1,
+        0x02 | 0x09 | 0x10 | 0xc6..=0xcb => 2,
+        _ => 4,
+    }
+}
+
+/// `cuArrayCreate_v2`.
+pub(in crate::hook) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor) -> CuResult,
+    out: *mut u64,
+    descriptor: *const ArrayDescriptor,
+) -> CuResult {
+    // SAFETY: the driver reads it too, and nothing is read when it is null.
+    let size = unsafe { descriptor.as_ref() }.map_or(0, |flat| {
+        let ArrayDescriptor { width, height, format, channels } = *flat;
+        ArrayDescriptor3d { width, height, depth: 0, format, channels, flags: 0 }.bytes(0)
+    });
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor)) }
+}
+
+/// `cuArray3DCreate_v2`.
+pub(in crate::hook) unsafe fn create_3d(
+    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor3d) -> CuResult,
+    out: *mut u64,
+    descriptor: *const ArrayDescriptor3d,
+) -> CuResult {
+    // SAFETY: as in `create`.
+    let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| descriptor.bytes(0));
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor)) }
+}
+
+/// `cuMipmappedArrayCreate`.
+pub(in crate::hook) unsafe fn create_mipmapped(
+    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor3d, u32) -> CuResult,
+    out: *mut u64,
+    descriptor: *const ArrayDescriptor3d,
+    levels: u32,
+) -> CuResult {
+    // SAFETY: as in `create`. There are at most 32 levels of anything.
+    let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| {
+        (0..levels.min(32)).fold(0_u64, |sum, level| sum.saturating_add(descriptor.bytes(level)))
+    });
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor, levels)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mipmaps_halve_all_but_layers() {
+        let cube = ArrayDescriptor3d { width: 8, height: 4, depth: 2, format: 0x20, channels: 4, flags: 0 };
+        assert_eq!(cube.bytes(0), 8 * 4 * 2 * 16);
+        assert_eq!(cube.bytes(2), 2 * 16);
+        let layers = ArrayDescriptor3d { flags: LAYERED, format: 0x10, ..cube };
+        assert_eq!(layers.bytes(3), 2 * 8);
+        assert_eq!(ArrayDescriptor3d { flags: 0x80, ..cube }.bytes(0), 0);
+        let line = ArrayDescriptor3d { height: 0, depth: 0, ..cube };
+        assert_eq!(line.bytes(0), 8 * 16);
+    }
+}

@@ -1,0 +1,91 @@
+//! The ends of contexts, which take all their memory with them.
+
+use super::{CuResult, SUCCESS, ipc, pools};
+use crate::hook::watch::Watch;
+use memtrack_recorder::recorder::driver::Teardown;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The primary contexts by device; 0: not known.
+static PRIMARY: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+
+type OnDevice = unsafe extern "C" fn(i32) -> CuResult;
+
+fn primary_of(device: i32) -> Option<&'static AtomicU64> {
+    usize::try_from(device).ok().and_then(|device| PRIMARY.get(device))
+}
+
+fn teardown_of(device: i32) -> Teardown {
+    let context =
+        primary_of(device).map(|primary| primary.load(Ordering::Relaxed)).filter(|&known| known != 0);
+    Teardown::Primary { device: u16::try_from(device).unwrap_or(u16::MAX), context }
+}
+
+/// `cuDevicePrimaryCtxRetain`: tells which context is a device's primary one.
+pub(in crate::hook) unsafe fn retain(
+    real: unsafe extern "C" fn(*mut u64, i32) -> CuResult,
+    out: *mut u64,
+    device: i32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(out, device) };
+    if let Some(primary) = primary_of(device).filter(|_| result == SUCCESS && !out.is_null()) {
+        // SAFETY: the driver has just written it.
+        primary.store(unsafe { out.read() }, Ordering::Relaxed);
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxReset_v2`.
+pub(in crate::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResult {
+    // SAFETY: the caller's argument, passed on.
+    let call = || unsafe { real(device) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
+    let freed = watch.tear_down(teardown_of(device));
+    let result = call();
+    watch.all_freed(result, freed);
+    if result == SUCCESS {
+        forget(teardown_of(device));
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxRelease_v2`: mostly others still hold the context, so what happened is seen afterwards. Nobody can
+/// have been given its addresses again by then: that would take the context to be made anew.
+pub(in crate::hook) unsafe fn release(real: OnDevice, device: i32) -> CuResult {
+    // SAFETY: the caller's argument, passed on.
+    let call = || unsafe { real(device) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
+    let result = call();
+    if result == SUCCESS && !watch.driver.primary_is_alive(device) {
+        let freed = watch.tear_down(teardown_of(device));
+        watch.all_freed(result, freed);
+        forget(teardown_of(device));
+    }
+    result
+}
+
+/// Handles that ended with a context mean nothing any more.
+fn forget(teardown: Teardown) {
+    ipc::ended(teardown);
+    if let Teardown::Primary { device, .. } = teardown {
+        pools::ended(device);
+    }
+}
+
+/// `cuCtxDestroy_v2`.
+pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, context: u64) -> CuResult {
+    // SAFETY: the caller's argument, passed on.
+    let call = || unsafe { real(context) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    watch.before_the_end();
+    let freed = watch.tear_down(Teardown::Context(context));
+    let result = call();
+    watch.all_freed(result, freed);
+    if result == SUCCESS {
+        forget(Teardown::Context(context));
+    }
+    result
+}

@@ -1,0 +1,50 @@
+//! Pinned host memory: the driver's own, and the program's that is registered with it.
+
+use super::{CuResult, SUCCESS, allocate, give_back};
+use crate::hook::watch::{Kind, Watch, Where};
+use memtrack_recorder::recorder::driver::Origin;
+use std::ffi::c_void;
+
+const PINNED: Kind = Kind { origin: Origin::Context, stream: 0, device: Where::Pinned };
+
+/// `cuMemHostAlloc`.
+pub(in crate::hook) unsafe fn alloc(
+    real: unsafe extern "C" fn(*mut u64, usize, u32) -> CuResult,
+    out: *mut u64,
+    size: usize,
+    flags: u32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, PINNED, || real(out, size, flags)) }
+}
+
+/// `cuMemAllocHost_v2`.
+pub(in crate::hook) unsafe fn alloc_plain(
+    real: unsafe extern "C" fn(*mut u64, usize) -> CuResult,
+    out: *mut u64,
+    size: usize,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, PINNED, || real(out, size)) }
+}
+
+/// `cuMemHostRegister_v2`.
+pub(in crate::hook) unsafe fn register(
+    real: unsafe extern "C" fn(u64, usize, u32) -> CuResult,
+    address: u64,
+    size: usize,
+    flags: u32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { real(address, size, flags) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let result = call();
+    watch.allocated(result, PINNED, if result == SUCCESS { address } else { 0 }, size as u64);
+    result
+}
+
+/// `cuMemFreeHost` and `cuMemHostUnregister`.
+pub(in crate::hook) unsafe fn free(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
+    // SAFETY: the caller's argument, passed on.
+    give_back(real as *const c_void, address, || unsafe { real(address) })
+}

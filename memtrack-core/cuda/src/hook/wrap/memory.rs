@@ -1,0 +1,57 @@
+//! Plain and managed device memory. Managed memory counts as the device's whose context made it, wherever its pages are.
+
+use super::{CuResult, SUCCESS, allocate, give_back};
+use crate::hook::watch::{Kind, Watch, Where};
+use memtrack_recorder::recorder::driver::Origin;
+use std::ffi::c_void;
+
+pub(super) const PLAIN: Kind = Kind { origin: Origin::Context, stream: 0, device: Where::Current };
+
+/// `cuMemAlloc_v2`.
+pub(in crate::hook) unsafe fn alloc(
+    real: unsafe extern "C" fn(*mut u64, usize) -> CuResult,
+    out: *mut u64,
+    size: usize,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size)) }
+}
+
+/// `cuMemAllocManaged`.
+pub(in crate::hook) unsafe fn alloc_managed(
+    real: unsafe extern "C" fn(*mut u64, usize, u32) -> CuResult,
+    out: *mut u64,
+    size: usize,
+    flags: u32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size, flags)) }
+}
+
+/// `cuMemAllocPitch_v2`: its size is known when the driver has chosen the pitch.
+pub(in crate::hook) unsafe fn alloc_pitch(
+    real: unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, u32) -> CuResult,
+    out: *mut u64,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { real(out, pitch, width, height, element) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let result = call();
+    let (mut address, mut row) = (0, width);
+    if result == SUCCESS && !out.is_null() && !pitch.is_null() {
+        // SAFETY: the driver has just written both.
+        (address, row) = unsafe { (out.read(), pitch.read()) };
+    }
+    watch.allocated(result, PLAIN, address, (row as u64).saturating_mul(height as u64));
+    result
+}
+
+/// `cuMemFree_v2`, and the functions that destroy arrays.
+pub(in crate::hook) unsafe fn free(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
+    // SAFETY: the caller's argument, passed on.
+    give_back(real as *const c_void, address, || unsafe { real(address) })
+}

@@ -1,0 +1,69 @@
+//! The wrappers, a file a family: each calls the driver's function once, with the caller's own arguments, and tells the
+//! recorder what came of it. Nothing is read from an out-parameter before the driver has reported success.
+
+pub(super) mod arrays;
+pub(super) mod contexts;
+pub(super) mod host;
+pub(super) mod ipc;
+pub(super) mod memory;
+pub(super) mod physical;
+pub(super) mod pools;
+pub(super) mod procedures;
+
+use super::watch::{Kind, Watch};
+pub(super) use arrays::{ArrayDescriptor, ArrayDescriptor3d};
+use std::ffi::c_void;
+
+/// `CUresult`.
+pub(super) type CuResult = i32;
+/// `CUDA_SUCCESS`.
+pub(super) const SUCCESS: CuResult = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(super) const OUT_OF_MEMORY: CuResult = 2;
+
+/// Asks the driver for memory by `call`, which on success leaves an address at `out`.
+///
+/// # Safety
+/// `out` must be what the caller passed to the driver: the driver accepts only a pointer that can be written.
+#[inline(always)]
+unsafe fn allocate(
+    real: *const c_void,
+    out: *const u64,
+    size: u64,
+    kind: Kind,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let Some(watch) = Watch::enter(real) else { return call() };
+    let result = call();
+    // SAFETY: the driver has just written there.
+    let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
+    watch.allocated(result, kind, address, size);
+    result
+}
+
+/// Gives memory back by `call`.
+#[inline(always)]
+fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(watch) = Watch::enter(real) else { return call() };
+    let freed = watch.free(address);
+    let result = call();
+    watch.freed(result, freed);
+    result
+}
+
+/// What the driver describes by a type and an id: a device, or a place of the host (`CUmemLocation`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(in crate::hook) struct Location {
+    kind: i32,
+    id: i32,
+}
+
+impl Location {
+    /// The device; `None` for memory of the host.
+    fn device(self) -> Option<u16> {
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+        const DEVICE: i32 = 1;
+        u16::try_from(self.id).ok().filter(|_| self.kind == DEVICE)
+    }
+}

@@ -1,0 +1,194 @@
+//! Physical memory that the program maps itself, as PyTorch's expandable segments do. It counts while it is mapped: a
+//! mapping into part of a reserved range is a `segment_map` of an expandable segment, one that fills its range a segment
+//! like others. Reserving addresses takes no memory.
+
+use super::{CuResult, Location, SUCCESS, ipc};
+use crate::hook::watch::{Kind, Watch, Where};
+use memtrack_recorder::recorder::ForkCell;
+use memtrack_recorder::recorder::driver::Origin;
+use memtrack_recorder::reentry;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+/// Whose memory is behind a handle.
+#[derive(Clone, Copy)]
+enum Memory {
+    /// Ours, and where it lies.
+    Created(Where),
+    /// Another process's, or one of ours that is known already.
+    Imported,
+}
+
+/// What the program knows of physical memory and addresses.
+#[derive(Default)]
+struct Known {
+    handles: HashMap<u64, Memory>,
+    /// Reserved ranges: sizes by address.
+    ranges: BTreeMap<u64, u64>,
+}
+
+static KNOWN: ForkCell<Mutex<Known>> = ForkCell::new(Mutex::default);
+
+/// The beginning of `CUmemAllocationProp`.
+#[repr(C)]
+pub(in crate::hook) struct Properties {
+    allocation_type: i32,
+    handle_types: i32,
+    location: Location,
+}
+
+fn kind(device: Where, origin: Origin) -> Kind {
+    Kind { origin, stream: 0, device }
+}
+
+/// What a mapping is: one that fills the range that was reserved for it cannot grow.
+fn origin_of(address: u64, size: u64) -> Origin {
+    let around =
+        with_known(|known| known.ranges.range(..=address).next_back().map(|(&start, &size)| (start, size)));
+    if around == Some((address, size)) { Origin::WholeRange } else { Origin::Mapping }
+}
+
+/// `cuMemAddressReserve`.
+pub(in crate::hook) unsafe fn reserve(
+    real: unsafe extern "C" fn(*mut u64, usize, usize, u64, u64) -> CuResult,
+    out: *mut u64,
+    size: usize,
+    alignment: usize,
+    wanted: u64,
+    flags: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(out, size, alignment, wanted, flags) };
+    if result == SUCCESS && !out.is_null() {
+        // SAFETY: the driver has just written there.
+        let address = unsafe { out.read() };
+        with_known(|known| known.ranges.insert(address, size as u64));
+    }
+    result
+}
+
+/// `cuMemAddressFree`.
+pub(in crate::hook) unsafe fn unreserve(
+    real: unsafe extern "C" fn(u64, usize) -> CuResult,
+    address: u64,
+    size: usize,
+) -> CuResult {
+    let before = with_known(|known| known.ranges.remove(&address));
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(address, size) };
+    if let Some(before) = before.filter(|_| result != SUCCESS) {
+        with_known(|known| known.ranges.insert(address, before));
+    }
+    result
+}
+
+/// `cuMemImportFromShareableHandle`: memory that was created elsewhere.
+pub(in crate::hook) unsafe fn import(
+    real: unsafe extern "C" fn(*mut u64, *mut c_void, i32) -> CuResult,
+    out: *mut u64,
+    shared: *mut c_void,
+    kind: i32,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(out, shared, kind) };
+    if result == SUCCESS && !out.is_null() {
+        // SAFETY: the driver has just written there.
+        let handle = unsafe { out.read() };
+        // An importer may be handed a handle that it has already: then it is its own memory still.
+        with_known(|known| {
+            known.handles.entry(handle).or_insert(Memory::Imported);
+        });
+    }
+    result
+}
+
+/// `cuMemCreate`.
+pub(in crate::hook) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> CuResult,
+    out: *mut u64,
+    size: usize,
+    properties: *const Properties,
+    flags: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { real(out, size, properties, flags) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let result = call();
+    if out.is_null() || properties.is_null() {
+        return result;
+    }
+    // SAFETY: the driver has just read it.
+    let place = unsafe { (*properties).location }.device().map_or(Where::Pinned, Where::Device);
+    if result == SUCCESS {
+        // SAFETY: the driver has just written it.
+        let handle = unsafe { out.read() };
+        with_known(|known| known.handles.insert(handle, Memory::Created(place)));
+    } else {
+        watch.allocated(result, kind(place, Origin::Mapping), 0, size as u64);
+    }
+    result
+}
+
+/// `cuMemRelease`: what is mapped stays mapped.
+pub(in crate::hook) unsafe fn release(real: unsafe extern "C" fn(u64) -> CuResult, handle: u64) -> CuResult {
+    let before = with_known(|known| known.handles.remove(&handle));
+    // SAFETY: the caller's argument, passed on.
+    let result = unsafe { real(handle) };
+    if let Some(memory) = before.filter(|_| result != SUCCESS) {
+        with_known(|known| known.handles.insert(handle, memory));
+    }
+    result
+}
+
+/// `cuMemMap`.
+pub(in crate::hook) unsafe fn map(
+    real: unsafe extern "C" fn(u64, usize, usize, u64, u64) -> CuResult,
+    address: u64,
+    size: usize,
+    offset: usize,
+    handle: u64,
+    flags: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { real(address, size, offset, handle, flags) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let memory = with_known(|known| known.handles.get(&handle).copied());
+    let result = call();
+    let place = match memory {
+        Some(Memory::Imported) => {
+            if result == SUCCESS {
+                ipc::mapped(address, watch.driver.place().device, size as u64);
+            }
+            return result;
+        }
+        Some(Memory::Created(place)) => place,
+        None => Where::Current,
+    };
+    let origin = origin_of(address, size as u64);
+    watch.allocated(result, kind(place, origin), if result == SUCCESS { address } else { 0 }, size as u64);
+    result
+}
+
+/// `cuMemUnmap`: may end several mappings at once.
+pub(in crate::hook) unsafe fn unmap(
+    real: unsafe extern "C" fn(u64, usize) -> CuResult,
+    address: u64,
+    size: usize,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { real(address, size) };
+    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let freed = watch.unmap(address, size as u64);
+    let result = call();
+    watch.all_freed(result, freed);
+    if result == SUCCESS {
+        ipc::unmapped(address..address.saturating_add(size as u64));
+    }
+    result
+}
+
+fn with_known<R>(act: impl FnOnce(&mut Known) -> R) -> R {
+    let _inside = reentry::enter();
+    act(&mut KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,155 @@
+//! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: when the stream gets
+//! there, the driver tells nobody.
+
+use super::{CuResult, Location, SUCCESS, allocate, give_back};
+use crate::hook::driver::Driver;
+use crate::hook::watch::{Kind, Where};
+use memtrack_recorder::recorder::ForkCell;
+use memtrack_recorder::recorder::driver::Origin;
+use memtrack_recorder::reentry;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+
+/// Where the program's own pools lie; those of devices are not here.
+static POOLS: ForkCell<Mutex<HashMap<u64, Where>>> = ForkCell::new(Mutex::default);
+
+/// Held while the program's pools are asked for their attributes, and before one is destroyed: so none goes meanwhile.
+/// Nothing else is done under it, since the driver is called.
+static ASKING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+
+/// The beginning of `CUmemPoolProps`.
+#[repr(C)]
+pub(in crate::hook) struct Properties {
+    allocation_type: i32,
+    handle_types: i32,
+    location: Location,
+}
+
+type AllocAsync = unsafe extern "C" fn(*mut u64, usize, u64) -> CuResult;
+type AllocFromPool = unsafe extern "C" fn(*mut u64, usize, u64, u64) -> CuResult;
+
+/// `cuMemAllocAsync`.
+pub(in crate::hook) unsafe fn alloc(real: AllocAsync, out: *mut u64, size: usize, stream: u64) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream, device: Where::OfStream };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
+}
+
+/// `cuMemAllocAsync_ptsz`: without a stream it means the thread's.
+pub(in crate::hook) unsafe fn alloc_per_thread(
+    real: AllocAsync,
+    out: *mut u64,
+    size: usize,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: Where::OfStream };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync`.
+pub(in crate::hook) unsafe fn alloc_from(
+    real: AllocFromPool,
+    out: *mut u64,
+    size: usize,
+    pool: u64,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream, device: place(pool) };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+pub(in crate::hook) unsafe fn alloc_from_per_thread(
+    real: AllocFromPool,
+    out: *mut u64,
+    size: usize,
+    pool: u64,
+    stream: u64,
+) -> CuResult {
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: place(pool) };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
+}
+
+/// `cuMemFreeAsync` and `cuMemFreeAsync_ptsz`.
+pub(in crate::hook) unsafe fn free(
+    real: unsafe extern "C" fn(u64, u64) -> CuResult,
+    address: u64,
+    stream: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    give_back(real as *const c_void, address, || unsafe { real(address, stream) })
+}
+
+/// `cuMemPoolCreate`.
+pub(in crate::hook) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, *const Properties) -> CuResult,
+    out: *mut u64,
+    properties: *const Properties,
+) -> CuResult {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { real(out, properties) };
+    if result == SUCCESS && !out.is_null() && !properties.is_null() {
+        // SAFETY: the driver has just read the one and written the other.
+        let (pool, location) = unsafe { (out.read(), (*properties).location) };
+        let place = location.device().map_or(Where::Pinned, Where::Device);
+        with_pools(|pools| pools.insert(pool, place));
+    }
+    result
+}
+
+/// `cuMemPoolDestroy`: what was allocated from the pool stays until it is freed.
+pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, pool: u64) -> CuResult {
+    let before = {
+        let _nobody_asks = asking();
+        with_pools(|pools| pools.remove(&pool))
+    };
+    // SAFETY: the caller's argument, passed on.
+    let result = unsafe { real(pool) };
+    if let Some(place) = before.filter(|_| result != SUCCESS) {
+        with_pools(|pools| pools.insert(pool, place));
+    }
+    result
+}
+
+/// Calls `ask` with each pool of a device that is known: its own ones, and those that the program made there.
+pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut ask: impl FnMut(u64)) {
+    let _inside = reentry::enter();
+    let _none_is_destroyed = asking();
+    let is_here = |place: &Where| matches!(place, Where::Device(of) if *of == device);
+    let mut known: Vec<u64> =
+        with_pools(|pools| pools.iter().filter(|(_, place)| is_here(place)).map(|(&pool, _)| pool).collect());
+    known.extend(driver.pools_of(device));
+    known.sort_unstable();
+    known.dedup();
+    known.into_iter().for_each(&mut ask);
+}
+
+/// A device's primary context has ended: the handles of its pools are not followed any more.
+pub(in crate::hook) fn ended(device: u16) {
+    with_pools(|pools| pools.retain(|_, place| !matches!(place, Where::Device(of) if *of == device)));
+}
+
+fn asking() -> MutexGuard<'static, ()> {
+    let _inside = reentry::enter();
+    ASKING.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place(pool: u64) -> Where {
+    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(Where::OfStream)
+}
+
+fn per_thread(stream: u64) -> u64 {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
+fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, Where>) -> R) -> R {
+    let _inside = reentry::enter();
+    act(&mut POOLS.get().lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,86 @@
+//! CUDA, seen from the driver. With the feature `cuda` the program's calls to the driver pass through a hook, so that
+//! every allocation and free is recorded with its stack, scope, stream and device, whichever framework made it: candle,
+//! burn, cudarc, cust, a C library. Nothing in the framework changes, nothing is set in the environment.
+//!
+//! Without a pool that reports to memtrack, each allocation of the driver is a segment with one block. A pool that does
+//! report, by [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own: then what the
+//! pool has handed out is allocated, and the rest is cache. Pinned host memory is
+//! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
+//!
+//! The hook is there on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. docs/CUDA.md says how
+//! it works and what it does not see; `memtrack run` does the same for a program that does not link memtrack.
+//!
+//! With the feature `cuda-stats`, the driver and NVML are asked: [`mem_get_info`], [`pool_statistics`],
+//! [`list_gpu_processes`], [`gpus`].
+
+#[cfg(all(
+    feature = "cuda",
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod hook;
+#[cfg(all(
+    feature = "cuda",
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+#[doc(hidden)]
+pub mod run;
+#[cfg(feature = "cuda-stats")]
+mod stats;
+
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
+#[path = "no_hook.rs"]
+mod hook;
+#[cfg(all(
+    feature = "cuda",
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
+pub(crate) use hook::run;
+#[cfg(feature = "cuda-stats")]
+#[doc(hidden)]
+pub use stats::start_driver;
+#[cfg(feature = "cuda-stats")]
+pub use stats::*;
+
+/// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
+/// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late, another
+/// tool that is preloaded), or this is no Linux with glibc.
+#[cfg(feature = "cuda")]
+pub fn hook_is_in_place() -> bool {
+    hook::is_in_place()
+}
+
+/// How many frees named memory that the hook had not seen handed out, such as memory from before monitoring started.
+/// They are counted here and recorded nowhere: nothing is known of them but the address.
+#[cfg(feature = "cuda")]
+pub fn unknown_frees() -> u64 {
+    hook::unknown_frees()
+}
+
+/// Says once that the hook is not in place, if it is not.
+#[cfg(feature = "cuda")]
+pub fn warn_without_hook() {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    if !hook_is_in_place() {
+        WARNED.call_once(|| {
+            memtrack_recorder::message::say(
+                "the CUDA hook is not in place, so CUDA memory is not recorded: this program's dlsym is not \
+                 memtrack's. It works in dynamically linked executables on Linux with glibc; others can be started \
+                 with `memtrack run -- PROGRAM`.",
+            );
+        });
+    }
+}
+
+/// Starts the session that `memtrack run` asks for, if it does and none was started yet. Before a program's own session:
+/// under `memtrack run` its is the first.
+#[cfg(feature = "cuda")]
+pub fn begin_if_asked() {
+    run::begin_if_asked();
+}

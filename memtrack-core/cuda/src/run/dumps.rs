@@ -1,0 +1,322 @@
+//! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
+//! the program is sent `SIGUSR2`.
+
+use memtrack_formats::SnapshotFiles;
+use memtrack_model::snapshot::ReadingMoment;
+use memtrack_recorder::recorder::{
+    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, ending, generation, session,
+};
+use memtrack_recorder::signals::without_write_signals;
+use memtrack_recorder::{message, reentry, switch};
+use memtrack_report::analysis::moment::Moment;
+use memtrack_report::analysis::summary::parts;
+use memtrack_report::analysis::top::{By, TopOptions, top_with};
+use memtrack_symbols::Symbolizer;
+use std::cell::UnsafeCell;
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// Rows of what is printed when memory runs out.
+const ROWS: usize = 10;
+
+/// Snapshots of a process that ran out of memory that are kept: a program that lives on may run out again and again.
+const MOST_AT_OOM: usize = 8;
+
+static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
+static AT_EXIT: AtomicBool = AtomicBool::new(false);
+static ON_OOM: AtomicBool = AtomicBool::new(false);
+/// The snapshots so far; one at a time is written.
+static WRITTEN: ForkCell<Mutex<Written>> = ForkCell::new(Mutex::default);
+
+/// The snapshots that this process wrote.
+#[derive(Default)]
+struct Written {
+    /// How many in all: the newest one's number.
+    count: u32,
+    /// How many of them were tried because memory ran out.
+    tried_at_oom: usize,
+    /// The numbers of those that are there, the oldest first.
+    at_oom: Vec<u32>,
+    /// How often memory ran out since the last of those and none was written.
+    left_out: u64,
+    pace: Pace,
+}
+
+impl Written {
+    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be at
+    /// once, and later ones take a fiftieth of the time.
+    fn may_at_oom(&mut self) -> bool {
+        let may = self.tried_at_oom < MOST_AT_OOM || self.pace.is_due();
+        self.tried_at_oom += usize::from(may);
+        self.left_out += u64::from(!may);
+        may
+    }
+
+    /// One was written, with that number; the number of the one that goes for it. The first stays, and of the others the
+    /// newest.
+    fn add_at_oom(&mut self, number: u32) -> Option<u32> {
+        self.at_oom.push(number);
+        (self.at_oom.len() > MOST_AT_OOM).then(|| self.at_oom.remove(1))
+    }
+}
+
+fn written() -> MutexGuard<'static, Written> {
+    WRITTEN.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process whose thread the signal's handler wakes.
+static SIGNALLED_OF: AtomicU32 = AtomicU32::new(0);
+
+/// Prepares for what is asked.
+pub(super) fn begin(output: &Path, wanted: &str) {
+    let wants = |what: &str| wanted.split(',').any(|one| one == what);
+    if OUTPUT.set(output.to_owned()).is_err() {
+        return;
+    }
+    AT_EXIT.store(wants("exit"), Ordering::Relaxed);
+    if wants("oom") {
+        ON_OOM.store(true, Ordering::Relaxed);
+        watch_memory();
+    }
+    if wants("signal")
+        && let Err(error) = watch_signal()
+    {
+        message::say(format_args!("SIGUSR2 will make no snapshot: {error}"));
+    }
+    if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
+        // Handlers run in reverse: this one before the session's, which ends the recording.
+        // SAFETY: the handler is a plain function that stays loaded.
+        unsafe { libc::atexit(exit_handler) };
+    }
+}
+
+extern "C" fn exit_handler() {
+    // A panic must not cross into C; its message has been printed by then.
+    let _ = std::panic::catch_unwind(at_exit);
+}
+
+/// The program ends.
+pub(super) fn at_exit() {
+    // A forked child in which nothing happened has nothing to show.
+    let happened = generation() == 0 || ending::is_recording();
+    super::hook::no_more();
+    if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
+        write(Why::AtTheEnd);
+    }
+    // A thread that is writing one goes on with it, and the end does not wait.
+    let left_out = WRITTEN.get().try_lock().map_or(0, |mut written| std::mem::take(&mut written.left_out));
+    if left_out > 0 {
+        let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
+        message::say(format_args!(
+            "memory ran out {times} more, for which there is no snapshot: after the first {MOST_AT_OOM} they may take a \
+             fiftieth of the time"
+        ));
+    }
+}
+
+fn watch_memory() {
+    attach_out_of_memory_observer(|oom| {
+        let _inside = reentry::enter();
+        if !written().may_at_oom() {
+            return;
+        }
+        let begin = Instant::now();
+        print_largest(oom);
+        write(Why::OutOfMemory);
+        written().pace.done(begin.elapsed());
+    });
+}
+
+/// Prints what is live where memory ran out, largest first.
+fn print_largest(oom: &OutOfMemory) {
+    let Some(snapshot) = session::snapshot() else { return };
+    // The event is the newest, unless the ring was told to keep none.
+    let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
+    let options = TopOptions { limit: ROWS, at: Some(at), ..TopOptions::default() };
+    let by = By::suited_to(&snapshot);
+    let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
+    let reading = snapshot
+        .driver
+        .iter()
+        .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
+    let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
+    message::say(format_args!("{oom}{whose}\n{report}"));
+}
+
+/// Why a snapshot is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    OutOfMemory,
+    AtTheEnd,
+    Signalled,
+}
+
+impl Why {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out of memory",
+            Self::AtTheEnd => "at the end",
+            Self::Signalled => "SIGUSR2",
+        }
+    }
+}
+
+/// The file of the snapshot with that number.
+fn path_of(output: &Path, number: u32) -> PathBuf {
+    let mut path: OsString = output.into();
+    if generation() > 0 {
+        path.push(format!(".{}", std::process::id()));
+    }
+    path.push(format!(".{number}.pickle"));
+    path.into()
+}
+
+/// Writes the next snapshot.
+fn write(why: Why) {
+    let _inside = reentry::enter();
+    let mut written = written();
+    let (Some(output), Some(snapshot)) = (OUTPUT.get(), session::snapshot()) else { return };
+    written.count += 1;
+    let number = written.count;
+    let path = path_of(output, number);
+    let save = || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+    let saved = without_write_signals(save);
+    let mut more = String::new();
+    if why == Why::OutOfMemory {
+        more = left_out(&mut written);
+        if let Some(oldest) = saved.is_ok().then(|| written.add_at_oom(number)).flatten() {
+            // It is ours; whether it can still be removed makes no difference.
+            let _ = std::fs::remove_file(path_of(output, oldest));
+            let newest = MOST_AT_OOM - 1;
+            more += &format!("; {oldest} is gone: the first is kept, and the newest {newest}");
+        }
+    }
+    drop(written);
+    let why = why.name();
+    match saved {
+        Ok(()) => message::say(format_args!("{why}: wrote {}{more}", path.display())),
+        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}{more}", path.display())),
+    }
+}
+
+/// What to say of the times for which there is no snapshot; they are said once.
+fn left_out(written: &mut Written) -> String {
+    match std::mem::take(&mut written.left_out) {
+        0 => String::new(),
+        1 => "; once before there was no time for one".to_owned(),
+        times => format!("; {times} times before there was no time for one"),
+    }
+}
+
+/// What the signal's handler wakes the thread with. No descriptor, which the program could close and be given for a file
+/// of its own.
+struct Semaphore(UnsafeCell<MaybeUninit<libc::sem_t>>);
+
+// SAFETY: semaphores are made to be used by several threads at once; it is initialised before there are others that know.
+unsafe impl Sync for Semaphore {}
+
+static SIGNALLED: Semaphore = Semaphore(UnsafeCell::new(MaybeUninit::zeroed()));
+
+impl Semaphore {
+    fn get(&self) -> *mut libc::sem_t {
+        self.0.get().cast()
+    }
+
+    /// Makes it usable.
+    fn begin(&self) -> std::io::Result<()> {
+        // SAFETY: called once, before the handler and the thread that waits exist.
+        match unsafe { libc::sem_init(self.get(), 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Wakes who waits. May be called in a signal's handler.
+    fn post(&self) {
+        // SAFETY: `begin` was called.
+        unsafe { libc::sem_post(self.get()) };
+    }
+
+    /// Waits until it was posted; several posts meanwhile count as one.
+    fn wait(&self) {
+        // SAFETY: `begin` was called.
+        unsafe {
+            while libc::sem_wait(self.get()) != 0 {}
+            while libc::sem_trywait(self.get()) == 0 {}
+        }
+    }
+}
+
+/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread, which does the rest.
+fn watch_signal() -> std::io::Result<()> {
+    // SAFETY: the action is ours and filled by the call.
+    let is_free = unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
+        before.sa_sigaction == libc::SIG_DFL
+    };
+    if !is_free {
+        return Err(std::io::Error::other("the program handles it itself"));
+    }
+    SIGNALLED.begin()?;
+    let write_when_signalled = || {
+        let _inside = reentry::enter();
+        loop {
+            // What comes while a snapshot is written is one more.
+            SIGNALLED.wait();
+            write(Why::Signalled);
+        }
+    };
+    std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
+    SIGNALLED_OF.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: the action is whole, and the handler does what a handler may.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+extern "C" fn handler(_signal: i32) {
+    // SAFETY: `getpid` and `sem_post` may be called in a handler, and `errno` is put back. A forked child has its parent's
+    // handler, and no thread that waits.
+    unsafe {
+        if libc::getpid() as u32 == SIGNALLED_OF.load(Ordering::Relaxed) {
+            let before = *libc::__errno_location();
+            SIGNALLED.post();
+            *libc::__errno_location() = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_snapshots_at_out_of_memory_the_first_and_the_newest_stay() {
+        let mut written = Written::default();
+        let gone: Vec<u32> = (1..=12).filter_map(|number| written.add_at_oom(number)).collect();
+        assert_eq!(gone, [2, 3, 4, 5]);
+        assert_eq!(written.at_oom, [1, 6, 7, 8, 9, 10, 11, 12]);
+    }
+
+    #[test]
+    fn beyond_those_that_are_kept_snapshots_wait_and_are_counted() {
+        let mut written = Written::default();
+        for number in 1..=MOST_AT_OOM as u32 {
+            assert!(written.may_at_oom());
+            written.add_at_oom(number);
+            written.pace.done(std::time::Duration::from_secs(10));
+        }
+        assert!(!written.may_at_oom() && !written.may_at_oom());
+        assert_eq!(left_out(&mut written), "; 2 times before there was no time for one");
+        assert_eq!(left_out(&mut written), "");
+    }
+}

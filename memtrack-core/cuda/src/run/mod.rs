@@ -1,0 +1,187 @@
+//! What `memtrack run` has the hook do: the command leaves its wishes in the environment, and the first hooked call of
+//! each process that inherits them starts recording. A process that never calls the driver does nothing at all.
+//!
+//! Not API: only the `memtrack` command and its preload library use it.
+#![allow(unsafe_code)]
+
+#[doc(hidden)]
+pub mod census;
+mod dumps;
+#[doc(hidden)]
+pub mod heap;
+mod unhooked;
+
+use super::hook;
+use memtrack_recorder::environment;
+use memtrack_recorder::recorder::{Options, ending, readings, session, set_own_code};
+use memtrack_recorder::signals::Unsignalled;
+use memtrack_recorder::stack::modules::loaded_modules;
+use memtrack_recorder::{message, reentry};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The recording's file for the program itself; its children add their process ids.
+pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
+/// The process id of the `memtrack` command.
+pub const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
+/// The bound of the ring, in events.
+pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
+/// The bound of the recording, in bytes.
+pub const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
+/// Which stacks are kept: `none`, `state`, `alloc` or `all`.
+pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
+/// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
+pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
+
+/// Set where the host's heap is recorded too.
+pub const HOST: &str = "MEMTRACK_RUN_HOST";
+/// The folder in which processes are counted (`census`).
+pub const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
+/// How many programs that were started begin a recording; the rest is counted.
+pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
+
+/// The preload library was loaded: it will call [`library_ends`] when the process exits, later than handlers of `atexit`
+/// would run, so that what the program frees in its own ones is recorded too.
+///
+/// With the host's heap asked for, every program is recorded from here on, else from its first hooked call.
+pub fn library_begins() {
+    ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
+    ending::will_be_called();
+    unhooked::prepare();
+    census::prepare();
+    if wants_heap() {
+        // Without the hook too: the heap does not go through it.
+        ASKED.store(true, Ordering::Relaxed);
+        let _ = std::panic::catch_unwind(begin);
+    }
+}
+
+/// Whether the program's heap is to be recorded too.
+pub fn wants_heap() -> bool {
+    environment::variable(HOST).is_some()
+}
+
+/// The process exits, and the preload library with it: writes the recording.
+pub fn library_ends() {
+    // A panic must not cross into C; its message has been printed by then.
+    let _ = std::panic::catch_unwind(|| {
+        dumps::at_exit();
+        ending::write_at_exit();
+        unhooked::warn();
+    });
+}
+
+/// The process becomes another program, or ends without its exit handlers: writes what was recorded so far.
+pub fn before_the_end() {
+    let _ = std::panic::catch_unwind(|| {
+        ending::flush();
+        unhooked::warn_in_the_first();
+    });
+}
+
+/// A program is about to be started, or to take this one's place: one that cannot be recorded is counted.
+///
+/// # Safety
+/// `program` must be null or a C string.
+pub unsafe fn before_a_start(program: *const c_char, is_searched: bool) {
+    let _ = std::panic::catch_unwind(|| census::starts(program, is_searched));
+}
+
+/// Where a function of this name is that comes after the preload library's own; null for nowhere.
+pub fn next_symbol(name: &CStr) -> *mut c_void {
+    hook::next_symbol(name)
+}
+
+/// Whether [`library_ends`] will be called.
+pub(crate) fn ends_with_library() -> bool {
+    ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
+}
+
+/// Starts recording if the environment asks for it. Called by every hooked call; all but the first are a load.
+#[inline(always)]
+pub(crate) fn begin_if_asked() {
+    if !ASKED.load(Ordering::Relaxed) {
+        ask();
+    }
+}
+
+#[cold]
+fn ask() {
+    join_the_recorder();
+    if ASKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if hook::is_in_place() { begin() } else { unhooked::warn() }
+}
+
+/// Snapshots of the recorder ask the driver what it has, first.
+fn join_the_recorder() {
+    readings::asked_by(hook::on_this_thread);
+}
+
+/// Starts recording if the environment asks for it.
+fn begin() {
+    join_the_recorder();
+    let _inside = reentry::enter();
+    let Some(asked) = environment::variable(OUTPUT) else { return };
+    let is_the_program = is_the_program();
+    if !is_the_program && !census::may_begin() {
+        return;
+    }
+    let Some(output) = free_name(Path::new(&asked), is_the_program) else { return };
+    let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
+    let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
+    let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
+    let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
+    let mut options = options;
+    (options.is_of_run, options.host_heap) = (true, wants_heap());
+    if ends_with_library() {
+        leave_out_own_frames();
+    }
+    let _unsignalled = Unsignalled::now();
+    match session::start(&options) {
+        Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),
+        Err(error) => message::say(format_args!("nothing is recorded: {error}")),
+    }
+}
+
+/// In the preload library, which has no symbols, frames of memtrack's own say nothing to anybody.
+fn leave_out_own_frames() {
+    let here = ask as *const () as u64;
+    if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
+    {
+        set_own_code(own.start..own.end);
+    }
+}
+
+/// Whether this process is the one that the command started, and not one of its children.
+fn is_the_program() -> bool {
+    number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
+}
+
+/// A name that no other process of the run has taken, and what this one ran before an `exec` has not either.
+fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
+    let with = |suffixes: &[u32]| {
+        let mut name: OsString = asked.into();
+        for suffix in suffixes {
+            name.push(OsStr::new(&format!(".{suffix}")));
+        }
+        PathBuf::from(name)
+    };
+    let pid = std::process::id();
+    let first = is_the_program.then(|| with(&[]));
+    let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
+    first.into_iter().chain(others).find(|name| {
+        let made = std::fs::File::create_new(name);
+        // One that cannot be made for another reason is the session's to complain about.
+        made.is_ok_and(|_| true) || !name.exists()
+    })
+}
+
+fn number(name: &str) -> Option<u64> {
+    environment::text(name)?.parse().ok()
+}

@@ -1,0 +1,232 @@
+//! The driver, asked through cudarc. cudarc panics where the library or a function is missing, and even when it prints
+//! an error there, so everything it will call is looked for first, and errors are printed by their number's name.
+#![allow(unsafe_code)]
+
+use super::error::GpuError;
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
+use libloading::Library;
+use std::error::Error;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// What is called below. The pools' functions are the youngest: CUDA 11.2, one form of the identity 11.4.
+const NEEDED: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetUuid",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceGetMemPool",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuMemGetInfo_v2",
+    "cuMemPoolGetAttribute",
+    "cuMemPoolSetAttribute",
+];
+
+/// A device of the driver.
+#[derive(Clone, Copy)]
+pub(super) struct Device {
+    number: u32,
+    handle: sys::CUdevice,
+}
+
+/// Numbers of a pool: bytes, in the driver's order.
+#[derive(Clone, Copy)]
+pub(super) struct PoolBytes {
+    pub(super) reserved: u64,
+    pub(super) reserved_high: u64,
+    pub(super) used: u64,
+    pub(super) used_high: u64,
+    pub(super) release_threshold: u64,
+}
+
+/// Looks for the driver and starts it, once per process.
+fn start() -> Result<(), GpuError> {
+    static STARTED: OnceLock<Result<(), GpuError>> = OnceLock::new();
+    STARTED.get_or_init(|| open().and_then(|()| result::init().map_err(failed("cuInit")))).clone()
+}
+
+/// Starts the driver, and looks for functions that are called beyond those of this file.
+///
+/// # Errors
+/// No driver, one that does not start, or one that lacks a function.
+pub fn start_driver(needed: &[&'static str]) -> Result<(), GpuError> {
+    start()?;
+    // Opened already: this finds them again.
+    look_for(needed, &libraries()?)
+}
+
+/// Opens the library for good and looks for every function.
+fn open() -> Result<(), GpuError> {
+    let libraries = libraries()?;
+    look_for(NEEDED, &libraries)?;
+    // cudarc opens them again and finds these.
+    std::mem::forget(libraries);
+    Ok(())
+}
+
+/// The libraries that cudarc may call. It prefers `libcuda.so`, unless the program is linked to `libcuda.so.1`; mostly
+/// they are one, but the former may be a stub of the toolkit.
+fn libraries() -> Result<Vec<Library>, GpuError> {
+    // SAFETY: the driver's start-up code is run by every CUDA program.
+    let open = |name| unsafe { Library::new(name) };
+    // The loader's words are the error's source.
+    let why = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
+    match (open("libcuda.so.1"), open("libcuda.so")) {
+        (Err(error), Err(_)) => Err(GpuError::NoDriver(why(error))),
+        (first, second) => Ok(first.into_iter().chain(second).collect()),
+    }
+}
+
+fn look_for(needed: &[&'static str], libraries: &[Library]) -> Result<(), GpuError> {
+    for &missing in needed {
+        // SAFETY: only looked for, never called through this type.
+        let lacks =
+            |library: &Library| unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err();
+        if libraries.iter().any(lacks) {
+            return Err(GpuError::OldDriver { missing });
+        }
+    }
+    Ok(())
+}
+
+/// Turns cudarc's error into ours, without the text that cudarc would ask the driver for.
+fn failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
+    move |error| GpuError::Driver { call, code: format!("{:?}", error.0) }
+}
+
+/// The newest CUDA that the driver serves, as major and minor.
+pub(super) fn version() -> Result<(u32, u32), GpuError> {
+    start()?;
+    let mut version: c_int = 0;
+    // SAFETY: the out-parameter is ours.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(failed("cuDriverGetVersion"))?;
+    let version = version.unsigned_abs();
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// How many devices this process may use.
+pub(super) fn count() -> Result<u32, GpuError> {
+    start()?;
+    result::device::get_count().map(c_int::unsigned_abs).map_err(failed("cuDeviceGetCount"))
+}
+
+impl Device {
+    /// The device of a number.
+    ///
+    /// # Errors
+    /// No driver; no such device.
+    pub(super) fn new(number: u32) -> Result<Self, GpuError> {
+        let count = count()?;
+        if number >= count {
+            return Err(GpuError::NoSuchDevice { device: number, count });
+        }
+        let handle = result::device::get(number as c_int).map_err(failed("cuDeviceGet"))?;
+        Ok(Self { number, handle })
+    }
+
+    pub(super) fn name(self) -> Result<String, GpuError> {
+        result::device::get_name(self.handle).map_err(failed("cuDeviceGetName"))
+    }
+
+    /// As NVML spells it.
+    pub(super) fn uuid(self) -> Result<String, GpuError> {
+        let uuid = result::device::get_uuid(self.handle).map_err(failed("cuDeviceGetUuid"))?;
+        let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
+        let part = |range: std::ops::Range<usize>| hex[range].concat();
+        Ok(format!("GPU-{}-{}-{}-{}-{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)))
+    }
+
+    /// Free and total bytes. They need a context: the thread's, where it is this device's, else the primary one, which
+    /// is made for the question if the process has none.
+    pub(super) fn memory(self) -> Result<(u64, u64), GpuError> {
+        if self.is_current() {
+            return memory_of_current();
+        }
+        // SAFETY: the handle is a device's; the release below ends what is retained here.
+        let context = unsafe { result::primary_ctx::retain(self.handle) };
+        let context = context.map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context was just retained.
+        let pushed =
+            unsafe { sys::cuCtxPushCurrent_v2(context) }.result().map_err(failed("cuCtxPushCurrent"));
+        let memory = pushed.and_then(|()| {
+            let memory = memory_of_current();
+            let mut popped = ptr::null_mut();
+            // SAFETY: takes off what was pushed above.
+            let done = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }.result();
+            done.map_err(failed("cuCtxPopCurrent")).and(memory)
+        });
+        // SAFETY: retained above, and not used from here on.
+        let released = unsafe { result::primary_ctx::release(self.handle) };
+        released.map_err(failed("cuDevicePrimaryCtxRelease")).and(memory)
+    }
+
+    fn is_current(self) -> bool {
+        let mut device: sys::CUdevice = 0;
+        let has_context = result::ctx::get_current().is_ok_and(|context| context.is_some());
+        // SAFETY: the out-parameter is ours.
+        has_context
+            && unsafe { sys::cuCtxGetDevice(&raw mut device) }.result().is_ok()
+            && device == self.handle
+    }
+
+    fn pool(self) -> Result<sys::CUmemoryPool, GpuError> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+        // SAFETY: the handle is a device's.
+        let supported = unsafe { result::device::get_attribute(self.handle, attribute) };
+        if supported.map_err(failed("cuDeviceGetAttribute"))? == 0 {
+            return Err(GpuError::NoPools { device: self.number });
+        }
+        // SAFETY: the handle is a device's.
+        unsafe { result::device::get_mem_pool(self.handle) }.map_err(failed("cuDeviceGetMemPool"))
+    }
+
+    /// The numbers of the pool that `cuMemAllocAsync` takes from.
+    pub(super) fn pool_bytes(self) -> Result<PoolBytes, GpuError> {
+        use CUmemPool_attribute as Attribute;
+        let pool = self.pool()?;
+        let get = |attribute| {
+            let mut bytes = 0u64;
+            // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
+            let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
+            done.map(|()| bytes).map_err(failed("cuMemPoolGetAttribute"))
+        };
+        Ok(PoolBytes {
+            reserved: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            reserved_high: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
+            used: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            used_high: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+            release_threshold: get(Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)?,
+        })
+    }
+
+    /// Makes both peaks of that pool its current numbers: the driver's meaning of setting them to 0.
+    pub(super) fn reset_pool_highs(self) -> Result<(), GpuError> {
+        let pool = self.pool()?;
+        let highs = [
+            CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+            CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+        ];
+        highs.into_iter().try_for_each(|attribute| {
+            let mut zero = 0u64;
+            // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
+            let done = unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut zero).cast()) };
+            done.map_err(failed("cuMemPoolSetAttribute"))
+        })
+    }
+}
+
+fn memory_of_current() -> Result<(u64, u64), GpuError> {
+    let (free, total) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+    Ok((free as u64, total as u64))
+}

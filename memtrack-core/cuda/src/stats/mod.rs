@@ -1,0 +1,22 @@
+//! What the CUDA driver and NVML say about devices, pools and processes. Both are loaded when they are asked; a machine
+//! without them gets an error that says so.
+
+mod driver;
+mod error;
+mod gpus;
+mod memory_info;
+mod nvml;
+mod page;
+mod pools;
+mod processes;
+
+#[doc(hidden)]
+pub use driver::start_driver;
+
+pub use self::{
+    error::GpuError,
+    gpus::{Gpu, Gpus, gpus},
+    memory_info::{MemoryInfo, mem_get_info},
+    pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
+    processes::{GpuProcess, gpu_processes, list_gpu_processes},
+};

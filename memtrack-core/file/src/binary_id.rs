@@ -1,0 +1,31 @@
+//! What a recording calls a binary by: its GNU build id, or where it has none the length and checksum of its code.
+
+/// Bytes as lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for nibble in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(nibble), 16));
+        }
+        text
+    })
+}
+
+/// The code id of executable segments, given in the order of the program headers.
+pub fn code_id<'a>(segments: impl Iterator<Item = &'a [u8]>) -> String {
+    let (mut length, mut crc) = (0, crc32fast::Hasher::new());
+    for segment in segments {
+        length += segment.len();
+        crc.update(segment);
+    }
+    if length == 0 { String::new() } else { format!("{length:x}:{:08x}", crc.finalize()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_is_lower_case_with_leading_zeros() {
+        assert_eq!(hex(&[0, 0x0a, 0xff]), "000aff");
+    }
+}

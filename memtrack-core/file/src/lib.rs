@@ -1,0 +1,35 @@
+//! The recording file `.memtrack`: what a program leaves behind. [`RecordingWriter`] writes it while the program runs or
+//! at the end, [`read`] reads it back, whole or up to where it was cut.
+//!
+//! A file is a 16-byte header and then self-checking chunks; `docs/FORMAT.md` describes every byte. The invariant:
+//! no input makes the reader panic, and its memory stays within a small multiple of the file's size.
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+pub mod binary_id;
+mod chunk;
+pub mod part;
+mod payload;
+mod reader;
+mod repair;
+mod replacing_file;
+pub mod replay;
+mod report;
+mod tagged;
+mod varint;
+mod whole;
+mod writer;
+
+pub use part::older_parts;
+pub use reader::{Content, read};
+pub use replacing_file::ReplacingFile;
+pub use report::{ReadReport, RecordingError};
+pub use tagged::tagged;
+pub use whole::write;
+pub use writer::RecordingWriter;
+
+/// The first eight bytes of every recording.
+pub const MAGIC: [u8; 8] = *b"MEMTRACK";
+
+/// The version that this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,403 @@
+//! A recording in parts: a stream with a bound goes on in a new file now and then, and the oldest files go. Each part has
+//! all tables and begins with what was live, so that those that are left make a recording by themselves: it begins with
+//! the oldest of them. The newest has the recording's own name, the others that name and their number.
+
+use super::{chunk, replay};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
+use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// What the head of a part says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// Which recording it belongs to.
+    pub recording: u64,
+    /// Which of its parts it is.
+    pub number: u64,
+    /// The number of the first part.
+    pub first: u64,
+    /// Events after this tick are in this part or a later one; what was live at it, the part begins with.
+    pub since_ticks: u64,
+    /// What the events of all parts before add up to.
+    pub devices: Vec<DeviceStatistics>,
+}
+
+/// Bytes of the chunk that ends a part: its head, and the next one's number.
+const END_BYTES: u64 = chunk::HEAD_BYTES as u64 + 8;
+/// Most bytes of a file that are read to find its part's head.
+const MOST_HEAD_BYTES: u64 = 1 << 20;
+
+/// The file of an older part of the recording at `path`.
+pub fn part_path(path: &Path, number: u64) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(format!(".part-{number}"));
+    name.into()
+}
+
+/// The older parts of the recording at `path` that lie beside it: what goes with it when it is removed. None for a file that
+/// is no recording, or cannot be read.
+pub fn older_parts(path: &Path) -> Vec<PathBuf> {
+    let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
+    let Some(newest) = head(path) else { return Vec::new() };
+    let paths = numbers_beside(path).into_iter().map(|number| part_path(path, number));
+    paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
+}
+
+/// The numbers of the parts that lie beside `path`, whatever recording they belong to.
+pub fn numbers_beside(path: &Path) -> Vec<u64> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let prefix = format!("{}.part-", name.to_string_lossy());
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |entry: std::fs::DirEntry| {
+        entry.file_name().to_string_lossy().strip_prefix(&prefix).and_then(|number| number.parse().ok())
+    };
+    entries.filter_map(number).collect()
+}
+
+/// Whether a file is a recording that was not ended: its program was killed, or still writes it.
+
+pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
+    let bytes = file.metadata()?.len();
+    let end = chunk::HEAD_BYTES as u64;
+    if bytes <= 16 || !begins_as_recording(file)? {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-(end.min(bytes - 16) as i64)))?;
+    let mut last = Vec::new();
+    file.take(end).read_to_end(&mut last)?;
+    let mut done = Vec::new();
+    chunk::append(&mut done, &mut chunk::Budget::default(), chunk::DONE, &[]);
+    Ok(last != done)
+}
+
+fn begins_as_recording(file: &mut File) -> io::Result<bool> {
+    let mut head = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(16).read_to_end(&mut head)?;
+    Ok(head.len() == 16 && head.starts_with(&super::MAGIC))
+}
+
+/// The head of a part; `None` for what is none.
+fn head_of(file: &mut File) -> io::Result<Option<Part>> {
+    if !begins_as_recording(file)? {
+        return Ok(None);
+    }
+    let mut input = file.take(MOST_HEAD_BYTES);
+    let (mut position, mut budget, mut raw) = (16, chunk::Budget::default(), Vec::new());
+    while let chunk::Found::Chunk(kind) = chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
+        match kind {
+            chunk::META | chunk::CLOCK => {}
+            chunk::PART => return Ok(serde_json::from_slice(&raw).ok()),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the file ends by saying that `next` follows.
+fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
+    if file.metadata()?.len() < 16 + END_BYTES {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-(END_BYTES as i64)))?;
+    let (mut budget, mut raw) = (chunk::Budget::default(), Vec::new());
+    let found = chunk::read(file, &mut 0, &mut budget, &mut raw)?;
+    Ok(matches!(found, chunk::Found::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
+}
+
+/// The file at `path`, and before it the parts that come before it and lie beside it, as one reader.
+pub fn opened(path: &Path) -> io::Result<impl Read> {
+    let mut file = File::open(path)?;
+    let mut files = VecDeque::new();
+    // Only files can be read twice.
+    if file.metadata()?.is_file() {
+        if let Some(part) = head_of(&mut file)? {
+            let before = |number: u64| {
+                let mut file = File::open(part_path(path, number)).ok()?;
+                let head = head_of(&mut file).ok()??;
+                let is_next = head.recording == part.recording && head.number == number;
+                let is_whole = is_next && leads_to(&mut file, number + 1).ok()?;
+                file.seek(SeekFrom::Start(0)).ok()?;
+                is_whole.then_some(file)
+            };
+            let numbers = (part.first..part.number).rev();
+            numbers.map_while(before).for_each(|file| files.push_front(file));
+        }
+        file.seek(SeekFrom::Start(0))?;
+    }
+    files.push_back(file);
+    Ok(OneAfterAnother { files })
+}
+
+/// Files as one stream.
+struct OneAfterAnother {
+    files: VecDeque<File>,
+}
+
+impl Read for OneAfterAnother {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(file) = self.files.front_mut() {
+            let read = file.read(buffer)?;
+            if read > 0 || buffer.is_empty() || self.files.len() == 1 {
+                return Ok(read);
+            }
+            self.files.pop_front();
+        }
+        Ok(0)
+    }
+}
+
+/// What the oldest part that was read begins with.
+#[derive(Default)]
+pub(super) struct Opening {
+    pub(super) part: Part,
+    pub(super) blocks: Vec<LiveBlock>,
+    pub(super) segments: Vec<Segment>,
+}
+
+impl Opening {
+    /// Puts what was live at the part's beginning before its events, as the allocations that it was. Returns what all
+    /// events add up to, those of the parts before included.
+    pub(super) fn begin(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
+        let Self { part, blocks, segments } = self;
+        if part.number == part.first {
+            return replay::statistics(&snapshot.events);
+        }
+        snapshot.meta.earlier_parts = part.number - part.first;
+        let mut counts: HashMap<DeviceId, DeviceStatistics> =
+            part.devices.iter().map(|counts| (counts.device, *counts)).collect();
+        snapshot.events.sort_by_ticks();
+        let mut events = EventTable::with_capacity(snapshot.events.len() + blocks.len());
+        let mut begin = |event: Event, is_pending: bool| {
+            events.push(&event);
+            if is_pending {
+                events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
+            }
+        };
+        // Of blocks and of segments, whose addresses are often the same: those of which something was said.
+        let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
+        for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
+            known[0].insert((block.device, block.address));
+            begin(of_block(block), block.pending_free);
+        }
+        for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
+            known[1].insert((segment.device, segment.address));
+            begin(of_segment(segment), false);
+        }
+        // What was freed while the tables were read was live too; its free says what it was.
+        let is_after = |event: &Event| event.ticks > part.since_ticks;
+        for event in snapshot.events.iter().filter(is_after) {
+            let (of_segments, began) = match event.action {
+                Action::Alloc => (false, None),
+                Action::Free | Action::FreeRequested | Action::FreeCompleted => (false, Some(Action::Alloc)),
+                Action::SegmentAlloc | Action::SegmentMap => (true, None),
+                Action::SegmentFree => (true, Some(Action::SegmentAlloc)),
+                Action::SegmentUnmap => (true, Some(Action::SegmentMap)),
+                Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => continue,
+            };
+            let is_first = known[usize::from(of_segments)].insert((event.device, event.address));
+            if let Some(action) =
+                began.filter(|_| is_first && !event.flags.contains(EventFlags::UNKNOWN_BLOCK))
+            {
+                let (ticks, scope, thread) = (part.since_ticks, ScopeId::NONE, ThreadId::NONE);
+                begin(Event { action, ticks, scope, thread, ..event }, event.action == Action::FreeCompleted);
+            }
+        }
+        for event in snapshot.events.iter() {
+            replay::count(&mut counts, &event);
+            // What happened before is in what was live, or over.
+            if is_after(&event) {
+                events.push(&event);
+            }
+        }
+        snapshot.events = events;
+        let mut counts: Vec<_> = counts.into_values().collect();
+        counts.sort_by_key(|counts| counts.device);
+        counts
+    }
+}
+
+fn of_block(block: &LiveBlock) -> Event {
+    Event {
+        ticks: block.ticks,
+        address: block.address,
+        size_bytes: block.size_bytes,
+        stream: block.stream,
+        stack: block.stack,
+        scope: block.scope,
+        thread: ThreadId::NONE,
+        device: block.device,
+        action: Action::Alloc,
+        flags: block.flags,
+    }
+}
+
+fn of_segment(segment: &Segment) -> Event {
+    Event {
+        ticks: segment.ticks,
+        address: segment.address,
+        size_bytes: segment.size_bytes,
+        stream: segment.stream,
+        stack: segment.stack,
+        scope: ScopeId::NONE,
+        thread: ThreadId::NONE,
+        device: segment.device,
+        action: if segment.is_expandable { Action::SegmentMap } else { Action::SegmentAlloc },
+        flags: EventFlags::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Content, ReadReport, RecordingError, RecordingWriter};
+    use memtrack_model::event::{StackId, StreamId};
+    use memtrack_model::snapshot::Meta;
+
+    fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
+        match crate::read(input)? {
+            (Content::Recording(snapshot), report) => Ok((*snapshot, report)),
+            (Content::Pytorch(_), _) => panic!("no pickle was written"),
+        }
+    }
+
+    const DEVICE: DeviceId = DeviceId(3);
+
+    fn block(address: u64, ticks: u64) -> LiveBlock {
+        LiveBlock {
+            device: DEVICE,
+            address,
+            size_bytes: 8,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            ticks,
+            flags: EventFlags::default(),
+            pending_free: false,
+        }
+    }
+
+    fn event(ticks: u64, action: Action, address: u64) -> Event {
+        Event { action, ..of_block(&block(address, ticks)) }
+    }
+
+    /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. A part begins after 30 and after 60.
+    fn parts() -> [Vec<u8>; 3] {
+        let mut counts = HashMap::new();
+        let part = |number: u64, counts: &HashMap<DeviceId, DeviceStatistics>| Part {
+            recording: 7,
+            number,
+            first: 1,
+            since_ticks: (number - 1) * 30,
+            devices: counts.values().copied().collect(),
+        };
+        [1, 2, 3].map(|number| {
+            let mut writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
+            writer.part(&part(number, &counts)).unwrap();
+            if number > 1 {
+                let addresses = (1..=3 * (number - 1)).filter(|address| address % 2 == 1);
+                let live = addresses.map(|address| block(address, address * 10));
+                // The table was read a little later: a block of the part's own is in it too.
+                let later = block(99, 95);
+                writer.opening(&live.chain([later]).collect::<Vec<_>>(), &[]).unwrap();
+            }
+            let blocks = 3 * number - 2..=3 * number;
+            let mut events: Vec<Event> = blocks
+                .flat_map(|block| {
+                    let free = (block % 2 == 0).then(|| event(block * 10 + 5, Action::Free, block));
+                    [event(block * 10, Action::Alloc, block)].into_iter().chain(free)
+                })
+                .collect();
+            if number == 2 {
+                // From a thread that was late: its block is gone again.
+                events.insert(0, event(28, Action::Alloc, 77));
+                counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
+            }
+            writer.events(&events).unwrap();
+            events.iter().for_each(|event| replay::count(&mut counts, event));
+            if number == 3 {
+                return writer.output_mut().clone();
+            }
+            writer.next_part(number + 1).unwrap();
+            writer.output_mut().clone()
+        })
+    }
+
+    fn live(snapshot: &Snapshot) -> Vec<u64> {
+        snapshot.blocks.iter().map(|block| block.address).collect()
+    }
+
+    #[test]
+    fn parts_that_are_left_tell_what_is_live_and_what_all_events_came_to() {
+        let [first, second, third] = parts();
+        let all = [&first[..], &second, &third].concat();
+        let (whole, report) = load_from(&all[..]).unwrap();
+        assert_eq!((report.parts, report.damaged, whole.meta.earlier_parts), (2, false, 0));
+        // The late one was never freed in what is there.
+        assert_eq!(live(&whole), [1, 3, 5, 7, 9, 77]);
+        let (rest, _) = load_from(&[&second[..], &third].concat()[..]).unwrap();
+        assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
+        let (newest, report) = load_from(&third[..]).unwrap();
+        assert_eq!((live(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
+        assert!(!report.complete && !report.goes_on_elsewhere);
+        for snapshot in [&whole, &rest, &newest] {
+            let counts = snapshot.devices[0];
+            assert_eq!(counts.allocations, 10);
+            assert_eq!(counts.freed_bytes, 4 * 8);
+            assert_eq!(
+                counts.dropped,
+                if snapshot.meta.earlier_parts == 0 {
+                    0
+                } else {
+                    counts.recorded - snapshot.events.len() as u64
+                }
+            );
+        }
+        let (alone, report) = load_from(&second[..]).unwrap();
+        assert_eq!(live(&alone), [1, 3, 5]);
+        assert!(report.goes_on_elsewhere);
+    }
+
+    #[test]
+    fn parts_of_another_recording_and_damage_end_the_reading() {
+        let [first, second, third] = parts();
+        // One is missing in between.
+        let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
+        assert!(report.damaged && report.lost_bytes > 0);
+        assert_eq!(live(&snapshot), [1, 3]);
+        let all = [&first[..], &second, &third].concat();
+        for end in 16..all.len() {
+            let (_, report) = load_from(&all[..end]).unwrap();
+            assert!(!report.complete);
+        }
+        for place in 16..all.len() {
+            let mut damaged = all.clone();
+            damaged[place] ^= 0x41;
+            let (_, report) = load_from(&damaged[..]).unwrap();
+            assert!(report.damaged || report.lost_bytes > 0, "byte {place}");
+        }
+    }
+
+    #[test]
+    fn a_recording_is_finished_when_it_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.memtrack");
+        let is_unfinished_with = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            is_unfinished(&mut File::open(&path).unwrap()).unwrap()
+        };
+        let writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
+        let whole = writer.finish(&[], &[], &[]).unwrap();
+        assert!(!is_unfinished_with(&whole));
+        assert!(is_unfinished_with(&whole[..whole.len() - 1]) && is_unfinished_with(&whole[..20]));
+        assert!(
+            !is_unfinished_with(b"") && !is_unfinished_with(b"something else that is longer than a header")
+        );
+    }
+}

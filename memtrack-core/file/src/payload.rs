@@ -1,0 +1,291 @@
+//! What is inside the chunks: how rows become bytes and back. Every column of a chunk stands alone (all ticks, then
+//! all addresses, …), as differences where neighbours are alike, because columns of differences compress best.
+
+use super::varint::{Bytes, Malformed, put, put_delta, put_str};
+use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::snapshot::{
+    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment,
+    Thread,
+};
+
+/// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
+/// scopes, so that a file of few but endless names would make reports without end.
+const MAX_NAME_BYTES: usize = 1 << 10;
+
+fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
+}
+
+/// Appends one column of differences.
+fn put_column<T>(out: &mut Vec<u8>, rows: &[T], value: impl Fn(&T) -> u64) {
+    put_values(out, rows.iter().map(value));
+}
+
+/// Appends numbers as differences.
+fn put_values(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
+    let mut previous = 0;
+    for value in values {
+        put_delta(out, previous, value);
+        previous = value;
+    }
+}
+
+/// Reads one column of differences into `rows`.
+fn column<T>(
+    bytes: &mut Bytes<'_>,
+    count: usize,
+    make: impl Fn(u64) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let mut rows = Vec::with_capacity(count);
+    let mut previous = 0;
+    for _ in 0..count {
+        previous = bytes.delta(previous)?;
+        rows.push(make(previous)?);
+    }
+    Ok(rows)
+}
+
+fn narrow(value: u64) -> Result<u32, Malformed> {
+    u32::try_from(value).map_err(|_| Malformed)
+}
+
+fn device(value: u64) -> Result<DeviceId, Malformed> {
+    u16::try_from(value).map(DeviceId).map_err(|_| Malformed)
+}
+
+fn flags(value: u64) -> Result<EventFlags, Malformed> {
+    u8::try_from(value).map(EventFlags).map_err(|_| Malformed)
+}
+
+/// EVNT.
+pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
+    struct Sink<'a>(&'a mut Vec<u8>);
+    impl ColumnSink for Sink<'_> {
+        fn column(&mut self, values: impl Iterator<Item = u64>) {
+            put_values(self.0, values);
+        }
+    }
+    put(out, events.len() as u64);
+    EventTable::write_columns(events, &mut Sink(out));
+}
+
+/// EVNT; `events` is unchanged when the payload is malformed.
+pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
+    struct Source<'a> {
+        bytes: Bytes<'a>,
+        count: usize,
+    }
+    impl ColumnSource for Source<'_> {
+        type Error = Malformed;
+
+        fn column<T: Cell>(&mut self) -> Result<Vec<T>, Malformed> {
+            column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
+        }
+    }
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(EventTable::COLUMNS)?;
+    let mut source = Source { bytes, count };
+    let read = EventTable::read_columns(&mut source)?;
+    source.bytes.end()?;
+    events.append(read);
+    Ok(())
+}
+
+/// One row of STAK; the chunk's head (first id, number of rows) is the caller's.
+pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
+    put(out, addresses.len() as u64);
+    put_column(out, addresses, |&address| address);
+}
+
+/// STAK: the first id, and the stacks from there on.
+pub(super) fn take_stacks(
+    payload: &[u8],
+    mut each: impl FnMut(u64, Vec<u64>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut bytes = Bytes(payload);
+    let first = u64::from(bytes.number_u32()?);
+    let count = bytes.count(1)?;
+    for row in 0..count as u64 {
+        let frames = bytes.count(1)?;
+        each(first + row, column(&mut bytes, frames, Ok)?)?;
+    }
+    bytes.end()
+}
+
+/// One row of SCOP; the number of rows is the caller's.
+pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
+    put(out, u64::from(id.0));
+    put(out, u64::from(scope.parent.0));
+    out.push(scope.kind as u8);
+    put_str(out, short(&scope.name));
+}
+
+/// SCOP.
+pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(4)?;
+    let mut rows = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = bytes.number_u32()?;
+        let parent = ScopeId(bytes.number_u32()?);
+        let kind = match bytes.byte()? {
+            0 => ScopeKind::Operator,
+            1 => ScopeKind::Module,
+            2 => ScopeKind::Root,
+            3 => ScopeKind::Backward,
+            4 => ScopeKind::Optimizer,
+            _ => return Err(Malformed),
+        };
+        rows.push((id, Scope { parent, kind, name: short(&bytes.text()?).to_owned() }));
+    }
+    bytes.end()?;
+    Ok(rows)
+}
+
+/// One row of THRD; the number of rows is the caller's.
+pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
+    put(out, u64::from(id.0));
+    put(out, thread.os_id);
+    put_str(out, short(&thread.name));
+}
+
+/// THRD.
+pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(3)?;
+    let mut rows = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = bytes.number_u32()?;
+        let os_id = bytes.number()?;
+        rows.push((id, Thread { name: short(&bytes.text()?).to_owned(), os_id }));
+    }
+    bytes.end()?;
+    Ok(rows)
+}
+
+/// LIVE; `last` says that no further LIVE chunk follows.
+pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
+    out.push(u8::from(last));
+    put(out, blocks.len() as u64);
+    put_column(out, blocks, |b| u64::from(b.device.0));
+    put_column(out, blocks, |b| b.address);
+    put_column(out, blocks, |b| b.size_bytes);
+    put_column(out, blocks, |b| b.stream.0);
+    put_column(out, blocks, |b| u64::from(b.stack.0));
+    put_column(out, blocks, |b| u64::from(b.scope.0));
+    put_column(out, blocks, |b| b.ticks);
+    put_column(out, blocks, |b| u64::from(b.flags.0));
+    put_column(out, blocks, |b| u64::from(b.pending_free));
+}
+
+/// LIVE: its rows, and whether it is the last of them.
+pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
+    let mut bytes = Bytes(payload);
+    let last = bytes.byte()? != 0;
+    let count = bytes.count(9)?;
+    let devices = column(&mut bytes, count, device)?;
+    let addresses = column(&mut bytes, count, Ok)?;
+    let sizes = column(&mut bytes, count, Ok)?;
+    let streams = column(&mut bytes, count, Ok)?;
+    let stacks = column(&mut bytes, count, narrow)?;
+    let scopes = column(&mut bytes, count, narrow)?;
+    let ticks = column(&mut bytes, count, Ok)?;
+    let block_flags = column(&mut bytes, count, flags)?;
+    let pending = column(&mut bytes, count, |v| Ok(v != 0))?;
+    bytes.end()?;
+    let row = |i: usize| LiveBlock {
+        device: devices[i],
+        address: addresses[i],
+        size_bytes: sizes[i],
+        stream: StreamId(streams[i]),
+        stack: StackId(stacks[i]),
+        scope: ScopeId(scopes[i]),
+        ticks: ticks[i],
+        flags: block_flags[i],
+        pending_free: pending[i],
+    };
+    Ok(((0..count).map(row).collect(), last))
+}
+
+/// SUMS: some rows of `sums`, and whether they are the last of them.
+pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeSum], last: bool) {
+    out.push(u8::from(last));
+    put(out, sums.ticks);
+    put(out, sums.folded);
+    put(out, rows.len() as u64);
+    put_column(out, rows, |row| u64::from(row.device.0));
+    put_column(out, rows, |row| u64::from(row.scope.0));
+    put_column(out, rows, |row| row.allocated_bytes);
+    put_column(out, rows, |row| row.allocations);
+}
+
+/// SUMS: its rows, and whether they are the last of them.
+pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
+    let mut bytes = Bytes(payload);
+    let last = bytes.byte()? != 0;
+    let (ticks, folded) = (bytes.number()?, bytes.number()?);
+    let count = bytes.count(4)?;
+    let devices = column(&mut bytes, count, device)?;
+    let scopes = column(&mut bytes, count, narrow)?;
+    let allocated = column(&mut bytes, count, Ok)?;
+    let allocations = column(&mut bytes, count, Ok)?;
+    bytes.end()?;
+    let row = |i: usize| ScopeSum {
+        device: devices[i],
+        scope: ScopeId(scopes[i]),
+        allocated_bytes: allocated[i],
+        allocations: allocations[i],
+    };
+    Ok((ScopeSums { ticks, folded, rows: (0..count).map(row).collect() }, last))
+}
+
+/// SEGM.
+pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
+    put(out, segments.len() as u64);
+    put_column(out, segments, |s| u64::from(s.device.0));
+    put_column(out, segments, |s| s.address);
+    put_column(out, segments, |s| s.size_bytes);
+    put_column(out, segments, |s| s.stream.0);
+    put_column(out, segments, |s| u64::from(s.stack.0));
+    put_column(out, segments, |s| s.ticks);
+}
+
+/// SEGM.
+pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(6)?;
+    let devices = column(&mut bytes, count, device)?;
+    let addresses = column(&mut bytes, count, Ok)?;
+    let sizes = column(&mut bytes, count, Ok)?;
+    let streams = column(&mut bytes, count, Ok)?;
+    let stacks = column(&mut bytes, count, narrow)?;
+    let ticks = column(&mut bytes, count, Ok)?;
+    bytes.end()?;
+    let row = |i: usize| Segment {
+        device: devices[i],
+        address: addresses[i],
+        size_bytes: sizes[i],
+        stream: StreamId(streams[i]),
+        stack: StackId(stacks[i]),
+        ticks: ticks[i],
+        is_expandable: false,
+    };
+    Ok((0..count).map(row).collect())
+}
+
+/// EXPD: which of the segments are parts of expandable ones.
+pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
+    put(out, segments.len() as u64);
+    put_column(out, segments, |s| u64::from(s.device.0));
+    put_column(out, segments, |s| s.address);
+}
+
+/// EXPD.
+pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
+    let mut bytes = Bytes(payload);
+    let count = bytes.count(2)?;
+    let devices = column(&mut bytes, count, device)?;
+    let addresses = column(&mut bytes, count, Ok)?;
+    bytes.end()?;
+    Ok(devices.into_iter().zip(addresses).collect())
+}

@@ -1,0 +1,275 @@
+//! The reader of `.memtrack` files: chunk after chunk into the column tables, until the end or the first chunk that
+//! is not whole. It trusts nothing: lengths are checked before memory is taken, and `repair` mends references.
+
+use super::chunk::{self, Budget, Found};
+use super::part::{Opening, Part};
+use super::payload;
+use super::varint::Malformed;
+use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::{Clock, DriverReading, Module, Scope, ScopeSums, Snapshot, Thread};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read};
+
+/// Most empty rows that a file may leave in its stack table.
+const MAX_EMPTY_STACKS: usize = 1 << 20;
+
+/// What a file holds.
+#[derive(Debug)]
+pub enum Content {
+    /// A recording of memtrack's.
+    Recording(Box<Snapshot>),
+    /// The pickle of a snapshot from PyTorch, as far as it is there.
+    Pytorch(Vec<u8>),
+}
+
+/// Reads a recording to its last whole chunk. The events come in merge order (by ticks; of equal ticks, as written).
+///
+/// # Errors
+/// When `input` cannot be read, is empty, is something else, or is of a newer version. A file that is cut or damaged
+/// after its header is no error: the report says what is missing.
+pub fn read(mut input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
+    check_header(&mut input)?;
+    let mut state = State::default();
+    let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
+    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
+    let whole_bytes = loop {
+        let start = position;
+        let kind = match chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
+            Found::End | Found::Cut => break start,
+            Found::Damaged => {
+                report.damaged = true;
+                break start;
+            }
+            Found::Chunk(kind) => kind,
+        };
+        if kind == chunk::DONE {
+            report.complete = true;
+            break position;
+        }
+        if kind == chunk::NEXT {
+            report.chunks += 1;
+            report.parts += 1;
+            let end = position;
+            match check_header(&mut input) {
+                Ok(()) => position += 16,
+                Err(RecordingError::Io(error)) => return Err(error.into()),
+                Err(error) => {
+                    report.goes_on_elsewhere = matches!(error, RecordingError::Empty);
+                    report.damaged = !report.goes_on_elsewhere;
+                    break end;
+                }
+            }
+            continue;
+        }
+        match state.take(kind, &raw) {
+            Ok(true) => report.chunks += 1,
+            Ok(false) => report.unknown_chunks += 1,
+            Err(Malformed) => {
+                report.damaged = true;
+                break start;
+            }
+        }
+    };
+    report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
+    report.lost_bytes = report.file_bytes - whole_bytes;
+    let content = match state.pytorch.take() {
+        Some(pickle) => Content::Pytorch(pickle),
+        None => Content::Recording(Box::new(state.finish(&mut report))),
+    };
+    Ok((content, report))
+}
+
+fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
+    let mut header = Vec::with_capacity(16);
+    input.by_ref().take(16).read_to_end(&mut header)?;
+    if header.is_empty() {
+        return Err(RecordingError::Empty);
+    }
+    if !header.starts_with(&MAGIC[..header.len().min(8)]) {
+        return Err(RecordingError::Foreign);
+    }
+    let Some((text, crc)) = header.split_first_chunk::<12>().filter(|(_, crc)| crc.len() == 4) else {
+        return Err(RecordingError::Header);
+    };
+    if crc32fast::hash(text).to_le_bytes() != crc {
+        return Err(RecordingError::Header);
+    }
+    match u32::from_le_bytes([text[8], text[9], text[10], text[11]]) {
+        1..=FORMAT_VERSION => Ok(()),
+        version => Err(RecordingError::Version(version)),
+    }
+}
+
+/// What the chunks said so far.
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    scopes: Vec<(u32, Scope)>,
+    threads: Vec<(u32, Thread)>,
+    clocks: Option<Clock>,
+    /// Rows of the stack table that no chunk wrote.
+    empty_stacks: usize,
+    /// The last LIVE chunk was read.
+    live_whole: bool,
+    statistics_read: bool,
+    /// Rows of the newest sums of scopes, as long as not all of them were read.
+    scope_sums: ScopeSums,
+    /// Segments that are parts of expandable ones.
+    expandable: HashSet<(DeviceId, u64)>,
+    /// Of a recording in parts, what the oldest that was read begins with.
+    opening: Option<Opening>,
+    /// The newest part of which something was read.
+    part: Option<Part>,
+    /// The pickle of a snapshot from PyTorch, as far as it was read.
+    pytorch: Option<Vec<u8>>,
+}
+
+impl State {
+    /// Takes one payload in; `false` for a kind that is not known.
+    fn take(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
+        let snapshot = &mut self.snapshot;
+        match kind {
+            chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
+            chunk::MODULES => {
+                let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                // A later list repeats the earlier ones; what was unloaded in between is in the earlier only.
+                let place = |module: &Module| (module.start, module.path.clone());
+                let known: HashSet<_> = snapshot.modules.iter().map(place).collect();
+                snapshot.modules.extend(modules.into_iter().filter(|module| !known.contains(&place(module))));
+            }
+            chunk::CLOCK => {
+                let (ticks, epoch_ns) = raw.split_first_chunk::<8>().ok_or(Malformed)?;
+                let epoch_ns = <[u8; 8]>::try_from(epoch_ns).map_err(|_| Malformed)?;
+                let reading = (u64::from_le_bytes(*ticks), u64::from_le_bytes(epoch_ns));
+                self.clocks.get_or_insert(Clock { first: reading, last: reading }).last = reading;
+            }
+            chunk::STACKS => self.take_stacks(raw)?,
+            chunk::SCOPES => self.scopes.extend(payload::take_scopes(raw)?),
+            chunk::THREADS => self.threads.extend(payload::take_threads(raw)?),
+            chunk::EVENTS => payload::take_events(raw, &mut snapshot.events)?,
+            chunk::LIVE => {
+                let (blocks, last) = payload::take_live(raw)?;
+                snapshot.blocks.extend(blocks);
+                self.live_whole = last;
+            }
+            chunk::SEGMENTS => snapshot.segments.extend(payload::take_segments(raw)?),
+            chunk::STATISTICS => {
+                snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                self.statistics_read = true;
+            }
+            chunk::SCOPE_SUMS => {
+                let (sums, last) = payload::take_scope_sums(raw)?;
+                self.scope_sums.rows.extend(sums.rows);
+                if last {
+                    let rows = std::mem::take(&mut self.scope_sums.rows);
+                    snapshot.scope_sums = Some(ScopeSums { rows, ..sums });
+                }
+            }
+            chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
+            chunk::DRIVER => {
+                let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                readings.truncate(DriverReading::MOST);
+                readings.retain(|reading| reading.device.is_accelerator());
+                snapshot.driver = readings;
+            }
+            chunk::FOLDED => {
+                snapshot.folded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+            }
+            chunk::SAMPLING => {
+                snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+            }
+            chunk::PART => {
+                let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let follows = |before: &Part| {
+                    before.recording == part.recording && before.number.checked_add(1) == Some(part.number)
+                };
+                if part.first > part.number || self.part.as_ref().is_some_and(|before| !follows(before)) {
+                    return Err(Malformed);
+                }
+                self.opening.get_or_insert_with(|| Opening { part: part.clone(), ..Opening::default() });
+                self.part = Some(part);
+            }
+            chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {
+                let opening = self.opening.as_mut().ok_or(Malformed)?;
+                // That of a later part only says what is known already.
+                if self.part.as_ref().is_some_and(|part| part.number == opening.part.number) {
+                    match kind {
+                        chunk::OPENING_LIVE => opening.blocks.extend(payload::take_live(raw)?.0),
+                        chunk::OPENING_SEGMENTS => opening.segments.extend(payload::take_segments(raw)?),
+                        _ => self.expandable.extend(payload::take_expandable(raw)?),
+                    }
+                }
+            }
+            chunk::PYTORCH => self.pytorch.get_or_insert_default().extend_from_slice(raw),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_stacks(&mut self, raw: &[u8]) -> Result<(), Malformed> {
+        let (stacks, empty) = (&mut self.snapshot.stacks, &mut self.empty_stacks);
+        payload::take_stacks(raw, |id, addresses| {
+            let id = usize::try_from(id).map_err(|_| Malformed)?;
+            // Stack 0 is there from the start, and an id never changes its meaning.
+            if id < stacks.len() {
+                return if stacks.get(memtrack_model::event::StackId(id as u32)) == addresses {
+                    Ok(())
+                } else {
+                    Err(Malformed)
+                };
+            }
+            *empty += id - stacks.len();
+            if *empty > MAX_EMPTY_STACKS || stacks.addresses.len() + addresses.len() > u32::MAX as usize {
+                return Err(Malformed);
+            }
+            while stacks.len() < id {
+                stacks.push(&[]);
+            }
+            stacks.push(&addresses);
+            Ok(())
+        })
+    }
+
+    fn finish(self, report: &mut ReadReport) -> Snapshot {
+        let mut snapshot = self.snapshot;
+        snapshot.meta.complete = report.complete;
+        snapshot.clock = self.clocks.unwrap_or_default();
+        snapshot.scopes.rows = repair::dense(self.scopes, &mut report.unknown_ids);
+        repair::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
+        snapshot.threads = repair::dense(self.threads, &mut report.unknown_ids);
+        let counts = self.opening.map(|mut opening| {
+            for segment in &mut opening.segments {
+                segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
+            }
+            opening.begin(&mut snapshot)
+        });
+        snapshot.events.sort_by_ticks();
+        repair::mend_references(&mut snapshot, &mut report.unknown_ids);
+        snapshot.leave_out_taken_back();
+        if !self.live_whole {
+            (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
+            report.replayed = true;
+        }
+        for segment in &mut snapshot.segments {
+            segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
+        }
+        if !self.statistics_read {
+            snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
+            // Of a sampled heap the events are no count of its blocks: those that were picked count once, others not at all.
+            let sampled = snapshot.may_lack_small_blocks();
+            for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
+                counts.counted = false;
+            }
+        }
+        if snapshot.meta.earlier_parts > 0 {
+            let mut kept: HashMap<DeviceId, u64> = HashMap::new();
+            snapshot.events.device.iter().for_each(|&device| *kept.entry(device).or_default() += 1);
+            for counts in &mut snapshot.devices {
+                let kept = kept.get(&counts.device).copied().unwrap_or(0);
+                counts.dropped = counts.recorded.saturating_sub(kept);
+            }
+        }
+        snapshot
+    }
+}

@@ -1,0 +1,140 @@
+//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a row that is
+//! not there. `reader` calls it once per file; reports then follow ids without asking.
+
+use memtrack_model::event::{ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::{Scope, Snapshot};
+
+/// Ids above this many rows, plus 16 per row that was written, are taken for damage.
+const MAX_HOLES: usize = 1 << 16;
+/// Scopes nested deeper than this are cut off from their outer ones.
+const MAX_SCOPE_DEPTH: u32 = 4096;
+
+/// Rows by id, holes filled with the default; row 0 is always there. Of two rows with one id the later one counts.
+pub(super) fn dense<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T> {
+    let bound = MAX_HOLES + 16 * rows.len();
+    let highest = rows.iter().map(|row| row.0 as usize).filter(|&id| id < bound).max().unwrap_or(0);
+    let mut table: Vec<T> = std::iter::repeat_with(T::default).take(highest + 1).collect();
+    for (id, row) in rows {
+        match table.get_mut(id as usize) {
+            Some(place) => *place = row,
+            None => *dropped += 1,
+        }
+    }
+    table
+}
+
+/// Makes every scope's parents lead to "none" within [`MAX_SCOPE_DEPTH`] steps, in one visit of each row.
+pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
+    const UNKNOWN: u32 = 0;
+    const ON_THE_WAY: u32 = u32::MAX;
+    let mut depths = vec![UNKNOWN; rows.len()];
+    if let Some(top) = rows.first_mut() {
+        top.parent = ScopeId::NONE;
+    }
+    let mut way = Vec::new();
+    for start in 1..rows.len() {
+        // Up to the top, to a row whose depth is known, or to where going on makes no sense.
+        let mut at = start;
+        while at != 0 && depths[at] == UNKNOWN && way.len() < MAX_SCOPE_DEPTH as usize {
+            depths[at] = ON_THE_WAY;
+            way.push(at);
+            at = rows[at].parent.index();
+            if at >= rows.len() {
+                at = 0;
+                rows[way[way.len() - 1]].parent = ScopeId::NONE;
+                *cut += 1;
+            }
+        }
+        let mut depth = match (at, depths.get(at)) {
+            (0, _) | (_, None) => 0,
+            (_, Some(&UNKNOWN | &ON_THE_WAY)) => MAX_SCOPE_DEPTH,
+            (_, Some(&depth)) => depth,
+        };
+        while let Some(row) = way.pop() {
+            if depth >= MAX_SCOPE_DEPTH {
+                rows[row].parent = ScopeId::NONE;
+                *cut += 1;
+                depth = 0;
+            }
+            depth += 1;
+            depths[row] = depth;
+        }
+    }
+}
+
+/// Replaces ids that no table has by "none".
+pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
+    let (stacks, scopes, threads) =
+        (snapshot.stacks.len(), snapshot.scopes.rows.len(), snapshot.threads.len());
+    let mut stack = |id: &mut StackId| {
+        if id.index() >= stacks {
+            *id = StackId::NONE;
+            *mended += 1;
+        }
+    };
+    snapshot.events.stack.iter_mut().for_each(&mut stack);
+    snapshot.blocks.iter_mut().for_each(|block| stack(&mut block.stack));
+    snapshot.segments.iter_mut().for_each(|segment| stack(&mut segment.stack));
+    let mut scope = |id: &mut ScopeId| {
+        if id.index() >= scopes {
+            *id = ScopeId::NONE;
+            *mended += 1;
+        }
+    };
+    snapshot.events.scope.iter_mut().for_each(&mut scope);
+    snapshot.blocks.iter_mut().for_each(|block| scope(&mut block.scope));
+    let sums = snapshot.scope_sums.iter_mut().flat_map(|sums| &mut sums.rows);
+    sums.for_each(|row| scope(&mut row.scope));
+    for thread in &mut snapshot.events.thread {
+        if thread.index() >= threads {
+            *thread = ThreadId::NONE;
+            *mended += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(parents: &[u32]) -> Vec<Scope> {
+        parents.iter().map(|&p| Scope { parent: ScopeId(p), ..Scope::default() }).collect()
+    }
+
+    fn steps_up(rows: &[Scope], mut at: usize) -> u32 {
+        let mut steps = 0;
+        while at != 0 {
+            at = rows[at].parent.index();
+            steps += 1;
+            assert!(steps <= MAX_SCOPE_DEPTH);
+        }
+        steps
+    }
+
+    #[test]
+    fn a_sound_table_is_left_alone() {
+        let mut table = rows(&[0, 3, 1, 0, 2]);
+        let (before, mut cut) = (table.clone(), 0);
+        cut_scope_cycles(&mut table, &mut cut);
+        assert_eq!((table, cut), (before, 0));
+    }
+
+    #[test]
+    fn cycles_strays_and_endless_chains_are_cut() {
+        let chain: Vec<u32> = std::iter::once(0).chain(0..20_000).collect();
+        let backwards: Vec<u32> = std::iter::once(0).chain(2..20_000).chain([0]).collect();
+        for parents in [vec![5, 1, 3, 4, 2, 99], vec![0, 2, 3, 1, 1], chain, backwards] {
+            let mut table = rows(&parents);
+            let mut cut = 0;
+            cut_scope_cycles(&mut table, &mut cut);
+            assert!(cut > 0 && (0..table.len()).all(|row| steps_up(&table, row) <= MAX_SCOPE_DEPTH));
+        }
+    }
+
+    #[test]
+    fn rows_lie_at_their_ids_and_wild_ids_are_dropped() {
+        let mut dropped = 0;
+        assert_eq!(dense(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut dropped), ['\0', 'a', '\0', 'c']);
+        assert_eq!(dropped, 1);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the events alone say about the end: which blocks and segments are live, and the counts per device. The reader
+//! falls back to it for a recording whose program could not write its end.
+
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
+use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+/// Blocks and segments that were allocated and not freed, by device and address. Pages that were mapped into an
+/// expandable segment count as a segment each.
+pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
+    let mut blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState> = HashMap::default();
+    let mut segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState> = HashMap::default();
+    for event in events.iter() {
+        let place = (event.device, event.address);
+        match event.action {
+            Action::Alloc => {
+                let block = LiveBlock {
+                    device: event.device,
+                    address: event.address,
+                    size_bytes: event.size_bytes,
+                    stream: event.stream,
+                    stack: event.stack,
+                    scope: event.scope,
+                    ticks: event.ticks,
+                    flags: event.flags,
+                    pending_free: false,
+                };
+                blocks.insert(place, block);
+            }
+            Action::FreeRequested => {
+                if let Some(block) = blocks.get_mut(&place) {
+                    block.pending_free = true;
+                }
+            }
+            Action::Free | Action::FreeCompleted => {
+                blocks.remove(&place);
+            }
+            Action::SegmentAlloc | Action::SegmentMap => {
+                let segment = Segment {
+                    device: event.device,
+                    address: event.address,
+                    size_bytes: event.size_bytes,
+                    stream: event.stream,
+                    stack: event.stack,
+                    ticks: event.ticks,
+                    is_expandable: event.action == Action::SegmentMap,
+                };
+                segments.insert(place, segment);
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                segments.remove(&place);
+            }
+            Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => {}
+        }
+    }
+    let mut blocks: Vec<_> = blocks.into_values().collect();
+    blocks.sort_unstable_by_key(|block| (block.device, block.address));
+    let mut segments: Vec<_> = segments.into_values().collect();
+    segments.sort_unstable_by_key(|segment| (segment.device, segment.address));
+    (blocks, segments)
+}
+
+/// Counts per device over the events that are there. Blocks that stand for others by sampling count once.
+pub(super) fn statistics(events: &EventTable) -> Vec<DeviceStatistics> {
+    let mut devices = HashMap::new();
+    events.iter().for_each(|event| count(&mut devices, &event));
+    let mut devices: Vec<_> = devices.into_values().collect();
+    devices.sort_by_key(|counts| counts.device);
+    devices
+}
+
+/// Counts one more event.
+pub fn count<S: BuildHasher>(devices: &mut HashMap<DeviceId, DeviceStatistics, S>, event: &Event) {
+    let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
+    counts.recorded += 1;
+    match event.action {
+        Action::Alloc => {
+            counts.allocations += 1;
+            counts.allocated_bytes = counts.allocated_bytes.saturating_add(event.size_bytes);
+        }
+        Action::Free | Action::FreeRequested if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
+            counts.frees += 1;
+            counts.freed_bytes = counts.freed_bytes.saturating_add(event.size_bytes);
+        }
+        Action::SegmentAlloc | Action::SegmentMap => {
+            counts.reserved_bytes = counts.reserved_bytes.saturating_add(event.size_bytes);
+        }
+        Action::SegmentFree | Action::SegmentUnmap => {
+            counts.reserved_bytes = counts.reserved_bytes.saturating_sub(event.size_bytes);
+        }
+        _ => {}
+    }
+}

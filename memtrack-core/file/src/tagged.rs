@@ -1,0 +1,39 @@
+//! Names of files that lie beside another.
+
+use std::path::{Path, PathBuf};
+
+/// The file's name with `.tag` before what says the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
+pub fn tagged(path: &Path, tag: &str) -> PathBuf {
+    let mut stem = path.to_owned();
+    let mut suffixes = std::ffi::OsString::new();
+    while let Some(suffix) = stem.extension().map(ToOwned::to_owned) {
+        stem.set_extension("");
+        let packed = ["gz", "zst", "zstd"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
+        let after = std::mem::replace(&mut suffixes, ".".into());
+        suffixes.push(suffix);
+        suffixes.push(after);
+        if !packed {
+            break;
+        }
+    }
+    let mut name = stem.into_os_string();
+    name.push(format!(".{tag}"));
+    name.push(suffixes);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_stands_before_what_says_the_format() {
+        for (name, expected) in [
+            ("a.pickle", "a.1.pickle"),
+            ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),
+            ("A.MEMTRACK.ZST", "A.1.MEMTRACK.ZST"),
+        ] {
+            assert_eq!(tagged(Path::new(name), "1"), Path::new(expected));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A whole recording at once, from its tables.
+
+use crate::RecordingWriter;
+use memtrack_model::Snapshot;
+use memtrack_model::event::{ScopeId, StackId, ThreadId};
+use std::io::{self, Write};
+
+/// Events handed to the writer at once.
+const EVENTS_AT_ONCE: usize = 64 << 10;
+
+/// Writes a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end mark is left out and
+/// readers will say that the recording was not ended. What only PyTorch says is not written.
+///
+/// # Errors
+/// When `output` cannot be written.
+///
+/// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
+pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
+    let mut writer = RecordingWriter::new(output, &snapshot.meta, snapshot.clock.first)?;
+    writer.modules(&snapshot.modules)?;
+    writer
+        .stacks(StackId(1), (1..snapshot.stacks.len()).map(|id| snapshot.stacks.get(StackId(id as u32))))?;
+    let scopes: Vec<_> = (0..).map(ScopeId).zip(snapshot.scopes.rows.iter().cloned()).skip(1).collect();
+    writer.scopes(&scopes)?;
+    let threads: Vec<_> = (0..).map(ThreadId).zip(snapshot.threads.iter().cloned()).skip(1).collect();
+    writer.threads(&threads)?;
+    let mut events = Vec::with_capacity(EVENTS_AT_ONCE.min(snapshot.events.len()));
+    for row in 0..snapshot.events.len() {
+        events.push(snapshot.events.get(row));
+        if events.len() == EVENTS_AT_ONCE || row + 1 == snapshot.events.len() {
+            writer.events(&events)?;
+            events.clear();
+        }
+    }
+    writer.clock(snapshot.clock.last)?;
+    writer.driver(&snapshot.driver)?;
+    writer.sampling(snapshot.sampling.as_ref())?;
+    writer.folded(&snapshot.folded)?;
+    if let Some(sums) = &snapshot.scope_sums {
+        writer.scope_sums(sums)?;
+    }
+    writer.close(&snapshot.blocks, &snapshot.segments, &snapshot.devices, snapshot.meta.complete)
+}

@@ -1,0 +1,369 @@
+//! The writer of `.memtrack` files. The recorder drives it while the program runs (`stream_to`), and
+//! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call hands whole chunks to the
+//! operating system, so that a killed program loses at most what was never handed over.
+
+use super::chunk::{self, Budget, Kind};
+use super::part::Part;
+use super::payload;
+use super::varint::put;
+use super::{FORMAT_VERSION, MAGIC};
+use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::{
+    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment,
+    Thread,
+};
+use std::io::{self, Write};
+
+/// Events in one chunk at most.
+const EVENTS_PER_CHUNK: usize = 4096;
+/// Rows of other tables in one chunk at most.
+const ROWS_PER_CHUNK: usize = 32 << 10;
+/// Tables of texts and stacks start a new chunk from this many bytes on.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Writes a recording chunk by chunk.
+///
+/// Ids are the recorder's own. A stack, scope or thread must be written before the first event that names it; a
+/// reader takes an id it never saw for "none". After an error the file may end in half a chunk, so every further
+/// call fails too.
+#[derive(Debug)]
+pub struct RecordingWriter<W: Write> {
+    output: W,
+    budget: Budget,
+    /// One payload, before compression; kept to save its memory.
+    raw: Vec<u8>,
+    /// Whole chunks that were not yet handed over.
+    chunks: Vec<u8>,
+    /// Chunks are kept until there are more of them.
+    gathers: bool,
+    broken: bool,
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
+    /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
+        let mut writer = Self {
+            output,
+            budget: Budget::default(),
+            raw: Vec::new(),
+            chunks: Vec::new(),
+            gathers: false,
+            broken: false,
+        };
+        writer.chunks.extend_from_slice(&MAGIC);
+        writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let crc = crc32fast::hash(&writer.chunks);
+        writer.chunks.extend_from_slice(&crc.to_le_bytes());
+        writer.json(chunk::META, meta)?;
+        writer.push_clock(clock);
+        writer.hand_over()?;
+        Ok(writer)
+    }
+
+    /// Writes stacks (return addresses, innermost first) whose ids count up from `first`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn stacks<I>(&mut self, first: StackId, stacks: I) -> io::Result<()>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[u64]>,
+    {
+        let (mut next, mut rows, mut count) = (first.0, Vec::new(), 0u32);
+        for stack in stacks {
+            payload::put_stack(&mut rows, stack.as_ref());
+            count += 1;
+            if rows.len() >= CHUNK_BYTES {
+                self.push_stacks(next, count, &rows);
+                (next, count) = (next + count, 0);
+                rows.clear();
+            }
+        }
+        if count > 0 {
+            self.push_stacks(next, count, &rows);
+        }
+        self.hand_over()
+    }
+
+    fn push_stacks(&mut self, first: u32, count: u32, rows: &[u8]) {
+        self.raw.clear();
+        put(&mut self.raw, u64::from(first));
+        put(&mut self.raw, u64::from(count));
+        self.raw.extend_from_slice(rows);
+        self.push(chunk::STACKS);
+    }
+
+    /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 1 KiB.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn scopes(&mut self, scopes: &[(ScopeId, Scope)]) -> io::Result<()> {
+        self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
+    }
+
+    /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 1 KiB.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn threads(&mut self, threads: &[(ThreadId, Thread)]) -> io::Result<()> {
+        self.named_rows(chunk::THREADS, threads, |out, (id, thread)| payload::put_thread(out, *id, thread))
+    }
+
+    fn named_rows<T>(
+        &mut self,
+        kind: Kind,
+        rows: &[T],
+        put_row: impl Fn(&mut Vec<u8>, &T),
+    ) -> io::Result<()> {
+        let mut coded = Vec::new();
+        let mut count = 0u64;
+        for (place, row) in rows.iter().enumerate() {
+            put_row(&mut coded, row);
+            count += 1;
+            if coded.len() >= CHUNK_BYTES || place + 1 == rows.len() {
+                self.raw.clear();
+                put(&mut self.raw, count);
+                self.raw.extend_from_slice(&coded);
+                self.push(kind);
+                coded.clear();
+                count = 0;
+            }
+        }
+        self.hand_over()
+    }
+
+    /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn events(&mut self, events: &[Event]) -> io::Result<()> {
+        for events in events.chunks(EVENTS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_events(&mut self.raw, events);
+            self.push(chunk::EVENTS);
+        }
+        self.hand_over()
+    }
+
+    /// Writes the loaded binaries. Modules of several calls add up.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn modules(&mut self, modules: &[Module]) -> io::Result<()> {
+        for modules in modules.chunks(1024) {
+            self.json(chunk::MODULES, modules)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader takes the first and
+    /// the last, so one with each hand-over keeps the times of a killed program right.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn clock(&mut self, clock: (u64, u64)) -> io::Result<()> {
+        self.push_clock(clock);
+        self.hand_over()
+    }
+
+    /// Writes what the CUDA driver said of its devices. Of several calls the last counts; nothing is written for none.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
+        if !readings.is_empty() {
+            self.json(chunk::DRIVER, readings)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
+        if let Some(sampling) = sampling {
+            self.json(chunk::SAMPLING, sampling)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes what did not fit the recorder's tables; nothing where everything did. Of several calls the last counts.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
+        if *folded != Folded::default() {
+            self.json(chunk::FOLDED, folded)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes what each scope has allocated. Of several calls the last counts. The scopes must be written before.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        let mut rest = &sums.rows[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_scope_sums(&mut self.raw, sums, now, later.is_empty());
+            self.push(chunk::SCOPE_SUMS);
+            rest = later;
+            if rest.is_empty() {
+                return self.hand_over();
+            }
+        }
+    }
+
+    /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn finish(
+        self,
+        live: &[LiveBlock],
+        segments: &[Segment],
+        statistics: &[DeviceStatistics],
+    ) -> io::Result<W> {
+        self.close(live, segments, statistics, true)
+    }
+
+    /// [`Self::finish`], with the end mark only where `complete`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn close(
+        mut self,
+        live: &[LiveBlock],
+        segments: &[Segment],
+        statistics: &[DeviceStatistics],
+        complete: bool,
+    ) -> io::Result<W> {
+        self.push_live([chunk::LIVE, chunk::SEGMENTS, chunk::EXPANDABLE], live, segments);
+        self.json(chunk::STATISTICS, statistics)?;
+        if complete {
+            self.raw.clear();
+            self.push(chunk::DONE);
+        }
+        self.hand_over()?;
+        Ok(self.output)
+    }
+
+    /// Hands what `write` writes to the operating system at once.
+    pub fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        self.gathers = true;
+        let written = write(self);
+        self.gathers = false;
+        written.and_then(|()| self.hand_over())
+    }
+
+    /// Says which part of a recording in several files this is. To be written before any table.
+    pub fn part(&mut self, part: &Part) -> io::Result<()> {
+        self.json(chunk::PART, part)?;
+        self.hand_over()
+    }
+
+    /// Writes what was live when the part began.
+    pub fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
+        let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
+        self.push_live(kinds, live, segments);
+        self.hand_over()
+    }
+
+    /// Ends the part: the next one has this number.
+    pub fn next_part(&mut self, number: u64) -> io::Result<()> {
+        self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
+    }
+
+    /// What is written to.
+    pub fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
+    fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
+        let [live_kind, segments_kind, expandable_kind] = kinds;
+        // "Nothing is live" is something to say too: it takes one chunk without rows.
+        let mut rest = live;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_live(&mut self.raw, now, later.is_empty());
+            self.push(live_kind);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        for segments in segments.chunks(ROWS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_segments(&mut self.raw, segments);
+            self.push(segments_kind);
+        }
+        let expandable: Vec<&Segment> = segments.iter().filter(|segment| segment.is_expandable).collect();
+        for expandable in expandable.chunks(ROWS_PER_CHUNK) {
+            self.raw.clear();
+            payload::put_expandable(&mut self.raw, expandable);
+            self.push(expandable_kind);
+        }
+    }
+
+    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: whoever finds the file cut in what
+    /// follows knows what is missing.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn pytorch(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.raw_chunk(chunk::PYTORCH, piece)
+    }
+
+    /// Writes one chunk as it is.
+    fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+        chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
+        self.hand_over()
+    }
+
+    fn push_clock(&mut self, (ticks, epoch_ns): (u64, u64)) {
+        self.raw.clear();
+        self.raw.extend_from_slice(&ticks.to_le_bytes());
+        self.raw.extend_from_slice(&epoch_ns.to_le_bytes());
+        self.push(chunk::CLOCK);
+    }
+
+    fn json<T: serde::Serialize + ?Sized>(&mut self, kind: Kind, value: &T) -> io::Result<()> {
+        self.raw.clear();
+        serde_json::to_writer(&mut self.raw, value)?;
+        if self.raw.len() > chunk::MAX_RAW_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a table of the recording exceeds 64 MiB",
+            ));
+        }
+        self.push(kind);
+        Ok(())
+    }
+
+    /// Frames the payload in `raw`.
+    fn push(&mut self, kind: Kind) {
+        chunk::append(&mut self.chunks, &mut self.budget, kind, &self.raw);
+    }
+
+    /// Hands the finished chunks to the operating system.
+    fn hand_over(&mut self) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write to this recording failed"));
+        }
+        if self.gathers {
+            return Ok(());
+        }
+        let result = self.output.write_all(&self.chunks).and_then(|()| self.output.flush());
+        self.broken = result.is_err();
+        self.chunks.clear();
+        result
+    }
+}

@@ -1,0 +1,64 @@
+//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no place
+//! for half of what such a snapshot says, and a pickle has all of it.
+
+use crate::Format;
+use crate::pytorch::{load_pickle, write};
+use memtrack_file::{ReadReport, RecordingError, RecordingWriter};
+use memtrack_model::Snapshot;
+use std::io::{self, Write};
+
+/// Bytes of the pickle in one chunk: what a damaged place costs to check again, and what a writer holds.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Writes a snapshot from PyTorch as a recording.
+pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
+    let mut writer = RecordingWriter::new(output, &snapshot.meta, snapshot.clock.first)?;
+    writer.pytorch(&[])?;
+    let chunks = Chunks { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
+    let mut chunks = write(snapshot, chunks, Format::Pickle)?;
+    chunks.hand_over()?;
+    writer.close(&[], &[], &snapshot.devices, true)
+}
+
+/// Reads the snapshot back from its pickle. Of a file that is not whole the pickle mostly is not either, and half a pickle
+/// says nothing: an empty snapshot would look as if nothing had been in it.
+pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
+    load_pickle(pickle).map_err(|error| {
+        if report.complete {
+            RecordingError::Io(io::Error::new(io::ErrorKind::InvalidData, format!("{error}")))
+        } else {
+            RecordingError::CutSnapshot { lost_bytes: report.lost_bytes, file_bytes: report.file_bytes }
+        }
+    })
+}
+
+/// Cuts what is written into chunks.
+struct Chunks<'a, W: Write> {
+    writer: &'a mut RecordingWriter<W>,
+    buffer: Vec<u8>,
+}
+
+impl<W: Write> Chunks<'_, W> {
+    fn hand_over(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.writer.pytorch(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Chunks<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK_BYTES {
+            self.hand_over()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! One door for every file that holds a snapshot: recordings, PyTorch's pickles and their JSON, packed or not, told apart
+//! by what they hold.
+
+use crate::output::{format_of, write_as};
+use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
+use memtrack_file::{ReadReport, RecordingError, ReplacingFile, part};
+use memtrack_model::{NameFrames, Snapshot};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// What kind of file a snapshot came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// memtrack's own recording.
+    Recording,
+    /// A pickle of PyTorch's.
+    Pickle,
+    /// The same as JSON.
+    Json,
+}
+
+/// A snapshot that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// What it was read from.
+    pub format: Format,
+    /// How that was packed.
+    pub compression: Compression,
+    /// For a recording, whether it was whole.
+    pub report: Option<ReadReport>,
+    /// What is wrong with the packed data behind the end of a pickle: the snapshot is whole, but the checksum that
+    /// would prove it is missing or another.
+    pub unproved: Option<String>,
+}
+
+/// Reads and writes a [`Snapshot`] as files.
+///
+/// ```
+/// use memtrack_formats::SnapshotFiles;
+/// use memtrack_model::Snapshot;
+///
+/// let path = std::env::temp_dir().join(format!("empty-{}.memtrack", std::process::id()));
+/// Snapshot::default().save(&path)?;
+/// let loaded = Snapshot::open(&path, Default::default())?;
+/// assert_eq!(loaded.snapshot.events.len(), 0);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait SnapshotFiles: Sized {
+    /// Reads the file at `path`, whatever snapshot it holds; of a recording in parts also those beside it.
+    ///
+    /// # Errors
+    /// When it cannot be read, is too large, or is no snapshot; and when it is named a pickle and is JSON, because
+    /// then something else went wrong before.
+    fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
+
+    /// Reads a snapshot of any kind from a stream, such as standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read, is too large, or is no snapshot.
+    fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
+
+    /// Reads the recording at `path` to its last whole chunk; see [`load_from`](crate::load_from). Of a recording in
+    /// parts, those that lie beside it are read with it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no recording that this build knows.
+    fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
+
+    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears whole or not at all.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be written; what was there before is then unchanged.
+    fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
+
+    /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
+    /// mark is left out and readers will say that the recording was not ended.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    ///
+    /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
+    fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
+
+    /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
+    /// or `.zst`), replacing what is there. The file appears whole or not at all. A recording's stacks are named by
+    /// `names` where the format has names.
+    ///
+    /// # Errors
+    /// When the suffix is none of these, the file cannot be written, or the format has no form for a value.
+    fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
+
+    /// Writes what [`Self::save_as`] saves to any output, without a name that would say the format.
+    ///
+    /// # Errors
+    /// When the output cannot be written, or the format has no form for a value.
+    fn write_as(
+        &self,
+        output: impl Write,
+        format: Format,
+        compression: Compression,
+        names: &mut dyn NameFrames,
+    ) -> io::Result<()>;
+
+    /// The snapshot in PyTorch's form: a recording is converted, with the names of `names`; a snapshot from PyTorch
+    /// is returned as it is. The host heap is the device after the last accelerator.
+    ///
+    /// Times become microseconds, and a name that is no UTF-8 was made so when it was recorded. What PyTorch has no
+    /// place for (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
+    /// totals and peaks are the recording's estimates; its own size and its weight stand in its `user_metadata`.
+    #[must_use]
+    fn as_pytorch(&self, names: &mut dyn NameFrames) -> Self;
+}
+
+impl SnapshotFiles for Snapshot {
+    fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
+        let path = path.as_ref();
+        let loaded = pytorch::load(part::opened(path)?, options)?;
+        let pickle = path.extension().is_some_and(|suffix| suffix == "pickle" || suffix == "pkl");
+        if pickle && loaded.format == Format::Json {
+            return Err(LoadError::Misnamed);
+        }
+        Ok(loaded)
+    }
+
+    fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
+        pytorch::load(reader, options)
+    }
+
+    fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError> {
+        recording::load(path.as_ref())
+    }
+
+    fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let mut file = ReplacingFile::create(path.as_ref())?;
+        self.save_to(&mut file)?;
+        file.commit()
+    }
+
+    fn save_to<W: Write>(&self, output: W) -> io::Result<W> {
+        recording::save_to(self, output)
+    }
+
+    fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()> {
+        let path = path.as_ref();
+        let (format, compression) =
+            format_of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let mut file = ReplacingFile::create(path)?;
+        self.write_as(&mut file, format, compression, names)?;
+        file.commit()
+    }
+
+    fn write_as(
+        &self,
+        output: impl Write,
+        format: Format,
+        compression: Compression,
+        names: &mut dyn NameFrames,
+    ) -> io::Result<()> {
+        write_as(self, output, format, compression, names)
+    }
+
+    fn as_pytorch(&self, names: &mut dyn NameFrames) -> Self {
+        pytorch::convert(self, names)
+    }
+}

@@ -1,0 +1,16 @@
+//! Files: PyTorch's snapshots and memtrack's recordings, read, written and converted ([`SnapshotFiles`]), and Python's
+//! pickle format below them ([`pickle`]).
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+mod embedded;
+mod files;
+mod output;
+pub mod pickle;
+pub mod pytorch;
+mod recording;
+
+pub use files::{Format, Loaded, SnapshotFiles};
+pub use output::format_of;
+pub use pytorch::{Compression, LoadError, LoadOptions};
+pub use recording::load_from;

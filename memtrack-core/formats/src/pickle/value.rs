@@ -1,0 +1,248 @@
+//! What a pickle holds. A [`Value`] is small and copied freely; containers and strings are handles into the
+//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure is dropping a few
+//! flat tables.
+
+use super::Global;
+use super::error::PickleErrorKind;
+use super::number::{Integer, from_twos_complement};
+use memtrack_model::text::lossy;
+
+/// Bytes in the document: a string, bytes, or a big integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    start: u32,
+    length: u32,
+}
+
+/// A tuple of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TupleId(pub(super) u32);
+
+/// A list of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListId(pub(super) u32);
+
+/// A dictionary of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DictId(pub(super) u32);
+
+/// One value of a pickle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer that fits into 64 bits with sign.
+    Int(i64),
+    /// A wider integer: little-endian two's complement bytes.
+    BigInt(Span),
+    /// A float.
+    Float(f64),
+    /// A string: UTF-8 that may hold lone surrogates.
+    Str(Span),
+    /// Bytes or a bytearray.
+    Bytes(Span),
+    /// A tuple.
+    Tuple(TupleId),
+    /// A list.
+    List(ListId),
+    /// A dictionary, `defaultdict` or `OrderedDict`.
+    Dict(DictId),
+    /// A class the caller allowed.
+    Global(Global),
+}
+
+/// The entries of a dictionary, in the order they were set; a key that was set twice is there twice, and its last
+/// value counts.
+#[derive(Clone, Debug, Default)]
+pub struct Dict {
+    /// Keys and values.
+    pub entries: Vec<(Value, Value)>,
+    /// The default factory of a `defaultdict` that has one.
+    pub factory: Option<Global>,
+}
+
+/// A pickle that was read: its root and everything the root refers to. It holds no cycle.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The value the pickle stands for.
+    pub root: Value,
+    pub(super) bytes: Vec<u8>,
+    pub(super) items: Vec<Value>,
+    pub(super) tuples: Vec<(u32, u32)>,
+    pub(super) lists: Vec<Vec<Value>>,
+    pub(super) dicts: Vec<Dict>,
+}
+
+impl Document {
+    /// A document with nothing in it but `None`.
+    pub(super) fn new() -> Self {
+        Self {
+            root: Value::None,
+            bytes: Vec::new(),
+            items: Vec::new(),
+            tuples: Vec::new(),
+            lists: Vec::new(),
+            dicts: Vec::new(),
+        }
+    }
+
+    /// The bytes of a span of this document.
+    ///
+    /// # Panics
+    /// When the span is of another document.
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        &self.bytes[span.start as usize..][..span.length as usize]
+    }
+
+    /// A string for people: lone surrogates become U+FFFD.
+    ///
+    /// # Panics
+    /// When the span is of another document.
+    pub fn text(&self, span: Span) -> String {
+        lossy(self.bytes(span))
+    }
+
+    /// The items of a tuple of this document.
+    ///
+    /// # Panics
+    /// When the tuple is of another document.
+    pub fn tuple(&self, id: TupleId) -> &[Value] {
+        let (start, length) = self.tuples[id.0 as usize];
+        &self.items[start as usize..][..length as usize]
+    }
+
+    /// The items of a list of this document.
+    ///
+    /// # Panics
+    /// When the list is of another document.
+    pub fn list(&self, id: ListId) -> &[Value] {
+        &self.lists[id.0 as usize]
+    }
+
+    /// A dictionary of this document.
+    ///
+    /// # Panics
+    /// When the dictionary is of another document.
+    pub fn dict(&self, id: DictId) -> &Dict {
+        &self.dicts[id.0 as usize]
+    }
+
+    /// What a dictionary holds under a string key: the last value that was set.
+    ///
+    /// # Panics
+    /// When the dictionary is of another document.
+    pub fn get(&self, id: DictId, key: &str) -> Option<Value> {
+        let is_key = |name: Value| matches!(name, Value::Str(span) if self.bytes(span) == key.as_bytes());
+        self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)
+    }
+
+    /// The value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers that do
+    /// not fit.
+    pub fn as_i64(&self, value: Value) -> Option<i64> {
+        match value {
+            Value::Int(number) => Some(number),
+            Value::Bool(truth) => Some(truth.into()),
+            _ => None,
+        }
+    }
+
+    /// The value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
+    pub fn as_f64(&self, value: Value) -> Option<f64> {
+        match value {
+            Value::Float(number) => Some(number),
+            Value::BigInt(span) => {
+                let bytes = self.bytes(span);
+                let (last, lower) = bytes.split_last()?;
+                let top = f64::from(*last as i8);
+                Some(lower.iter().rev().fold(top, |sum, &byte| sum * 256.0 + f64::from(byte)))
+            }
+            other => self.as_i64(other).map(|number| number as f64),
+        }
+    }
+
+    /// What the value is, for messages: `an integer`, `a list` …
+    pub fn type_name(&self, value: Value) -> &'static str {
+        match value {
+            Value::None => "None",
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) | Value::BigInt(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Str(_) => "a string",
+            Value::Bytes(_) => "bytes",
+            Value::Tuple(_) => "a tuple",
+            Value::List(_) => "a list",
+            Value::Dict(_) => "a dictionary",
+            Value::Global(_) => "a class",
+        }
+    }
+
+    /// The span of the bytes appended since `start`.
+    pub(super) fn span_from(&self, start: usize) -> Result<Span, PickleErrorKind> {
+        let too_large = PickleErrorKind::TooLarge { what: "bytes of strings", limit: u32::MAX.into() };
+        match (u32::try_from(start), u32::try_from(self.bytes.len())) {
+            (Ok(start), Ok(end)) => Ok(Span { start, length: end - start }),
+            _ => Err(too_large),
+        }
+    }
+
+    /// Appends bytes.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Result<Span, PickleErrorKind> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.span_from(start)
+    }
+
+    /// Keeps an integer.
+    pub(super) fn push_integer(&mut self, integer: Integer) -> Result<Value, PickleErrorKind> {
+        Ok(match integer {
+            Integer::Small(number) => Value::Int(number),
+            Integer::Big(bytes) => Value::BigInt(self.push_bytes(&bytes)?),
+        })
+    }
+
+    /// Keeps an integer given as little-endian two's complement bytes.
+    pub(super) fn push_twos_complement(&mut self, bytes: Vec<u8>) -> Result<Value, PickleErrorKind> {
+        self.push_integer(from_twos_complement(bytes))
+    }
+
+    /// Keeps a tuple.
+    pub(super) fn push_tuple(&mut self, items: &[Value]) -> Result<Value, PickleErrorKind> {
+        let start = row(self.items.len())?;
+        self.items.extend_from_slice(items);
+        let id = TupleId(row(self.tuples.len())?);
+        self.tuples.push((start, row(self.items.len())? - start));
+        Ok(Value::Tuple(id))
+    }
+
+    /// Makes an empty list.
+    pub(super) fn push_list(&mut self) -> Result<ListId, PickleErrorKind> {
+        let id = ListId(row(self.lists.len())?);
+        self.lists.push(Vec::new());
+        Ok(id)
+    }
+
+    /// Makes an empty dictionary.
+    pub(super) fn push_dict(&mut self, factory: Option<Global>) -> Result<DictId, PickleErrorKind> {
+        let id = DictId(row(self.dicts.len())?);
+        self.dicts.push(Dict { entries: Vec::new(), factory });
+        Ok(id)
+    }
+}
+
+/// A row number as it is stored.
+fn row(index: usize) -> Result<u32, PickleErrorKind> {
+    u32::try_from(index).map_err(|_| PickleErrorKind::TooLarge { what: "values", limit: u32::MAX.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_two_words() {
+        assert_eq!(size_of::<Value>(), 16);
+        assert_eq!(size_of::<Option<Value>>(), 16);
+    }
+}

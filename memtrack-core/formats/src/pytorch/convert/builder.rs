@@ -1,0 +1,192 @@
+//! A snapshot in PyTorch's form from what an allocator knows of itself: the same keys in the same order as PyTorch's own.
+
+use super::segments::{block_shapes, segment_shapes};
+use super::{Convert, event_shapes};
+use crate::pytorch::StringInterner;
+use memtrack_model::NameFrames;
+use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_model::snapshot::pytorch::{Key, Odd, Part, Records, known};
+use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
+
+/// A private pool, as PyTorch numbers them.
+pub type Pool = (u64, u64);
+
+/// A segment of an allocator. Sizes are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentRow {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its first address.
+    pub address: u64,
+    /// Its size.
+    pub total_size: u64,
+    /// Of it what is handed out.
+    pub allocated_size: u64,
+    /// Of it what is handed out or not free yet.
+    pub active_size: u64,
+    /// What was asked for.
+    pub requested_size: u64,
+    /// Its stream.
+    pub stream: StreamId,
+    /// `small` or `large`.
+    pub kind: &'static str,
+    /// Its pool.
+    pub pool: Pool,
+    /// Whether it is mapped into a larger range of addresses.
+    pub is_expandable: bool,
+    /// The stack that made it.
+    pub stack: StackId,
+}
+
+/// A block of a segment. Sizes are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRow {
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub size: u64,
+    /// What was asked for.
+    pub requested_size: u64,
+    /// Its state in PyTorch's words.
+    pub state: &'static str,
+    /// Whether it is handed out or not free yet.
+    pub is_active: bool,
+    /// Whether it was given back and is not free yet.
+    pub is_pending: bool,
+    /// The stack of its allocation.
+    pub stack: StackId,
+}
+
+/// Makes a snapshot in PyTorch's form.
+pub struct Builder<'a> {
+    convert: Convert<'a>,
+    settings: Option<Value>,
+}
+
+impl<'a> Builder<'a> {
+    /// A snapshot whose events and blocks name the stacks and scopes of `tables`, with the names of `names`.
+    pub fn new(tables: &'a Snapshot, names: &'a mut dyn NameFrames) -> Self {
+        let mut convert = Convert::new(tables, names);
+        convert.to.meta.max_entries = u64::MAX;
+        convert.to.meta.complete = true;
+        convert.pytorch.events.shapes = event_shapes();
+        convert.pytorch.segments.shapes = segment_shapes();
+        convert.pytorch.blocks.shapes = block_shapes();
+        Self { convert, settings: None }
+    }
+
+    /// The strings of the snapshot.
+    pub fn strings(&mut self) -> &mut StringInterner {
+        &mut self.convert.names.strings
+    }
+
+    /// Appends the trace of the next device: its events with their pools. Ticks are what the clock of the tables says.
+    pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, Pool)>) {
+        let start = self.convert.to.events.len();
+        for (event, pool) in events {
+            self.convert.event(&event);
+            let row = self.convert.to.events.len() - 1;
+            set_pool(&mut self.convert.pytorch.events, row, Key::PoolId, pool, EVENT_POOL);
+        }
+        let end = self.convert.to.events.len();
+        self.convert.pytorch.traces.push(start..end);
+    }
+
+    /// Appends a segment with its blocks, by address.
+    pub fn segment(&mut self, segment: &SegmentRow, blocks: impl IntoIterator<Item = BlockRow>) {
+        let convert = &mut self.convert;
+        let first = convert.pytorch.blocks.len() as u64;
+        for block in blocks {
+            let BlockRow { address, size, requested_size, state, stack, .. } = block;
+            convert.block(address, size, requested_size, state, stack, StringId::EMPTY);
+            if block.is_active {
+                let stack = convert.names.stack(stack);
+                convert.to.blocks.push(LiveBlock {
+                    device: segment.device,
+                    address,
+                    size_bytes: requested_size,
+                    stream: segment.stream,
+                    stack,
+                    scope: ScopeId::NONE,
+                    ticks: 0,
+                    flags: EventFlags::default(),
+                    pending_free: block.is_pending,
+                });
+            }
+        }
+        let count = convert.pytorch.blocks.len() as u64 - first;
+        let stack = convert.names.stack(segment.stack);
+        let kind = convert.names.strings.intern(segment.kind.as_bytes());
+        let segments = &mut convert.pytorch.segments;
+        let row = segments.push((!stack.is_none()).into());
+        for (key, number) in [
+            (Key::Device, segment.device.0.into()),
+            (Key::Address, segment.address),
+            (Key::TotalSize, segment.total_size),
+            (Key::AllocatedSize, segment.allocated_size),
+            (Key::ActiveSize, segment.active_size),
+            (Key::RequestedSize, segment.requested_size),
+            (Key::Stream, segment.stream.0),
+            (Key::SegmentType, kind.0.into()),
+            (Key::IsExpandable, segment.is_expandable.into()),
+            (Key::Frames, stack.0.into()),
+            (Key::Blocks, first << 32 | count),
+        ] {
+            segments.set(row, key, number);
+        }
+        set_pool(segments, row, Key::SegmentPoolId, segment.pool, SEGMENT_POOL);
+        convert.to.segments.push(Segment {
+            device: segment.device,
+            address: segment.address,
+            size_bytes: segment.total_size,
+            stream: segment.stream,
+            stack,
+            ticks: 0,
+            is_expandable: segment.is_expandable,
+        });
+    }
+
+    /// What stands under `allocator_settings`.
+    pub fn settings(&mut self, settings: Value) {
+        self.settings = Some(settings);
+    }
+
+    /// The snapshot.
+    pub fn finish(self) -> Snapshot {
+        let mut snapshot = self.convert.finish();
+        if let Some(settings) = self.settings {
+            let root = snapshot.pytorch.iter_mut().flat_map(|pytorch| &mut pytorch.root);
+            for (_, part) in root.filter(|(key, _)| known(key) == Some(Key::AllocatorSettings)) {
+                *part = Part::Value(settings.clone());
+            }
+        }
+        snapshot
+    }
+}
+
+/// The place of the pool among an event's keys, and among a segment's.
+const EVENT_POOL: u16 = 7;
+const SEGMENT_POOL: u16 = 8;
+
+fn set_pool(records: &mut Records, row: usize, key: Key, pool: Pool, place: u16) {
+    if let Some(number) = records.pool_number(pool) {
+        return records.set(row, key, number);
+    }
+    // More pools than the column tells apart.
+    let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
+    records.odd.push(Odd { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
+    records.set(row, key, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_lie_where_their_keys_do() {
+        for shape in segment_shapes() {
+            assert_eq!(known(&shape.keys[usize::from(SEGMENT_POOL)]), Some(Key::SegmentPoolId));
+        }
+        assert_eq!(super::super::EVENT[usize::from(EVENT_POOL)], Key::PoolId);
+    }
+}

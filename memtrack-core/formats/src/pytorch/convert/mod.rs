@@ -1,0 +1,287 @@
+//! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
+//! `free_completed`, scopes travel in `user_metadata`, live blocks and held segments become segments with blocks.
+
+mod builder;
+mod names;
+mod places;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use super::samples::{self, Texts};
+use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};
+pub use builder::{BlockRow, Builder, Pool, SegmentRow};
+use memtrack_model::NameFrames;
+use memtrack_model::ScopeStep;
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
+use memtrack_model::snapshot::{
+    Clock, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value, Weighed,
+};
+use names::Names;
+use places::Places;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+/// The keys of an event in PyTorch's order, those that are there with a stack last.
+const EVENT: [Key; 9] = [
+    Key::Action,
+    Key::Addr,
+    Key::Size,
+    Key::Stream,
+    Key::TimeUs,
+    Key::CompileContext,
+    Key::UserMetadata,
+    Key::PoolId,
+    Key::Frames,
+];
+
+/// The shapes of events: with an address or as an `oom`, each without and with a stack.
+fn event_shapes() -> Vec<Shape> {
+    let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
+    [&EVENT[..8], &EVENT, &oom[..8], &oom].map(Shape::of).into()
+}
+
+/// A snapshot in PyTorch's form; one that has it already as it is.
+pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> Snapshot {
+    if snapshot.pytorch.is_some() {
+        return snapshot.clone();
+    }
+    let mut convert = Convert::new(snapshot, names);
+    convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
+    convert.to.sampling = snapshot.sampling;
+    convert.to.folded = snapshot.folded;
+    convert.pytorch.start_us = Some(snapshot.clock.first.1 / 1000);
+    convert.events();
+    convert.segments();
+    convert.finish()
+}
+
+struct Convert<'a> {
+    from: &'a Snapshot,
+    names: Names<'a>,
+    to: Snapshot,
+    pytorch: PyTorch,
+    /// The paths of scopes.
+    scopes: HashMap<ScopeId, StringId>,
+    ordinals: Ordinals,
+    /// The metadata of sampled blocks.
+    samples: Texts,
+    /// Where the blocks of sampled devices lie.
+    places: HashMap<DeviceId, Places>,
+}
+
+impl<'a> Convert<'a> {
+    fn new(from: &'a Snapshot, symbols: &'a mut dyn NameFrames) -> Self {
+        Self {
+            from,
+            names: Names::new(from, symbols),
+            to: Snapshot::default(),
+            pytorch: PyTorch::default(),
+            scopes: HashMap::new(),
+            ordinals: from.ordinals(),
+            samples: Texts::default(),
+            places: HashMap::new(),
+        }
+    }
+
+    fn events(&mut self) {
+        self.pytorch.events.shapes = event_shapes();
+        let from = self.from;
+        let mut devices = from.device_ids();
+        devices.retain(|device| !device.is_pinned());
+        let heap = devices.iter().find(|device| device.is_host());
+        self.pytorch.heap = heap.map(|&heap| DeviceId(self.ordinals.of(heap)));
+        let by_ordinal: BTreeMap<u16, DeviceId> =
+            devices.iter().map(|&device| (self.ordinals.of(device), device)).collect();
+        let last = by_ordinal.keys().next_back().copied();
+        for ordinal in last.into_iter().flat_map(|last| 0..=last) {
+            let rows = self.trace(by_ordinal.get(&ordinal).copied(), DeviceId(ordinal));
+            self.pytorch.traces.push(rows);
+        }
+        self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
+    }
+
+    /// The events of a device, under its number in PyTorch's file.
+    fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
+        let from = self.from;
+        let start = self.to.events.len();
+        let mut places = of.and_then(|device| Places::of(from, device));
+        for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
+            let event = Event { device, ..from.events.get(row) };
+            let Some(places) = &mut places else {
+                self.whole_event(&event);
+                continue;
+            };
+            if event.action == Action::Alloc
+                && let Some(before) = places.in_the_way(&event)
+            {
+                let (ticks, stack) = (event.ticks, StackId::NONE);
+                let gone = Event { action: Action::Free, ticks, stack, ..before };
+                let address = places.place(&gone);
+                self.whole_event(&Event { address, ..gone });
+            }
+            let address = places.place(&event);
+            self.whole_event(&Event { address, ..event });
+        }
+        if let (Some(of), Some(places)) = (of, places) {
+            self.places.insert(of, places);
+        }
+        start..self.to.events.len()
+    }
+
+    /// An event, or the two that PyTorch makes of it.
+    fn whole_event(&mut self, event: &Event) {
+        if event.action == Action::Free {
+            self.event(&Event { action: Action::FreeRequested, ..*event });
+            self.event(&Event { action: Action::FreeCompleted, ..*event });
+        } else {
+            self.event(event);
+        }
+    }
+
+    /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
+    /// is one device more.
+    fn device(&self, device: DeviceId) -> DeviceId {
+        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let stack = self.names.stack(event.stack);
+        let shape = 2 * u32::from(event.action == Action::Oom) + u32::from(!stack.is_none());
+        let mut metadata = self.scope(event.scope);
+        let weighed = Weighed::of(event.size_bytes, event.flags, &self.from.meta);
+        if weighed.estimated {
+            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
+        }
+        let none = self.names.strings.intern(b"N/A");
+        let details = &mut self.pytorch.events;
+        let row = details.push(shape);
+        if event.action == Action::Other {
+            let name = self.names.strings.intern(Action::Other.name().as_bytes());
+            details.odd.push(Odd { row: row as u32, place: 0, value: Value::Str(name) });
+        }
+        if event.action != Action::Oom {
+            keep_bits(details, row, Key::Addr, event.address);
+        }
+        keep_bits(details, row, Key::Stream, event.stream.0);
+        details.set(row, Key::CompileContext, none.0.into());
+        details.set(row, Key::UserMetadata, metadata.0.into());
+        set_default_pool(details, row, Key::PoolId);
+        let time_us = self.from.clock.time_ns(event.ticks) / 1000;
+        let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
+        let size_bytes = weighed.bytes.min(LARGEST);
+        let (scope, flags) = (ScopeId::NONE, without_sampling(event.flags));
+        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
+    }
+
+    /// The path of a scope: `encoder.forward.matmul`; empty outside.
+    fn scope(&mut self, scope: ScopeId) -> StringId {
+        let (table, strings) = (&self.from.scopes, &mut self.names.strings);
+        *self.scopes.entry(scope).or_insert_with(|| {
+            let place = table.place(scope);
+            let path = place.operator_name().unwrap_or_else(|| place.prefix());
+            strings.intern(path.trim_start_matches('.').as_bytes())
+        })
+    }
+
+    /// What memtrack adds: what the parts of the scopes' paths are, what the driver said and the recorder counted, and
+    /// what sampled blocks stand for. Of scopes with one path the first speaks for all.
+    fn settings(&mut self) -> Value {
+        let sums = self.scope_sums();
+        let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
+        scopes.sort_unstable();
+        let mut seen = HashSet::from([StringId::EMPTY]);
+        scopes.retain(|&(_, path)| seen.insert(path));
+        let steps = |(scope, path)| {
+            let mut steps: Vec<ScopeStep<'_>> = self.from.scopes.outwards(scope).collect();
+            steps.reverse();
+            (path, steps)
+        };
+        let strings = &mut self.names.strings;
+        let scopes = scopes::value(scopes.into_iter().map(steps), strings);
+        let clock = &self.from.clock;
+        let in_us = |reading: &DriverReading| DriverReading {
+            ticks: clock.time_ns(reading.ticks) / 1000,
+            ..*reading
+        };
+        let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
+        let driver = readings::value(&driver, strings);
+        let known = counts::values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
+        let parts =
+            [("scopes", scopes), ("scope_sums", sums), ("driver", driver), ("samples", self.samples.value())];
+        settings::with_parts(parts.into_iter().chain(known), strings)
+    }
+
+    /// The exact sums of scopes; none where there are none.
+    fn scope_sums(&mut self) -> Option<Value> {
+        let from = self.from;
+        let sums = from.scope_sums.as_ref()?;
+        let row = |row: &ScopeSum| {
+            (self.device(row.device), self.scope(row.scope), [row.allocated_bytes, row.allocations])
+        };
+        let rows: Vec<_> = sums.rows.iter().map(row).collect();
+        Some(scope_sums::value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
+    }
+
+    fn finish(mut self) -> Snapshot {
+        let with_number =
+            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
+        self.to.devices = self.from.devices.iter().map(with_number).collect();
+        let settings = Part::Value(self.settings());
+        let root = [
+            (Key::Segments, Part::Segments),
+            (Key::DeviceTraces, Part::DeviceTraces),
+            (Key::AllocatorSettings, settings),
+            (Key::ExternalAnnotations, Part::Annotations),
+            (Key::HostSegments, Part::HostSegments),
+            (Key::HostTraces, Part::HostTraces),
+        ];
+        self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
+        let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
+        self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
+        let Names { strings, frames, stacks, .. } = self.names;
+        self.to.strings = strings.table;
+        self.to.frames = frames;
+        self.to.named = stacks.table;
+        let first = self.to.events.ticks.iter().min().copied();
+        let start = self.pytorch.start_us.filter(|&start| first.is_none_or(|first| start <= first));
+        self.pytorch.start_us = start;
+        self.to.clock = Clock::of_microseconds(start.or(first).unwrap_or(0));
+        self.to.pytorch = Some(Box::new(self.pytorch));
+        samples::restore(&mut self.to);
+        scopes::restore(&mut self.to);
+        readings::restore(&mut self.to);
+        self.to
+    }
+}
+
+/// The largest integer that is written.
+///
+/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's issue
+/// 115234), and today make them another type than all other numbers. A size that large is not real and becomes this one.
+/// An address or handle may be (tagged pointers), and there the bits count: see [`keep_bits`]. What was read from a file
+/// of PyTorch's is not made here: Python's own pickler would write it as it was, and so does memtrack.
+pub(super) const LARGEST: u64 = i64::MAX as u64;
+
+/// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
+/// the column, and whoever reads the file, have it as it is.
+fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
+    if bits > LARGEST
+        && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
+    {
+        records.odd.push(Odd { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
+    }
+}
+
+/// The flags without what says that a block was sampled: it has the bytes that it stands for already.
+fn without_sampling(flags: EventFlags) -> EventFlags {
+    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
+    let kept = others.into_iter().filter(|&other| flags.contains(other));
+    kept.fold(EventFlags::default(), EventFlags::with)
+}
+
+/// Everything of ours is of the default pool.
+fn set_default_pool(records: &mut Records, row: usize, key: Key) {
+    let pool = records.pool_number((0, 0)).unwrap_or(0);
+    records.set(row, key, pool);
+}

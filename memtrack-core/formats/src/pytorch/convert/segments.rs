@@ -1,0 +1,203 @@
+//! Held segments and live blocks as PyTorch's segments with their blocks. What lies between live blocks of a segment
+//! is an inactive block; a live block outside all segments is a segment of its own.
+
+use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
+use memtrack_model::event::{ScopeId, StackId, StreamId};
+use memtrack_model::snapshot::pytorch::{Key, Records, Shape};
+use memtrack_model::snapshot::{LiveBlock, Segment, StringId, Weighed};
+
+pub(super) const SEGMENT: [Key; 12] = [
+    Key::Device,
+    Key::Address,
+    Key::TotalSize,
+    Key::AllocatedSize,
+    Key::ActiveSize,
+    Key::RequestedSize,
+    Key::Stream,
+    Key::SegmentType,
+    Key::SegmentPoolId,
+    Key::IsExpandable,
+    Key::Frames,
+    Key::Blocks,
+];
+/// The shapes of segments: without and with a stack, which PyTorch adds last.
+pub(super) fn segment_shapes() -> Vec<Shape> {
+    let mut with_stack = SEGMENT;
+    with_stack.swap(10, 11);
+    [SEGMENT, with_stack].map(|keys| Shape::of(&keys)).into()
+}
+
+const BLOCK: [Key; 6] =
+    [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
+/// The shapes of blocks: without and with their scopes, and what is said of sampled ones.
+pub(super) fn block_shapes() -> Vec<Shape> {
+    [&BLOCK[..5], &BLOCK].map(Shape::of).into()
+}
+
+/// Segments up to this size in bytes are what PyTorch calls small.
+const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
+
+/// A live block as the file has it.
+struct Told {
+    block: LiveBlock,
+    /// Its scope, and what is said of a sampled one; mostly nothing.
+    metadata: StringId,
+}
+
+/// Sums over the blocks of a segment, in bytes.
+#[derive(Default)]
+struct Sums {
+    allocated: u64,
+    active: u64,
+    requested: u64,
+}
+
+impl Convert<'_> {
+    pub(super) fn segments(&mut self) {
+        self.pytorch.segments.shapes = segment_shapes();
+        self.pytorch.blocks.shapes = block_shapes();
+        let (from, ordinals) = (self.from, self.ordinals);
+        let mut blocks: Vec<Told> = from.blocks.iter().map(|block| self.told(block)).collect();
+        blocks.sort_by_key(|Told { block, .. }| (ordinals.of(block.device), block.address));
+        let real = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
+        let mut segments: Vec<Segment> = from.segments.iter().map(real).collect();
+        segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
+        let mut segments = segments.into_iter().peekable();
+        let mut next = 0;
+        while segments.peek().is_some() || next < blocks.len() {
+            let place = |device, address| (ordinals.of(device), address);
+            let block = blocks.get(next).map(|Told { block, .. }| place(block.device, block.address));
+            let segment = segments.peek().map(|segment| place(segment.device, segment.address));
+            // Whatever begins first comes first; a block outside all segments stands alone.
+            if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
+                let alone = &blocks[next..=next];
+                next += 1;
+                self.segment(&around(&alone[0].block), alone);
+            } else if let Some(segment) = segments.next() {
+                let within = |Told { block, .. }: &&Told| {
+                    let inside = block.address.checked_sub(segment.address);
+                    block.device == segment.device
+                        && inside.is_some_and(|offset| offset < segment.size_bytes.max(1))
+                };
+                let count = blocks[next..].iter().take_while(within).count();
+                let inside = &blocks[next..next + count];
+                next += count;
+                self.segment(&segment, inside);
+            }
+        }
+    }
+
+    /// A block with the bytes that it stands for, where it lies in the file.
+    fn told(&mut self, block: &LiveBlock) -> Told {
+        let block = self.places.get(&block.device).map_or(*block, |places| places.live(block));
+        let weighed = Weighed::of(block.size_bytes, block.flags, &self.from.meta);
+        let mut metadata = self.scope(block.scope);
+        if weighed.estimated {
+            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
+        }
+        let flags = without_sampling(block.flags);
+        Told { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
+    }
+
+    fn segment(&mut self, segment: &Segment, blocks: &[Told]) {
+        let first = self.pytorch.blocks.len() as u64;
+        let mut sums = Sums::default();
+        let mut free_from = segment.address;
+        let end = segment.address.saturating_add(segment.size_bytes);
+        let total = end - segment.address;
+        let nothing = StringId::EMPTY;
+        for (place, Told { block, metadata }) in blocks.iter().enumerate() {
+            if block.address > free_from {
+                self.block(free_from, block.address - free_from, 0, "inactive", StackId::NONE, nothing);
+            }
+            // A sampled neighbour may be missing, so what is in its place is free as far as we know.
+            let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
+            let start = block.address.max(free_from);
+            let size = block.size_bytes.min(limit.saturating_sub(start));
+            let state = if block.pending_free { "active_pending_free" } else { "active_allocated" };
+            self.block(start, size, block.size_bytes.min(LARGEST), state, block.stack, *metadata);
+            sums.active += size;
+            sums.allocated += if block.pending_free { 0 } else { size };
+            sums.requested = sums.requested.saturating_add(block.size_bytes);
+            free_from = start + size;
+        }
+        if end > free_from || blocks.is_empty() {
+            self.block(free_from, end - free_from, 0, "inactive", StackId::NONE, nothing);
+        }
+        let count = self.pytorch.blocks.len() as u64 - first;
+        let stack = self.names.stack(segment.stack);
+        let small = total <= SMALL_SEGMENT_BYTES;
+        let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
+        let device = self.device(segment.device);
+        // The host has no ordinal.
+        let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
+        let segments = &mut self.pytorch.segments;
+        let row = segments.push((!stack.is_none()).into());
+        for (key, number) in [
+            (Key::Device, number),
+            (Key::Address, segment.address),
+            (Key::TotalSize, total),
+            (Key::AllocatedSize, sums.allocated),
+            (Key::ActiveSize, sums.active),
+            (Key::RequestedSize, sums.requested.min(LARGEST)),
+            (Key::Stream, segment.stream.0),
+            (Key::SegmentType, kind.0.into()),
+            (Key::IsExpandable, segment.is_expandable.into()),
+            (Key::Frames, stack.0.into()),
+            (Key::Blocks, first << 32 | count),
+        ] {
+            segments.set(row, key, number);
+        }
+        keep_bits(segments, row, Key::Address, segment.address);
+        keep_bits(segments, row, Key::Stream, segment.stream.0);
+        set_default_pool(segments, row, Key::SegmentPoolId);
+        self.to.segments.push(Segment { device, size_bytes: total, stack, ticks: 0, ..*segment });
+        for Told { block, .. } in blocks {
+            let stack = self.names.stack(block.stack);
+            let size_bytes = block.size_bytes.min(LARGEST);
+            let scope = ScopeId::NONE;
+            self.to.blocks.push(LiveBlock { device, size_bytes, stack, scope, ..*block });
+        }
+    }
+
+    pub(super) fn block(
+        &mut self,
+        address: u64,
+        size: u64,
+        requested: u64,
+        state: &str,
+        stack: StackId,
+        metadata: StringId,
+    ) {
+        let stack = self.names.stack(stack);
+        let state = self.names.strings.intern(state.as_bytes());
+        let blocks: &mut Records = &mut self.pytorch.blocks;
+        let row = blocks.push((metadata != StringId::EMPTY).into());
+        for (key, number) in [
+            (Key::Address, address),
+            (Key::Size, size),
+            (Key::RequestedSize, requested),
+            (Key::State, state.0.into()),
+            (Key::Frames, stack.0.into()),
+        ] {
+            blocks.set(row, key, number);
+        }
+        if metadata != StringId::EMPTY {
+            blocks.set(row, Key::UserMetadata, metadata.0.into());
+        }
+        keep_bits(blocks, row, Key::Address, address);
+    }
+}
+
+/// The segment that a block alone is.
+fn around(block: &LiveBlock) -> Segment {
+    Segment {
+        device: block.device,
+        address: block.address,
+        size_bytes: block.size_bytes.min(LARGEST),
+        stream: StreamId(block.stream.0),
+        stack: block.stack,
+        ticks: block.ticks,
+        is_expandable: false,
+    }
+}

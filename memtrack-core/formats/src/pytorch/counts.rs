@@ -1,0 +1,97 @@
+//! What a recorder knew of its recording and of its devices as wholes, in PyTorch's files: when it began, which of the
+//! devices is the heap of the process, how that was sampled, the exact counts, and what did not fit the recorder's tables.
+//! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
+//! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
+//! `.incomplete` is there where the recording was not ended.
+
+use super::convert::LARGEST;
+use super::settings::{of_memtrack, read_record, record};
+use super::{Key, StringInterner};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::{Clock, DeviceStatistics, Folded, Meta, Snapshot, Value};
+use serde::{Deserialize, Serialize};
+
+/// By which rule a heap was sampled.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Sampling {
+    threshold_bytes: u64,
+    mean_bytes: u64,
+    block_bytes: u64,
+    budget: f64,
+}
+
+/// Everything here that is known of a recording, `to` which it was converted, by the names of the settings.
+pub(super) fn values(
+    from: &Snapshot,
+    to: &Snapshot,
+    heap: Option<DeviceId>,
+    start_us: Option<u64>,
+    strings: &mut StringInterner,
+) -> [(&'static str, Option<Value>); 7] {
+    let number = |number: u64| Value::integer(number.min(LARGEST).into());
+    let is_folded = from.folded != Folded::default();
+    [
+        ("start_us", start_us.map(number)),
+        ("incomplete", (!from.meta.complete && start_us.is_some()).then_some(Value::Int(1))),
+        ("heap", heap.map(|heap| number(heap.0.into()))),
+        ("sampling", sampling(&from.meta, strings)),
+        ("sampled", from.sampling.as_ref().map(|sampling| record(sampling, LARGEST, strings))),
+        ("folded", is_folded.then(|| record(&from.folded, LARGEST, strings))),
+        ("counts", counts(&to.devices, strings)),
+    ]
+}
+
+/// None where every block was recorded.
+fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
+    let sampling = Sampling {
+        threshold_bytes: meta.sample_threshold_bytes,
+        mean_bytes: meta.sample_mean_bytes,
+        block_bytes: meta.sample_block_bytes,
+        budget: meta.budget,
+    };
+    (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
+}
+
+/// The counts, by the devices' numbers in the file; none where nobody counted.
+fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
+    let counted = devices.iter().filter(|row| row.counted);
+    let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();
+    (!counts.is_empty()).then(|| Value::List(counts.into()))
+}
+
+/// Gives a snapshot that memtrack wrote all of that again.
+pub(super) fn restore(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
+    let strings = &snapshot.strings;
+    let Some(settings) = pytorch.root_value(Key::AllocatorSettings) else { return };
+    let part = |name| of_memtrack(settings, name, strings);
+    let number = |name| part(name).and_then(Value::as_i128).and_then(|number| u64::try_from(number).ok());
+    let sampling = part("sampling").and_then(|value| read_record::<Sampling>(value, strings));
+    if let Some(sampling) = sampling {
+        snapshot.meta.sample_threshold_bytes = sampling.threshold_bytes;
+        snapshot.meta.sample_mean_bytes = sampling.mean_bytes;
+        snapshot.meta.sample_block_bytes = sampling.block_bytes;
+        snapshot.meta.budget = sampling.budget;
+    }
+    snapshot.sampling = part("sampled").and_then(|value| read_record(value, strings));
+    snapshot.folded = part("folded").and_then(|value| read_record(value, strings)).unwrap_or_default();
+    snapshot.meta.complete = part("incomplete").is_none();
+    if let Some(Value::List(counts)) = part("counts") {
+        for counts in counts.iter().take(snapshot.devices.len()) {
+            let Some(counts) = read_record::<DeviceStatistics>(counts, strings) else { continue };
+            if let Some(row) = snapshot.devices.iter_mut().find(|row| row.device == counts.device) {
+                *row = counts;
+            }
+        }
+    }
+    let heap = number("heap").and_then(|heap| u16::try_from(heap).ok());
+    let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
+    // A start behind an event is none.
+    let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
+    pytorch.heap = heap.map(DeviceId);
+    if let Some(start) = start {
+        pytorch.start_us = Some(start);
+        snapshot.clock = Clock::of_microseconds(start);
+    }
+}

@@ -1,0 +1,97 @@
+//! Why a snapshot could not be read: what, where, and what to do.
+
+use crate::Format;
+use crate::pickle::{PickleError, PickleErrorKind};
+use memtrack_file::RecordingError;
+use std::fmt;
+use std::io;
+
+/// A snapshot that was refused or could not be read. Its `Display` is one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be opened or read.
+    Io(io::Error),
+    /// The input is empty.
+    Empty,
+    /// No pickle of plain data.
+    Pickle(PickleError),
+    /// No JSON, or not Python's.
+    Json {
+        /// The byte offset, from the start of the unpacked input.
+        offset: u64,
+        /// What is wrong there.
+        what: PickleErrorKind,
+    },
+    /// The input ends in the middle of a pickle or of JSON.
+    Cut {
+        /// The byte offset of what is not whole, from the start of the unpacked input.
+        offset: u64,
+        /// What was being read.
+        format: Format,
+        /// How many events were read before.
+        events: usize,
+    },
+    /// No recording, or one of a newer version.
+    Recording(RecordingError),
+    /// The file is named `.pickle` and holds JSON.
+    Misnamed,
+    /// Readable, but not a snapshot.
+    Shape {
+        /// Where, as Python would write it.
+        path: String,
+        /// What is there.
+        found: &'static str,
+        /// What should be.
+        wanted: &'static str,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Empty => f.write_str("the file is empty; was the snapshot written to the end?"),
+            Self::Pickle(error) => write!(f, "{error}"),
+            Self::Cut { offset, format, events } => {
+                let what = if *format == Format::Json { "JSON" } else { "pickle" };
+                write!(f, "at byte {offset}: the {what} ends too early (events before that: {events}); ")?;
+                f.write_str("the file is cut, write it again")
+            }
+            // What concerns the disk has no place in the text.
+            Self::Json { what: PickleErrorKind::Io(error), .. } => write!(f, "{error}"),
+            Self::Json { offset, what } => write!(f, "at byte {offset} of the JSON: {what}"),
+            Self::Recording(error) => write!(f, "{error}"),
+            Self::Misnamed => {
+                f.write_str("it is named a pickle and holds JSON; rename it to .json to read it")
+            }
+            Self::Shape { path, found, wanted } => {
+                write!(f, "this is no memory snapshot: {path} is {found}, not {wanted}; ")?;
+                f.write_str("write one with torch.cuda.memory._dump_snapshot or memtrack")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Pickle(error) => Some(error),
+            Self::Recording(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<RecordingError> for LoadError {
+    fn from(error: RecordingError) -> Self {
+        Self::Recording(error)
+    }
+}

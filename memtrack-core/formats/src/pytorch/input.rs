@@ -1,0 +1,155 @@
+//! How bytes come in: from a file or a pipe, packed or not. What they are is told by their first bytes, never by the
+//! file's name; nothing here holds more than a window of them.
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read};
+
+/// How a load may cost, and who wants to know how far it is.
+pub struct LoadOptions<'a> {
+    /// Most bytes of input, unpacked; more is refused.
+    pub max_input: u64,
+    /// Called now and then with the bytes of the file that were read so far, as stored.
+    pub progress: Option<&'a mut dyn FnMut(u64)>,
+    /// Whether the events are wanted. Without them a PyTorch snapshot has as many traces as before, each empty, and is
+    /// for questions to its segments only; it takes half of the time and a fraction of the memory. A recording always
+    /// has its events.
+    pub events: bool,
+}
+
+impl Default for LoadOptions<'_> {
+    /// 64 GiB, nobody watches, and events are wanted.
+    fn default() -> Self {
+        Self { max_input: 64 << 30, progress: None, events: true }
+    }
+}
+
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+/// What is known of the file behind a reader.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// Bytes that were read so far.
+    pub(super) bytes: Cell<u64>,
+    /// Whether its end was reached.
+    ended: Cell<bool>,
+    /// Whether reading it failed.
+    failed: Cell<bool>,
+}
+
+/// Counts the bytes that pass.
+pub struct Counted<'a, R> {
+    /// The reader.
+    pub inner: R,
+    /// What is counted.
+    pub count: &'a Stored,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer).inspect_err(|_| self.count.failed.set(true))?;
+        self.count.bytes.set(self.count.bytes.get() + read as u64);
+        self.count.ended.set(read == 0 && !buffer.is_empty());
+        self.count.failed.set(false);
+        Ok(read)
+    }
+}
+
+/// Unpacks what its first bytes say is packed.
+pub fn unpack<'a>(reader: Counted<'a, impl Read + 'a>) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
+    let count = reader.count;
+    let (head, reader) = peek(BufReader::with_capacity(32 << 10, reader))?;
+    Ok(match head[..] {
+        [0x1f, 0x8b, ..] => {
+            let inner = MultiGzDecoder::new(reader);
+            (Box::new(BufReader::new(Unpacked { inner, packed_by: "gzip", count })), Compression::Gzip)
+        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let inner = Zstd { state: Some(ZstdState::Between(reader)) };
+            (Box::new(BufReader::new(Unpacked { inner, packed_by: "Zstandard", count })), Compression::Zstd)
+        }
+        _ => (Box::new(reader), Compression::None),
+    })
+}
+
+/// Says what is wrong with packed data in words for whoever has the file.
+struct Unpacked<'a, R> {
+    inner: R,
+    packed_by: &'static str,
+    count: &'a Stored,
+}
+
+impl<R: Read> Read for Unpacked<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer).map_err(|error| {
+            if error.kind() == io::ErrorKind::Interrupted || self.count.failed.get() {
+                return error;
+            }
+            let (packed_by, bytes) = (self.packed_by, self.count.bytes.get());
+            // The unpackers do not say which of the two it is.
+            let why = if self.count.ended.get() {
+                format!("the {packed_by} data ends too early, at byte {bytes} of the file: it is cut, copy it again")
+            } else {
+                format!("the {packed_by} data is damaged before byte {bytes} of the file; copy it again")
+            };
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
+    }
+}
+
+/// The first bytes of a reader, up to eight, and a reader that still has them.
+pub(super) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
+    let mut head = Vec::with_capacity(8);
+    reader.by_ref().take(8).read_to_end(&mut head)?;
+    Ok((head.clone(), io::Cursor::new(head).chain(reader)))
+}
+
+/// Zstandard frames, one after another.
+struct Zstd<R: BufRead> {
+    state: Option<ZstdState<R>>,
+}
+
+enum ZstdState<R: BufRead> {
+    Between(R),
+    Inside(Box<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>),
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match self.state.take() {
+                None => return Ok(0),
+                Some(ZstdState::Between(mut reader)) => {
+                    if reader.fill_buf()?.is_empty() {
+                        return Ok(0);
+                    }
+                    let decoder = StreamingDecoder::new(reader)
+                        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+                    self.state = Some(ZstdState::Inside(Box::new(decoder)));
+                }
+                Some(ZstdState::Inside(mut decoder)) => {
+                    let read = decoder.read(buffer)?;
+                    if read > 0 {
+                        self.state = Some(ZstdState::Inside(decoder));
+                        return Ok(read);
+                    }
+                    self.state = Some(ZstdState::Between(decoder.into_inner()));
+                }
+            }
+        }
+    }
+}

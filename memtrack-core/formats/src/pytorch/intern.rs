@@ -1,0 +1,105 @@
+//! Interning while a file is read: each table beside an index that finds equal rows. The index is dropped with the
+//! reader; the tables go into the snapshot.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::pytorch::vocabulary;
+use memtrack_model::snapshot::{FrameId, NamedStacks, StringId, StringTable};
+use std::hash::{BuildHasher, Hash};
+
+/// Hashes with a fixed seed: hostile files are bounded by their size, and equal files must give equal tables.
+#[inline]
+pub(super) fn hash_of(value: impl Hash) -> u64 {
+    FixedState::with_seed(0x6d65_6d74_7261_636b).hash_one(value)
+}
+
+/// Bytes that an index takes: seven of eight places may be filled, and each has a byte beside it.
+pub(super) fn table_bytes<T>(table: &HashTable<T>) -> u64 {
+    (table.capacity() * 8 / 7 * (size_of::<T>() + 1)) as u64
+}
+
+/// Strings that are told apart by their bytes.
+#[derive(Debug)]
+pub struct StringInterner {
+    /// The strings so far; the [`vocabulary`] comes first.
+    pub table: StringTable,
+    index: HashTable<(u32, u32)>,
+}
+
+impl Default for StringInterner {
+    fn default() -> Self {
+        let mut interner = Self { table: StringTable::default(), index: HashTable::new() };
+        for word in vocabulary() {
+            // `snapshot` and `free` are words twice or not: an id per word, the first one found.
+            let id = interner.table.push(word.as_bytes());
+            interner.enter(word.as_bytes(), id);
+        }
+        interner
+    }
+}
+
+impl StringInterner {
+    /// The id of `bytes`, new or not.
+    #[inline]
+    pub fn intern(&mut self, bytes: &[u8]) -> StringId {
+        if bytes.is_empty() {
+            return StringId::EMPTY;
+        }
+        let hash = hash_of(bytes);
+        // Half of the hash beside each row spares a look at strings that differ.
+        let (table, short) = (&self.table, (hash >> 32) as u32);
+        let found =
+            self.index.find(hash, |&(id, other)| other == short && table.bytes(StringId(id)) == bytes);
+        if let Some(&(id, _)) = found {
+            return StringId(id);
+        }
+        let id = self.table.push(bytes);
+        self.enter(bytes, id);
+        id
+    }
+
+    fn enter(&mut self, bytes: &[u8], id: StringId) {
+        let hash = hash_of(bytes);
+        let table = &self.table;
+        self.index
+            .insert_unique(hash, (id.0, (hash >> 32) as u32), |&(id, _)| hash_of(table.bytes(StringId(id))));
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.table.used_bytes() + table_bytes(&self.index)
+    }
+}
+
+/// Stacks of named frames that are told apart by their frames.
+#[derive(Debug, Default)]
+pub(super) struct StackInterner {
+    pub(super) table: NamedStacks,
+    index: HashTable<(u32, u32)>,
+}
+
+impl StackInterner {
+    /// The id of a stack, new or not.
+    #[inline]
+    pub(super) fn intern(&mut self, frames: &[FrameId]) -> StackId {
+        if frames.is_empty() {
+            return StackId::NONE;
+        }
+        let hash = hash_of(frames);
+        let (table, short) = (&self.table, (hash >> 32) as u32);
+        let found = self.index.find(hash, |&(id, other)| other == short && table.get(StackId(id)) == frames);
+        if let Some(&(id, _)) = found {
+            return StackId(id);
+        }
+        let id = self.table.push(frames.iter().copied());
+        let table = &self.table;
+        self.index.insert_unique(hash, (id.0, short), |&(id, _)| hash_of(table.get(StackId(id))));
+        id
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.table.used_bytes() + table_bytes(&self.index)
+    }
+}

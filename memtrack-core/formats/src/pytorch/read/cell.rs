@@ -1,0 +1,128 @@
+//! The reader's working value: eight bytes, so that the memo and the stack of a large file stay small. Numbers, short
+//! tuples and handles are in the cell itself; the rest is in the [`super::heap::Heap`].
+
+use memtrack_model::event::StackId;
+
+/// A value while it is read: a tag and 56 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Cell(u64);
+
+macro_rules! tags {
+    ($($name:ident = $number:literal),* $(,)?) => { $(pub(super) const $name: u8 = $number;)* };
+}
+
+tags! {
+    // No value: an unset memo slot, a container that is still empty.
+    UNSET = 0,
+    NONE = 1, FALSE = 2, TRUE = 3,
+    // An integer in the cell, one of more than 56 bits, one of more than 128.
+    INT = 4, WIDE = 5, BIG = 6,
+    FLOAT = 7, STR = 8, BYTES = 9,
+    // A tuple of two integers below 2^28, and any other.
+    PAIR = 10, TUPLE = 11,
+    LIST = 12, DICT = 13, SET = 14, FROZENSET = 15,
+    // A class.
+    GLOBAL = 16,
+    // What lists and dictionaries become: contents on the heap, a stack, a frame, an event.
+    BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
+    // A dictionary or set that was still empty when a value was made of it: it must stay so.
+    EMPTY = 21,
+}
+
+/// Marks a stack that was made of a list nobody has looked at yet: the list may still grow.
+const LOOSE: u64 = 1 << 32;
+
+const PAIR_BITS: u32 = 28;
+const PAYLOAD: u64 = (1 << 56) - 1;
+
+impl Cell {
+    pub(super) const UNSET: Self = Self(0);
+    pub(super) const NONE: Self = Self::new(NONE, 0);
+
+    #[inline]
+    pub(super) const fn new(tag: u8, payload: u64) -> Self {
+        Self((tag as u64) << 56 | payload)
+    }
+
+    #[inline]
+    pub(super) const fn bool(truth: bool) -> Self {
+        Self::new(if truth { TRUE } else { FALSE }, 0)
+    }
+
+    #[inline]
+    pub(super) const fn tag(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    #[inline]
+    pub(super) const fn payload(self) -> u64 {
+        self.0 & PAYLOAD
+    }
+
+    /// The payload as a row of a table.
+    #[inline]
+    pub(super) const fn row(self) -> usize {
+        self.payload() as usize
+    }
+
+    /// What a list of frames becomes before anybody has looked at it.
+    #[inline]
+    pub(super) const fn loose_stack(stack: StackId) -> Self {
+        Self::new(STACK, stack.0 as u64 | LOOSE)
+    }
+
+    /// Whether this is a stack whose list may still grow.
+    #[inline]
+    pub(super) const fn is_loose_stack(self) -> bool {
+        self.tag() == STACK && self.payload() & LOOSE != 0
+    }
+
+    /// The stack of a `STACK`.
+    #[inline]
+    pub(super) const fn as_stack(self) -> StackId {
+        StackId(self.payload() as u32)
+    }
+
+    /// An integer, if it fits.
+    #[inline]
+    pub(super) const fn int(number: i64) -> Option<Self> {
+        if number << 8 >> 8 == number { Some(Self::new(INT, number as u64 & PAYLOAD)) } else { None }
+    }
+
+    /// The number of an `INT`.
+    #[inline]
+    pub(super) const fn as_int(self) -> i64 {
+        (self.0 << 8) as i64 >> 8
+    }
+
+    /// A tuple of two small integers, if they are.
+    #[inline]
+    pub(super) fn pair(first: Self, second: Self) -> Option<Self> {
+        let small =
+            |cell: Self| (cell.tag() == INT && cell.payload() < 1 << PAIR_BITS).then(|| cell.payload());
+        Some(Self::new(PAIR, small(first)? << PAIR_BITS | small(second)?))
+    }
+
+    /// The numbers of a `PAIR`.
+    pub(super) const fn as_pair(self) -> (u64, u64) {
+        (self.payload() >> PAIR_BITS, self.payload() & ((1 << PAIR_BITS) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_pairs_come_back() {
+        for number in [0, 1, -1, (1 << 55) - 1, -(1 << 55)] {
+            let cell = Cell::int(number).unwrap();
+            assert_eq!((cell.tag(), cell.as_int()), (INT, number));
+        }
+        assert_eq!((Cell::int(1 << 55), Cell::int(i64::MIN)), (None, None));
+        let (zero, seven) = (Cell::int(0).unwrap(), Cell::int(7).unwrap());
+        assert_eq!(Cell::pair(zero, seven).unwrap().as_pair(), (0, 7));
+        assert_eq!(Cell::pair(zero, Cell::int(-1).unwrap()), None);
+        assert_eq!(Cell::pair(zero, Cell::int(1 << 28).unwrap()), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
+//! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
+
+use super::again::Again;
+use super::cell::{self, Cell};
+use super::fold::{Folder, Table};
+use super::heap::Heap;
+use super::order::Order;
+use super::shapes::without_duplicates;
+use crate::pickle::PickleErrorKind;
+use crate::pytorch::LoadError;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch};
+use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
+
+/// Why reading stopped here.
+pub(super) enum Refusal {
+    /// A value cannot be kept.
+    Kind(PickleErrorKind),
+    /// It is no snapshot.
+    Shape(LoadError),
+}
+
+impl From<PickleErrorKind> for Refusal {
+    fn from(kind: PickleErrorKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+/// Makes the snapshot.
+pub(super) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
+    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Order::default() };
+    finish.root(root)?;
+    Ok(finish.into_snapshot())
+}
+
+struct Finish {
+    heap: Heap,
+    folder: Folder,
+    pytorch: PyTorch,
+    order: Order,
+}
+
+impl Finish {
+    fn root(&mut self, root: Cell) -> Result<(), Refusal> {
+        if root.tag() == cell::LIST {
+            self.pytorch.list_only = true;
+            self.segments(root, "the list")?;
+            self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+            return Ok(());
+        }
+        if root.tag() != cell::DICT {
+            return Err(shape("the whole", self.name(root), "a dictionary or a list of segments"));
+        }
+        let items = without_duplicates(self.heap.body(root));
+        let pairs = items.as_chunks::<2>().0;
+        let find = |key: Key| {
+            pairs.iter().find(|pair| pair[0] == Cell::new(cell::STR, key.id().0.into())).map(|pair| pair[1])
+        };
+        let (segments, traces) = (find(Key::Segments), find(Key::DeviceTraces));
+        if segments.is_none() && traces.is_none() {
+            return Err(shape("the whole", "another dictionary", "one with `segments` or `device_traces`"));
+        }
+        // Rows of devices come before those of the host, whatever the order of the keys.
+        if let Some(segments) = segments {
+            self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
+            self.segments(segments, "segments")?;
+        }
+        self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+        if let Some(traces) = traces {
+            self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
+            self.traces(traces)?;
+        }
+        for &[key, value] in pairs {
+            let part =
+                match (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten() {
+                    Some(Key::Segments) => Part::Segments,
+                    Some(Key::DeviceTraces) => Part::DeviceTraces,
+                    Some(Key::HostSegments) if value.tag() == cell::LIST => {
+                        self.segments(value, "host_segments")?;
+                        Part::HostSegments
+                    }
+                    Some(Key::HostTraces) if value.tag() == cell::LIST => {
+                        let start = self.order.len();
+                        self.trace(value, "host_traces")?;
+                        self.pytorch.host_trace = start..self.order.len();
+                        Part::HostTraces
+                    }
+                    Some(Key::ExternalAnnotations) if self.is_list_of_dictionaries(value) => {
+                        for annotation in self.heap.body(value).to_vec() {
+                            let items = self.heap.body(annotation).to_vec();
+                            self.folder.record(Table::Annotations, &mut self.heap, &items)?;
+                        }
+                        Part::Annotations
+                    }
+                    _ => Part::Value(self.folder.value(&mut self.heap, value, 1)?),
+                };
+            let key = self.folder.value(&mut self.heap, key, 1)?;
+            self.pytorch.root.push((key, part));
+        }
+        Ok(())
+    }
+
+    fn is_list_of_dictionaries(&self, list: Cell) -> bool {
+        let plain = |item: &Cell| {
+            item.tag() == cell::DICT
+                && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
+        };
+        list.tag() == cell::LIST
+            && self.heap.containers[list.row()].tag() != cell::STACK
+            && self.heap.body(list).iter().all(plain)
+    }
+
+    /// The items of a list, or of a tuple, that stands at `path`.
+    fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        if list.tag() == cell::TUPLE {
+            return Ok(self.heap.tuple_items(list).to_vec());
+        }
+        self.checked(list, path).map(<[Cell]>::to_vec)
+    }
+
+    /// The same without a copy.
+    fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
+        if list.tag() != cell::LIST {
+            return Err(shape(path, self.name(list), "a list"));
+        }
+        match self.heap.containers[list.row()].tag() {
+            cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
+                Err(shape(path, "a list of frames", "something else"))
+            }
+            _ => Ok(self.heap.body(list)),
+        }
+    }
+
+    fn segments(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+        for (index, segment) in self.items(list, path)?.into_iter().enumerate() {
+            let folded = (segment.tag() == cell::DICT).then(|| self.heap.containers[segment.row()].tag());
+            if !matches!(folded, Some(cell::BODY | cell::UNSET | cell::EMPTY)) {
+                let path = format!("{path}[{index}]");
+                return Err(shape(&path, self.name(segment), "the dictionary of a segment"));
+            }
+            let items = self.heap.body(segment).to_vec();
+            let row = self.folder.record(Table::Segments, &mut self.heap, &items)?;
+            self.place_blocks(row);
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks of a segment that have no address the running sum.
+    fn place_blocks(&mut self, segment: usize) {
+        let [.., segments, blocks, _] = &mut self.folder.sorts;
+        let mut address = segments.records.number(segment, Key::Address);
+        for block in segments.records.rows(segment, Key::Blocks) {
+            if blocks.records.has(block, Key::Address) {
+                address = blocks.records.number(block, Key::Address);
+            } else {
+                blocks.records.set(block, Key::Address, address);
+            }
+            address = address.wrapping_add(blocks.records.number(block, Key::Size));
+        }
+    }
+
+    fn traces(&mut self, lists: Cell) -> Result<(), Refusal> {
+        let lists = self.items(lists, "device_traces")?;
+        if lists.len() >= usize::from(u16::MAX) {
+            return Err(PickleErrorKind::TooLarge { what: "devices", limit: u16::MAX.into() }.into());
+        }
+        let mut again = Again::default();
+        for (device, list) in lists.into_iter().enumerate() {
+            let path = format!("device_traces[{device}]");
+            again.see(list, self.checked(list, &path)?.len())?;
+            let start = self.order.len();
+            self.trace(list, &path)?;
+            self.pytorch.traces.push(start..self.order.len());
+        }
+        Ok(())
+    }
+
+    fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+        // By index: a copy of the list would be a tenth of all the memory that a load takes.
+        for index in 0..self.checked(list, path)?.len() {
+            let Some(&event) = self.heap.body(list).get(index) else { break };
+            // A dictionary of one key, or of a text protocol, was not folded when it was filled.
+            self.folder.settle_event(&mut self.heap, event)?;
+            let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
+            if folded.tag() != cell::EVENT {
+                let found = if event.tag() == cell::DICT {
+                    "a dictionary without `action`"
+                } else {
+                    self.name(event)
+                };
+                return Err(shape(&format!("{path}[{index}]"), found, "an event"));
+            }
+            if !self.folder.skips_events {
+                self.order.push(folded.payload() as u32);
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, value: Cell) -> &'static str {
+        match value.tag() {
+            cell::NONE => "None",
+            cell::TRUE | cell::FALSE => "a boolean",
+            cell::INT | cell::WIDE | cell::BIG => "an integer",
+            cell::FLOAT => "a float",
+            cell::STR => "a string",
+            cell::BYTES => "bytes",
+            cell::PAIR | cell::TUPLE => "a tuple",
+            cell::LIST => "a list",
+            cell::DICT => "a dictionary",
+            cell::SET | cell::FROZENSET => "a set",
+            _ => "a class",
+        }
+    }
+
+    fn into_snapshot(mut self) -> Snapshot {
+        let [frames, events, segments, blocks, annotations] =
+            std::mem::take(&mut self.folder.sorts).map(|sort| sort.records);
+        let mut table = std::mem::take(&mut self.folder.events);
+        let mut pytorch = self.pytorch;
+        // Mostly the rows are in the order of the traces already.
+        if self.order.is_that_of(table.len()) {
+            pytorch.events = events;
+        } else {
+            let rows = self.order.into_rows();
+            pytorch.events = events.gather(&rows);
+            table = table.gather(&rows);
+        }
+        for (device, rows) in pytorch.traces.iter().enumerate() {
+            table.device[rows.clone()].fill(DeviceId(device as u16));
+        }
+        table.device[pytorch.host_trace.clone()].fill(DeviceId::HOST);
+        for rows in pytorch.traces.iter().chain([&pytorch.host_trace]) {
+            for row in rows.clone() {
+                if !pytorch.events.has(row, Key::TimeUs) {
+                    table.ticks[row] = (row - rows.start) as u64;
+                }
+            }
+        }
+        pytorch.segments = segments;
+        pytorch.blocks = blocks;
+        pytorch.annotations = annotations;
+        let mut snapshot = Snapshot {
+            meta: Meta { max_entries: u64::MAX, complete: true, ..Meta::default() },
+            clock: clock(&table),
+            events: table,
+            strings: std::mem::take(&mut self.heap.strings.table),
+            frames: FrameTable { records: frames },
+            named: std::mem::take(&mut self.folder.stacks.table),
+            pytorch: Some(Box::new(pytorch)),
+            ..Snapshot::default()
+        };
+        super::state::fill(&mut snapshot);
+        crate::pytorch::samples::restore(&mut snapshot);
+        crate::pytorch::scopes::restore(&mut snapshot);
+        crate::pytorch::counts::restore(&mut snapshot);
+        crate::pytorch::readings::restore(&mut snapshot);
+        snapshot
+    }
+}
+
+/// A tick is a microsecond, and the first event is the start.
+fn clock(events: &EventTable) -> Clock {
+    Clock::of_microseconds(events.ticks.iter().min().copied().unwrap_or(0))
+}
+
+fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
+    Refusal::Shape(LoadError::Shape { path: path.to_owned(), found, wanted })
+}

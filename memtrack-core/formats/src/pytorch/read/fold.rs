@@ -1,0 +1,242 @@
+//! Folding: a dictionary becomes a row of a table as soon as it is filled. What a dictionary is, its keys say: one
+//! with an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are
+//! folded by [`super::finish`].
+
+use super::again::BlockLists;
+use super::cell::{self, Cell};
+use super::heap::Heap;
+use super::numbers::{nearest, unsigned};
+use super::shapes::{Sort, without_duplicates};
+use crate::pickle::PickleErrorKind;
+use crate::pytorch::intern::StackInterner;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::pytorch::{Key, Kind, Odd};
+use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
+use std::collections::HashMap;
+
+/// A dictionary with more entries is no event and no frame.
+const MAX_ENTRIES: usize = 500;
+
+/// An event that is not kept.
+pub(super) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
+
+const fn bit(key: Key) -> u64 {
+    1 << key as u8
+}
+
+/// Keys of segments, blocks, annotations and the root: with one of them a dictionary is no event and no frame, whatever
+/// else is in it.
+const NEITHER: u64 = bit(Key::Blocks)
+    | bit(Key::State)
+    | bit(Key::TotalSize)
+    | bit(Key::Stage)
+    | bit(Key::Segments)
+    | bit(Key::DeviceTraces);
+/// Keys that frames do not have.
+const NO_FRAME: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
+
+/// The sorts of dictionaries that have a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Table {
+    Frames,
+    Events,
+    Segments,
+    Blocks,
+    Annotations,
+}
+
+/// Where the values of one record go, until all of them are known.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    columns: Vec<(Key, u64)>,
+    odd: Vec<(u16, Value)>,
+}
+
+/// The tables while they grow.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    pub(super) events: EventTable,
+    pub(super) sorts: [Sort; 5],
+    pub(super) stacks: StackInterner,
+    /// Stacks that lists became before anybody looked, by numbers of their own: stacks are numbered as they are used,
+    /// so that equal snapshots have equal numbers however they were written.
+    pub(super) loose: StackInterner,
+    /// What each of [`Self::loose`] is in [`Self::stacks`]; `NONE` as long as it was not used.
+    pub(super) used: Vec<StackId>,
+    /// Frames by their shape and values.
+    pub(super) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
+    /// Values made from containers, `None` while one is being made.
+    pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
+    pub(super) block_lists: BlockLists,
+    /// Blocks in lists that were met again.
+    pub(super) blocks_again: u64,
+    /// The file is JSON, which has no tuples.
+    pub(super) lists_are_tuples: bool,
+    /// Nobody asks for the events: they are told from the rest and dropped.
+    pub(super) skips_events: bool,
+    pub(super) scratch_fields: Fields,
+    pub(super) scratch_cells: Vec<Cell>,
+    pub(super) scratch_frames: Vec<FrameId>,
+}
+
+impl Folder {
+    /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
+    #[inline]
+    pub(super) fn dictionary(
+        &mut self,
+        heap: &mut Heap,
+        items: &[Cell],
+    ) -> Result<Option<Cell>, PickleErrorKind> {
+        if items.len() > 2 * MAX_ENTRIES {
+            return Ok(None);
+        }
+        if let Some(shape) = self.sorts[Table::Events as usize].again(items, NEITHER)
+            && !self.skips_events
+        {
+            return self.event_of(heap, shape, items).map(Some);
+        }
+        let mut seen = 0u64;
+        for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
+            if let Some(key) = Key::of(StringId(key.payload() as u32)) {
+                seen |= bit(key);
+            }
+        }
+        if seen & NEITHER != 0 {
+            return Ok(None);
+        }
+        if seen & bit(Key::Action) != 0 {
+            return if self.skips_events { Ok(Some(SKIPPED)) } else { self.event(heap, items).map(Some) };
+        }
+        let named = bit(Key::Name) | bit(Key::Line);
+        if seen & NO_FRAME == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
+            return self.frame(heap, items).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Makes a row of a table from a dictionary.
+    pub(super) fn record(
+        &mut self,
+        table: Table,
+        heap: &mut Heap,
+        items: &[Cell],
+    ) -> Result<usize, PickleErrorKind> {
+        let deduplicated;
+        let (shape, items) = match self.shape(table, heap, items)? {
+            Some(shape) => (shape, items),
+            None => {
+                deduplicated = without_duplicates(items);
+                let shape = self.shape(table, heap, &deduplicated)?;
+                (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
+            }
+        };
+        let mut fields = Fields::default();
+        for (place, pair) in items.as_chunks::<2>().0.iter().enumerate() {
+            self.set(table, heap, &mut fields, place, *pair)?;
+        }
+        Ok(self.enter(table, shape, &mut fields))
+    }
+
+    /// The number of the shape that a dictionary has; `None` when a key is there twice.
+    pub(super) fn shape(
+        &mut self,
+        table: Table,
+        heap: &mut Heap,
+        items: &[Cell],
+    ) -> Result<Option<u32>, PickleErrorKind> {
+        if let Some(shape) = self.sorts[table as usize].find(items) {
+            return Ok(Some(shape));
+        }
+        if without_duplicates(items).len() != items.len() {
+            return Ok(None);
+        }
+        let mut keys = Vec::with_capacity(items.len() / 2);
+        for &key in items.iter().step_by(2) {
+            keys.push(self.value(heap, key, 0)?);
+        }
+        Ok(Some(self.sorts[table as usize].add(items, keys)))
+    }
+
+    /// Finds where one value of a record goes: into its column if it fits, beside it if not.
+    pub(super) fn set(
+        &mut self,
+        table: Table,
+        heap: &mut Heap,
+        fields: &mut Fields,
+        place: usize,
+        [key, value]: [Cell; 2],
+    ) -> Result<(), PickleErrorKind> {
+        let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
+        let Some(key) = known else { return self.keep(heap, fields, place, value) };
+        let tag = value.tag();
+        let fits = match key.kind() {
+            Kind::Unsigned => unsigned(heap, value),
+            Kind::Signed if tag == cell::INT => Some(value.as_int() as u64),
+            Kind::Flag if tag == cell::TRUE || tag == cell::FALSE => Some(u64::from(tag == cell::TRUE)),
+            Kind::Text if tag == cell::STR => Some(value.payload()),
+            Kind::Stack => self.stack(heap, value)?.map(|stack| stack.0.into()),
+            Kind::Pool => self.pool(table, heap, value),
+            Kind::Rows if matches!(table, Table::Segments) => self.blocks(heap, value)?,
+            _ => None,
+        };
+        if let Some(number) = fits {
+            fields.columns.push((key, number));
+            return Ok(());
+        }
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
+            fields.columns.push((key, near));
+        }
+        self.keep(heap, fields, place, value)
+    }
+
+    /// Keeps a value beside its record.
+    pub(super) fn keep(
+        &mut self,
+        heap: &mut Heap,
+        fields: &mut Fields,
+        place: usize,
+        value: Cell,
+    ) -> Result<(), PickleErrorKind> {
+        let value = self.value(heap, value, 0)?;
+        let place = u16::try_from(place)
+            .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
+        fields.odd.push((place, value));
+        Ok(())
+    }
+
+    /// Appends a record to its table, all at once: records that are inside its values were appended before.
+    #[inline]
+    pub(super) fn enter(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
+        let records = &mut self.sorts[table as usize].records;
+        let row = records.push(shape);
+        for (key, number) in fields.columns.drain(..) {
+            records.set(row, key, number);
+        }
+        records.odd.extend(fields.odd.drain(..).map(|(place, value)| Odd { row: row as u32, place, value }));
+        row
+    }
+
+    /// A pair of integers: a tuple, or in JSON a list.
+    fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
+        let pair = match value.tag() {
+            cell::PAIR => value.as_pair(),
+            cell::LIST if self.lists_are_tuples && heap.body(value).len() == 2 => {
+                let items = heap.body(value);
+                Cell::pair(items[0], items[1])?.as_pair()
+            }
+            _ => return None,
+        };
+        self.sorts[table as usize].records.pool_number(pair)
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
+        let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
+        tables
+            + self.stacks.used_bytes()
+            + self.loose.used_bytes()
+            + indexes as u64
+            + 48 * self.events.ticks.capacity() as u64
+    }
+}

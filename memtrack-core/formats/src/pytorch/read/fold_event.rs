@@ -1,0 +1,82 @@
+//! Folding an event: what every event has goes into the snapshot's own columns, the rest into the records beside them.
+
+use super::cell::{self, Cell};
+use super::fold::{Folder, Table};
+use super::heap::Heap;
+use super::numbers::{nearest, unsigned};
+use super::shapes::without_duplicates;
+use crate::pickle::PickleErrorKind;
+use memtrack_model::event::Event;
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::pytorch::action_of;
+
+impl Folder {
+    /// An event.
+    pub(super) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+        const TABLE: Table = Table::Events;
+        let deduplicated;
+        let (shape, items) = match self.shape(TABLE, heap, items)? {
+            Some(shape) => (shape, items),
+            None => {
+                deduplicated = without_duplicates(items);
+                let shape = self.shape(TABLE, heap, &deduplicated)?;
+                (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
+            }
+        };
+        self.event_of(heap, shape, items)
+    }
+
+    /// An event of that shape.
+    pub(super) fn event_of(
+        &mut self,
+        heap: &mut Heap,
+        shape: u32,
+        items: &[Cell],
+    ) -> Result<Cell, PickleErrorKind> {
+        const TABLE: Table = Table::Events;
+        let has_address = self.sorts[TABLE as usize].records.shapes[shape as usize].has(Key::Addr);
+        let mut fields = std::mem::take(&mut self.scratch_fields);
+        let mut event = Event::BLANK;
+        for (place, &[key, value]) in items.as_chunks::<2>().0.iter().enumerate() {
+            let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
+            let target = match known {
+                Some(Key::Addr) => &mut event.address,
+                Some(Key::DeviceFree) if !has_address => &mut event.address,
+                Some(Key::Size) => &mut event.size_bytes,
+                Some(Key::Stream) => &mut event.stream.0,
+                Some(Key::TimeUs) => &mut event.ticks,
+                Some(Key::Frames) => {
+                    match self.stack(heap, value)? {
+                        Some(stack) => event.stack = stack,
+                        None => self.keep(heap, &mut fields, place, value)?,
+                    }
+                    continue;
+                }
+                Some(Key::Action) => {
+                    let name = StringId(value.payload() as u32);
+                    match (value.tag() == cell::STR).then(|| action_of(name)).flatten() {
+                        Some(action) => event.action = action,
+                        None => self.keep(heap, &mut fields, place, value)?,
+                    }
+                    continue;
+                }
+                _ => {
+                    self.set(TABLE, heap, &mut fields, place, [key, value])?;
+                    continue;
+                }
+            };
+            match unsigned(heap, value) {
+                Some(number) => *target = number,
+                None => {
+                    *target = known.and_then(|key| nearest(heap, key, value)).unwrap_or(*target);
+                    self.keep(heap, &mut fields, place, value)?;
+                }
+            }
+        }
+        let row = self.enter(TABLE, shape, &mut fields);
+        self.scratch_fields = fields;
+        self.events.push(&event);
+        Ok(Cell::new(cell::EVENT, row as u64))
+    }
+}

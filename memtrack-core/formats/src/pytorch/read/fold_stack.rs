@@ -1,0 +1,104 @@
+//! Folding frames, and the lists of them that stacks are.
+
+use super::cell::{self, Cell};
+use super::fold::{Folder, Table};
+use super::heap::Heap;
+use crate::pickle::PickleErrorKind;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::FrameId;
+
+impl Folder {
+    /// A frame, known or new.
+    pub(super) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+        let mut key = std::mem::take(&mut self.scratch_cells);
+        key.clear();
+        key.extend_from_slice(items);
+        let row = match self.frames.get(&key[..]) {
+            Some(&row) => row,
+            None => {
+                let row = self.record(Table::Frames, heap, items)? as u32;
+                self.frames.insert(key.clone().into(), row);
+                row
+            }
+        };
+        self.scratch_cells = key;
+        Ok(Cell::new(cell::FRAME, row.into()))
+    }
+
+    /// The stack that a list of frames is; `None` when it is no list, or holds something else.
+    #[inline]
+    pub(super) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
+        if list.tag() != cell::LIST {
+            return Ok(None);
+        }
+        match heap.containers[list.row()].tag() {
+            cell::STACK => {
+                let folded = heap.containers[list.row()];
+                let stack =
+                    if folded.is_loose_stack() { self.used(folded.as_stack()) } else { folded.as_stack() };
+                heap.containers[list.row()] = Cell::new(cell::STACK, stack.0.into());
+                return Ok(Some(stack));
+            }
+            cell::UNSET => {
+                // From here on it stays empty.
+                heap.containers[list.row()] = Cell::new(cell::STACK, 0);
+                return Ok(Some(StackId::NONE));
+            }
+            _ => {}
+        }
+        let items = heap.take_body(list);
+        let mut frames = std::mem::take(&mut self.scratch_frames);
+        frames.clear();
+        frames.reserve(items.len());
+        for &item in &items {
+            if item.tag() != cell::DICT {
+                break;
+            }
+            let mut folded = heap.containers[item.row()];
+            if folded.tag() != cell::FRAME {
+                let before = self.made.insert(list, None);
+                self.settle(heap, item)?;
+                self.restore(list, before);
+                folded = heap.containers[item.row()];
+                if folded.tag() != cell::FRAME {
+                    break;
+                }
+            }
+            frames.push(FrameId(folded.payload() as u32));
+        }
+        let whole = frames.len() == items.len();
+        let stack = whole.then(|| self.stacks.intern(&frames));
+        self.scratch_frames = frames;
+        match stack {
+            Some(stack) => heap.fold(list, Cell::new(cell::STACK, stack.0.into()), items),
+            None => heap.put_back(list, items),
+        }
+        Ok(stack)
+    }
+
+    /// The number of a loose stack that is used.
+    #[inline]
+    pub(super) fn used(&mut self, loose: StackId) -> StackId {
+        if self.used.len() <= loose.index() {
+            self.used.resize(loose.index() + 1, StackId::NONE);
+        }
+        if self.used[loose.index()] == StackId::NONE {
+            self.used[loose.index()] = self.stacks.intern(self.loose.table.get(loose));
+        }
+        self.used[loose.index()]
+    }
+
+    /// Makes a loose stack the list of frames again that it was.
+    #[cold]
+    pub(super) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
+        let frames = self.loose.table.get(heap.containers[list.row()].as_stack());
+        let mut items = Vec::with_capacity(frames.len());
+        for frame in frames {
+            let dict = heap.container(cell::DICT);
+            heap.containers[dict.row()] = Cell::new(cell::FRAME, frame.0.into());
+            items.push(dict);
+        }
+        heap.containers[list.row()] = Cell::UNSET;
+        heap.extend(list, &items)
+    }
+}

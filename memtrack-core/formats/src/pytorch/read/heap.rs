@@ -1,0 +1,179 @@
+//! Where the reader keeps what does not fit a [`Cell`]. Lists and dictionaries are a cell each that says what became
+//! of them; the contents of those that were folded into tables are given back at once and used again.
+
+use super::cell::{self, Cell};
+use crate::pickle::PickleErrorKind;
+use crate::pickle::number::Integer;
+use crate::pytorch::StringInterner;
+
+/// The tables behind the cells.
+#[derive(Debug, Default)]
+pub(super) struct Heap {
+    pub(super) strings: StringInterner,
+    wides: Vec<i128>,
+    bigs: Vec<Vec<u8>>,
+    floats: Vec<f64>,
+    bytes: Vec<Vec<u8>>,
+    items: Vec<Cell>,
+    tuples: Vec<(u64, u64)>,
+    /// Lists, dictionaries and sets: `UNSET` while empty, else what became of them.
+    pub(super) containers: Vec<Cell>,
+    bodies: Vec<Vec<Cell>>,
+    free: Vec<u32>,
+    /// Bytes of what is not measured by its table.
+    loose_bytes: u64,
+}
+
+/// Bodies longer than this are not kept for use again.
+const KEEP_CELLS: usize = 4096;
+
+impl Heap {
+    pub(super) fn integer(&mut self, integer: Integer) -> Cell {
+        match integer {
+            Integer::Small(number) => self.int(number),
+            Integer::Big(bytes) if bytes.len() <= 16 => {
+                let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
+                let mut wide = [if negative { 0xff } else { 0 }; 16];
+                wide[..bytes.len()].copy_from_slice(&bytes);
+                self.wide(i128::from_le_bytes(wide))
+            }
+            Integer::Big(bytes) => {
+                self.loose_bytes += bytes.len() as u64;
+                self.bigs.push(bytes);
+                Cell::new(cell::BIG, self.bigs.len() as u64 - 1)
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn int(&mut self, number: i64) -> Cell {
+        Cell::int(number).unwrap_or_else(|| self.wide(number.into()))
+    }
+
+    fn wide(&mut self, number: i128) -> Cell {
+        self.wides.push(number);
+        Cell::new(cell::WIDE, self.wides.len() as u64 - 1)
+    }
+
+    pub(super) fn float(&mut self, number: f64) -> Cell {
+        self.floats.push(number);
+        Cell::new(cell::FLOAT, self.floats.len() as u64 - 1)
+    }
+
+    pub(super) fn raw(&mut self, bytes: Vec<u8>) -> Cell {
+        self.loose_bytes += bytes.len() as u64;
+        self.bytes.push(bytes);
+        Cell::new(cell::BYTES, self.bytes.len() as u64 - 1)
+    }
+
+    #[inline]
+    pub(super) fn string(&mut self, text: &[u8]) -> Cell {
+        Cell::new(cell::STR, self.strings.intern(text).0.into())
+    }
+
+    #[inline]
+    pub(super) fn tuple(&mut self, items: &[Cell]) -> Cell {
+        if let &[first, second] = items
+            && let Some(pair) = Cell::pair(first, second)
+        {
+            return pair;
+        }
+        let start = self.items.len() as u64;
+        self.items.extend_from_slice(items);
+        self.tuples.push((start, items.len() as u64));
+        Cell::new(cell::TUPLE, self.tuples.len() as u64 - 1)
+    }
+
+    /// A new empty container with that tag.
+    #[inline]
+    pub(super) fn container(&mut self, tag: u8) -> Cell {
+        self.containers.push(Cell::UNSET);
+        Cell::new(tag, self.containers.len() as u64 - 1)
+    }
+
+    /// Appends to a list, dictionary (keys and values take turns) or set.
+    #[inline]
+    pub(super) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
+        let body = self.containers[container.row()];
+        match body.tag() {
+            cell::BODY => self.bodies[body.row()].extend_from_slice(items),
+            cell::UNSET if items.is_empty() => {}
+            cell::UNSET => {
+                let row = self.free.pop().unwrap_or_else(|| {
+                    self.bodies.push(Vec::new());
+                    (self.bodies.len() - 1) as u32
+                });
+                self.bodies[row as usize].extend_from_slice(items);
+                self.containers[container.row()] = Cell::new(cell::BODY, row.into());
+            }
+            _ => return Err(PickleErrorKind::Malformed("container: it is changed after it was used")),
+        }
+        self.loose_bytes += size_of_val(items) as u64;
+        Ok(())
+    }
+
+    /// What a container holds; nothing once it was folded.
+    #[inline]
+    pub(super) fn body(&self, container: Cell) -> &[Cell] {
+        let body = self.containers[container.row()];
+        if body.tag() == cell::BODY { &self.bodies[body.row()] } else { &[] }
+    }
+
+    /// Takes the contents of a container away, for a moment: [`Self::fold`] or [`Self::put_back`] follows.
+    #[inline]
+    pub(super) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
+        let body = self.containers[container.row()];
+        if body.tag() == cell::BODY { std::mem::take(&mut self.bodies[body.row()]) } else { Vec::new() }
+    }
+
+    pub(super) fn put_back(&mut self, container: Cell, items: Vec<Cell>) {
+        let body = self.containers[container.row()];
+        if body.tag() == cell::BODY {
+            self.bodies[body.row()] = items;
+        }
+    }
+
+    /// A container has become `folded`; its contents (as taken) are not needed any more.
+    #[inline]
+    pub(super) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
+        let body = std::mem::replace(&mut self.containers[container.row()], folded);
+        if body.tag() == cell::BODY {
+            self.loose_bytes -= size_of_val(items.as_slice()) as u64;
+            items.clear();
+            if items.capacity() <= KEEP_CELLS {
+                self.bodies[body.row()] = items;
+            }
+            self.free.push(body.payload() as u32);
+        }
+    }
+
+    /// The items of a tuple.
+    pub(super) fn tuple_items(&self, tuple: Cell) -> &[Cell] {
+        let (start, length) = self.tuples[tuple.row()];
+        &self.items[start as usize..(start + length) as usize]
+    }
+
+    pub(super) fn wide_of(&self, cell: Cell) -> i128 {
+        self.wides[cell.row()]
+    }
+
+    pub(super) fn big_of(&self, cell: Cell) -> &[u8] {
+        &self.bigs[cell.row()]
+    }
+
+    pub(super) fn float_of(&self, cell: Cell) -> f64 {
+        self.floats[cell.row()]
+    }
+
+    pub(super) fn bytes_of(&self, cell: Cell) -> &[u8] {
+        &self.bytes[cell.row()]
+    }
+
+    /// Bytes of memory in use, without the slack in contents.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let cells = self.items.capacity() + self.containers.capacity();
+        let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;
+        let lists = (self.tuples.capacity() + self.bigs.capacity() + self.bytes.capacity()) * 24;
+        (cells * 8 + rest + lists) as u64 + self.loose_bytes + self.strings.used_bytes()
+    }
+}

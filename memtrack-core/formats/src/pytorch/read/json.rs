@@ -1,0 +1,297 @@
+//! JSON as Python writes it, into the same cells as a pickle. Python's JSON has integers of any size, lone surrogates
+//! in escapes, and the words `NaN` and `Infinity`, and errors must tell the byte: that is why this is not a library's.
+
+use super::cell::{self, Cell};
+use super::fold::Folder;
+use super::heap::Heap;
+use super::machine::check_pairs;
+use super::values::MAX_DEPTH;
+use super::watch::Watch;
+use crate::pickle::source::Source;
+use crate::pickle::{PickleErrorKind, number, text};
+use std::io::Read;
+
+type Result<T> = std::result::Result<T, PickleErrorKind>;
+
+/// Longest number, in bytes.
+const MAX_NUMBER_BYTES: usize = 8192;
+
+/// The reader's state.
+pub(super) struct Json<'a, R> {
+    source: Source<R>,
+    pub(super) heap: Heap,
+    pub(super) folder: Folder,
+    watch: Watch<'a>,
+    /// The next byte, when it was looked at already.
+    next: Option<u8>,
+    stack: Vec<Cell>,
+    /// Open objects (`true`) and arrays, with the height of the stack at their start.
+    open: Vec<(bool, usize)>,
+    scratch: Vec<u8>,
+}
+
+impl<'a, R: Read> Json<'a, R> {
+    pub(super) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
+        Self {
+            source: Source::new(reader),
+            heap: Heap::default(),
+            folder,
+            watch,
+            next: None,
+            stack: Vec::new(),
+            open: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Reads one value, and nothing after it but white space.
+    ///
+    /// # Errors
+    /// With the offset at which it failed.
+    pub(super) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
+        self.whole().map_err(|kind| (self.offset(), kind))
+    }
+
+    /// How many bytes were understood so far.
+    pub(super) fn offset(&self) -> u64 {
+        self.source.offset() - u64::from(self.next.is_some())
+    }
+
+    fn whole(&mut self) -> Result<Cell> {
+        if self.peek()? == 0xef {
+            self.expect(b"\xef\xbb\xbf", "byte order mark")?;
+        }
+        loop {
+            if self.begin()? {
+                continue;
+            }
+            // A value is on the stack: close what it ends, up to where another begins.
+            while let Some(&(object, start)) = self.open.last() {
+                self.skip_space()?;
+                match (self.take()?, object) {
+                    (b',', false) => break,
+                    (b',', true) => {
+                        self.key()?;
+                        break;
+                    }
+                    (b']', false) | (b'}', true) => self.close(object, start)?,
+                    _ => return Err(PickleErrorKind::Malformed("list: a comma or bracket is missing")),
+                }
+            }
+            if self.open.is_empty() {
+                return match self.skip_space() {
+                    Err(PickleErrorKind::Truncated) => {
+                        self.stack.pop().ok_or(PickleErrorKind::StackUnderflow)
+                    }
+                    Ok(()) => Err(PickleErrorKind::Malformed("end: something follows the value")),
+                    Err(error) => Err(error),
+                };
+            }
+        }
+    }
+
+    /// Begins a value; `true` when it is a container that holds one.
+    fn begin(&mut self) -> Result<bool> {
+        self.skip_space()?;
+        let value = match self.peek()? {
+            b'{' | b'[' => {
+                let object = self.take()? == b'{';
+                if self.open.len() >= MAX_DEPTH as usize {
+                    return Err(PickleErrorKind::TooDeep(MAX_DEPTH));
+                }
+                let start = self.stack.len();
+                self.skip_space()?;
+                if self.peek()? == if object { b'}' } else { b']' } {
+                    self.take()?;
+                    self.heap.container(if object { cell::DICT } else { cell::LIST })
+                } else {
+                    self.open.push((object, start));
+                    if object {
+                        self.key()?;
+                    }
+                    return Ok(true);
+                }
+            }
+            b'"' => self.string()?,
+            b't' => self.word(b"true", Cell::bool(true))?,
+            b'f' => self.word(b"false", Cell::bool(false))?,
+            b'n' => self.word(b"null", Cell::NONE)?,
+            b'N' => {
+                self.expect(b"NaN", "word")?;
+                self.heap.float(f64::NAN)
+            }
+            _ => self.number()?,
+        };
+        self.stack.push(value);
+        Ok(false)
+    }
+
+    /// Ends a container.
+    fn close(&mut self, object: bool, start: usize) -> Result<()> {
+        self.open.pop();
+        let items = &self.stack[start..];
+        let container = self.heap.container(if object { cell::DICT } else { cell::LIST });
+        let folded = if object {
+            check_pairs(items)?;
+            self.folder.dictionary(&mut self.heap, items)?
+        } else {
+            None
+        };
+        match folded {
+            Some(folded) => self.heap.containers[container.row()] = folded,
+            None => self.heap.extend(container, &self.stack[start..])?,
+        }
+        self.stack.truncate(start);
+        self.stack.push(container);
+        let offset = self.source.offset();
+        if self.watch.is_due(offset) {
+            let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
+            self.watch.look(offset, used)?;
+        }
+        Ok(())
+    }
+
+    /// A key and its colon.
+    fn key(&mut self) -> Result<()> {
+        self.skip_space()?;
+        let key = self.string()?;
+        self.stack.push(key);
+        self.skip_space()?;
+        self.expect(b":", "object: a colon is missing")
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Result<u8> {
+        match self.next {
+            Some(byte) => Ok(byte),
+            None => Ok(*self.next.insert(self.source.byte()?)),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<u8> {
+        match self.next.take() {
+            Some(byte) => Ok(byte),
+            None => self.source.byte(),
+        }
+    }
+
+    fn skip_space(&mut self) -> Result<()> {
+        while matches!(self.peek()?, b' ' | b'\t' | b'\n' | b'\r') {
+            self.next = None;
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &[u8], value: Cell) -> Result<Cell> {
+        self.expect(word, "word")?;
+        Ok(value)
+    }
+
+    fn expect(&mut self, word: &[u8], what: &'static str) -> Result<()> {
+        for &byte in word {
+            if self.peek()? != byte {
+                return Err(PickleErrorKind::Malformed(what));
+            }
+            self.next = None;
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<Cell> {
+        self.expect(b"\"", "string: a quote is missing")?;
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        loop {
+            match self.take()? {
+                b'"' => break,
+                b'\\' => self.escape(&mut bytes)?,
+                byte => bytes.push(byte),
+            }
+            if bytes.len().is_multiple_of(1 << 20) && !bytes.is_empty() {
+                self.watch.look(self.source.offset(), bytes.capacity() as u64)?;
+            }
+        }
+        if !memtrack_model::text::is_utf8_with_surrogates(&bytes) {
+            return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
+        }
+        let string = self.heap.string(&bytes);
+        self.scratch = bytes;
+        Ok(string)
+    }
+
+    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        let mut unit = match self.take()? {
+            b'n' => b'\n'.into(),
+            b't' => b'\t'.into(),
+            b'r' => b'\r'.into(),
+            b'b' => 8,
+            b'f' => 12,
+            byte @ (b'"' | b'\\' | b'/') => byte.into(),
+            b'u' => self.unit()?,
+            _ => return Err(PickleErrorKind::Malformed("escape in a string")),
+        };
+        // A high surrogate with a low one after it is one character; alone, each stays what it is.
+        while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
+            self.next = None;
+            if self.peek()? != b'u' {
+                text::push_code_point(bytes, unit)?;
+                return self.escape(bytes);
+            }
+            self.next = None;
+            let second = self.unit()?;
+            if (0xdc00..0xe000).contains(&second) {
+                unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
+            } else {
+                text::push_code_point(bytes, unit)?;
+                unit = second;
+            }
+        }
+        text::push_code_point(bytes, unit)
+    }
+
+    /// Four hexadecimal digits.
+    fn unit(&mut self) -> Result<u32> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            let digit = char::from(self.take()?).to_digit(16);
+            unit = unit << 4 | digit.ok_or(PickleErrorKind::Malformed("escape in a string"))?;
+        }
+        Ok(unit)
+    }
+
+    fn number(&mut self) -> Result<Cell> {
+        let mut digits = std::mem::take(&mut self.scratch);
+        digits.clear();
+        loop {
+            match self.peek() {
+                Ok(byte @ (b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => digits.push(byte),
+                Ok(b'I') if matches!(digits[..], [] | [b'-']) => {
+                    self.expect(b"Infinity", "word")?;
+                    let sign = if digits.is_empty() { 1.0 } else { -1.0 };
+                    self.scratch = digits;
+                    return Ok(self.heap.float(sign * f64::INFINITY));
+                }
+                Ok(_) | Err(PickleErrorKind::Truncated) => break,
+                Err(error) => return Err(error),
+            }
+            self.next = None;
+            if digits.len() > MAX_NUMBER_BYTES {
+                return Err(PickleErrorKind::TooLarge {
+                    what: "digits of a number",
+                    limit: MAX_NUMBER_BYTES as u64,
+                });
+            }
+        }
+        if digits.is_empty() {
+            return Err(PickleErrorKind::Malformed("value"));
+        }
+        let value = if digits.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+            self.heap.float(number::float(&digits)?)
+        } else {
+            self.heap.integer(number::from_decimal(&digits)?)
+        };
+        self.scratch = digits;
+        Ok(value)
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
+//! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
+
+mod again;
+mod burst;
+mod cell;
+mod finish;
+mod fold;
+mod fold_event;
+mod fold_stack;
+mod heap;
+mod json;
+mod machine;
+mod memo;
+mod numbers;
+mod operands;
+mod order;
+mod rare;
+mod runs;
+mod settle;
+mod shapes;
+mod spelled;
+mod state;
+mod stencil;
+#[cfg(test)]
+mod tests;
+mod values;
+mod watch;
+
+use super::LoadError;
+use crate::Format;
+use crate::pickle::{PickleError, PickleErrorKind};
+use finish::{Refusal, finish};
+use fold::Folder;
+use json::Json;
+use machine::Machine;
+use memtrack_model::snapshot::Snapshot;
+use std::cell::Cell;
+use std::io::Read;
+use watch::Watch;
+
+/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
+/// only told from the rest.
+pub(super) fn pickle(
+    reader: impl Read,
+    max_input: u64,
+    stored: &Cell<u64>,
+    progress: &mut dyn FnMut(u64),
+    events: bool,
+) -> Result<Snapshot, LoadError> {
+    let folder = Folder { skips_events: !events, ..Folder::default() };
+    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress), folder);
+    let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
+    let root = machine.run().map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
+    let offset = machine.source.offset();
+    let Machine { heap, folder, .. } = machine;
+    finish(heap, folder, root).map_err(|refusal| match refusal {
+        Refusal::Kind(kind) => failed((offset, kind)),
+        Refusal::Shape(error) => error,
+    })
+}
+
+/// The error of a machine: where it got to, if its input ended.
+fn cut(
+    error: (u64, PickleErrorKind),
+    format: Format,
+    folder: &Folder,
+    other: impl Fn((u64, PickleErrorKind)) -> LoadError,
+) -> LoadError {
+    match error {
+        (offset, PickleErrorKind::Truncated) => {
+            LoadError::Cut { offset, format, events: folder.events.len() }
+        }
+        error => other(error),
+    }
+}
+
+/// Reads the JSON of a snapshot, as [`pickle`] does.
+pub(super) fn json(
+    reader: impl Read,
+    max_input: u64,
+    stored: &Cell<u64>,
+    progress: &mut dyn FnMut(u64),
+    events: bool,
+) -> Result<Snapshot, LoadError> {
+    let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
+    let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
+    let failed = |(offset, what)| LoadError::Json { offset, what };
+    let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
+    let offset = json.offset();
+    let Json { heap, folder, .. } = json;
+    finish(heap, folder, root).map_err(|refusal| match refusal {
+        Refusal::Kind(kind) => failed((offset, kind)),
+        Refusal::Shape(error) => error,
+    })
+}

@@ -1,0 +1,226 @@
+//! Stacks by the bytes that spell them. Frames are shared, so a list of frames is a run of memo slots, and the same
+//! run is the same stack as long as no slot is set again: it need not be taken apart a second time.
+
+use crate::pickle::opcode as op;
+use crate::pytorch::intern::{hash_of, table_bytes};
+use hashbrown::HashTable;
+use memtrack_model::event::StackId;
+
+/// Longest run that is kept, in bytes.
+const MAX_RUN_BYTES: usize = 4096;
+/// Most bytes of runs. A file with more distinct stacks is read all the same, without help from here.
+const MAX_BYTES: usize = 16 << 20;
+
+/// Runs are guessed by so many bytes that they begin with: enough to get past the frames of the allocator.
+const HEAD_BYTES: usize = 32;
+/// Guesses that are kept; a power of two.
+const GUESSES: usize = 4096;
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Runs that were met, and their stacks.
+#[derive(Debug)]
+pub(super) struct Runs {
+    index: HashTable<u32>,
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    /// The entry met last.
+    last: u32,
+    /// The entry met last with such a head, if any: comparing it is cheaper than measuring a run and looking it up.
+    by_head: Box<[u32]>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u64,
+    start: u32,
+    length: u32,
+    stack: StackId,
+    /// The entry that came after this one the last time: programs repeat themselves.
+    next: u32,
+}
+
+/// A run that some bytes begin with, APPENDS behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Its length in bytes, without APPENDS.
+    pub(super) length: usize,
+    /// Its stack, if it was met before.
+    pub(super) stack: Option<StackId>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        let by_head = vec![NO_ENTRY; GUESSES].into_boxed_slice();
+        Self { index: HashTable::new(), entries: Vec::new(), bytes: Vec::new(), last: NO_ENTRY, by_head }
+    }
+}
+
+/// Where the guess for such bytes is; `None` when they are fewer than a head.
+#[inline]
+fn head_of(ready: &[u8]) -> Option<usize> {
+    let head: &[u8; HEAD_BYTES] = ready.first_chunk()?;
+    let words = head.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let mixed =
+        words.fold(0, |mixed: u64, word| (mixed.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95));
+    Some((mixed >> 52) as usize % GUESSES)
+}
+
+/// The length of the run that `ready` begins with, if APPENDS ends it.
+#[inline]
+pub(super) fn length_of(ready: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        match *ready.get(length)? {
+            op::BINGET => length += 2,
+            op::LONG_BINGET => length += 5,
+            op::APPENDS if length > 0 && length <= MAX_RUN_BYTES => return Some(length),
+            _ => return None,
+        }
+    }
+}
+
+/// The memo slots of a run, which [`length_of`] has measured.
+pub(super) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || match *run {
+        [op::LONG_BINGET, a, b, c, d, ref rest @ ..] => {
+            run = rest;
+            Some(u32::from_le_bytes([a, b, c, d]) as usize)
+        }
+        [op::BINGET, slot, ref rest @ ..] => {
+            run = rest;
+            Some(slot.into())
+        }
+        _ => None,
+    })
+}
+
+impl Runs {
+    fn spelled(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.start as usize..][..entry.length as usize]
+    }
+
+    /// The run that `ready` begins with, if there is one.
+    #[inline]
+    pub(super) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
+        let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
+        if let Some(run) = self.guess(next, ready) {
+            self.last = next;
+            return Some(run);
+        }
+        let head = head_of(ready);
+        let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
+        if let Some(run) = self.guess(known, ready) {
+            self.follow(known);
+            return Some(run);
+        }
+        let length = length_of(ready)?;
+        let run = &ready[..length];
+        let hash = hash_of(run);
+        let equal = |&at: &u32| {
+            let entry = &self.entries[at as usize];
+            entry.hash == hash && self.spelled(entry) == run
+        };
+        let Some(&at) = self.index.find(hash, equal) else { return Some(Run { length, stack: None }) };
+        if let Some(head) = head {
+            self.by_head[head] = at;
+        }
+        self.follow(at);
+        Some(Run { length, stack: Some(self.entries[at as usize].stack) })
+    }
+
+    /// The run of an entry, if `ready` begins with it.
+    #[inline]
+    fn guess(&self, at: u32, ready: &[u8]) -> Option<Run> {
+        let entry = self.entries.get(at as usize)?;
+        let length = entry.length as usize;
+        let same = ready.get(length) == Some(&op::APPENDS) && ready[..length] == *self.spelled(entry);
+        same.then_some(Run { length, stack: Some(entry.stack) })
+    }
+
+    /// An entry was met, after another.
+    #[inline]
+    fn follow(&mut self, at: u32) {
+        if let Some(last) = self.entries.get_mut(self.last as usize) {
+            last.next = at;
+        }
+        self.last = at;
+    }
+
+    /// Whether one more run can be kept.
+    pub(super) fn has_room(&self, run: &[u8]) -> bool {
+        self.bytes.len() + run.len() <= MAX_BYTES
+    }
+
+    /// Keeps a run that is not here yet.
+    pub(super) fn keep(&mut self, run: &[u8], stack: StackId) {
+        let (hash, start) = (hash_of(run), self.bytes.len() as u32);
+        self.bytes.extend_from_slice(run);
+        let at = self.entries.len() as u32;
+        self.entries.push(Entry { hash, start, length: run.len() as u32, stack, next: NO_ENTRY });
+        self.follow(at);
+        let entries = &self.entries;
+        self.index.insert_unique(hash, at, |&at| entries[at as usize].hash);
+    }
+
+    /// A memo slot was set again: what was learnt may be wrong now.
+    #[cold]
+    pub(super) fn forget(&mut self) {
+        self.index.clear();
+        self.entries.clear();
+        self.bytes.clear();
+        self.by_head.fill(NO_ENTRY);
+        self.last = NO_ENTRY;
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
+        (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_measured_taken_apart_and_found_again() {
+        let ready = b"h\x07j\x01\x02\0\0h\x09e...";
+        assert_eq!(length_of(ready), Some(9));
+        assert_eq!(slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
+        let mut runs = Runs::default();
+        runs.keep(&ready[..9], StackId(5));
+        runs.keep(&ready[..2], StackId(6));
+        let met = |runs: &mut Runs, ready: &[u8]| runs.meet(ready).map(|run| (run.length, run.stack));
+        // Found, then guessed after the one before; cut by APPENDS it is another.
+        for _ in 0..2 {
+            assert_eq!(met(&mut runs, ready), Some((9, Some(StackId(5)))));
+            assert_eq!(met(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
+            assert_eq!(met(&mut runs, b"h\x07h\x07e"), Some((4, None)));
+        }
+        runs.forget();
+        assert_eq!(met(&mut runs, ready), Some((9, None)));
+    }
+
+    #[test]
+    fn runs_with_the_same_head_are_told_apart() {
+        let run = |tail: &[u8]| [&b"h\x01".repeat(20)[..], tail, b"e"].concat();
+        let (one, other) = (run(b"h\x02"), run(b"h\x03"));
+        let mut runs = Runs::default();
+        runs.keep(&one[..42], StackId(1));
+        runs.keep(&other[..42], StackId(2));
+        for (ready, stack) in [(&one, 1), (&one, 1), (&other, 2), (&one, 1), (&other, 2), (&other, 2)] {
+            assert_eq!(runs.meet(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
+        }
+        assert_eq!(runs.meet(&run(b"h\x02h\x03")), Some(Run { length: 44, stack: None }));
+        assert_eq!(runs.meet(&one[..42]), None);
+    }
+
+    #[test]
+    fn what_is_cut_empty_or_no_run_is_left_alone() {
+        for ready in [&b""[..], b"e", b"h\x01", b"h", b"j\x01\x02e", b"h\x01}e", b"h\x01a"] {
+            assert_eq!(length_of(ready), None, "{ready:?}");
+        }
+        assert_eq!(length_of(&[&b"h\x01".repeat(MAX_RUN_BYTES)[..], b"e"].concat()), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! Reading an event by a [stencil](super::stencil): from its bytes to its row. Nothing is changed before all of it is
+//! known to fit, so that the machine reads whatever does not fit as if nobody had tried.
+
+use super::cell::{self, Cell};
+use super::fold::{SKIPPED, Table};
+use super::machine::Machine;
+use super::stencil::{MAX_PLACES, Spelled, Target, value_in};
+use crate::pickle::PickleErrorKind;
+use crate::pickle::opcode as op;
+use memtrack_model::event::{Event, StackId};
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::Kind;
+use memtrack_model::snapshot::pytorch::action_of;
+use std::io::Read;
+
+/// New values that one event may put into the memo: its list of frames and its pools.
+const MAX_NEW: usize = 3;
+
+/// An event that fits a stencil.
+struct Fitting {
+    event: Event,
+    /// What goes into the columns of the records, by place.
+    columns: [u64; MAX_PLACES],
+    /// What the memo gets; `UNSET` is the list of frames, which has no row yet.
+    new: [Cell; MAX_NEW],
+    new_count: usize,
+    frames: Frames,
+    /// Length of the entries in bytes, with SETITEMS.
+    length: usize,
+}
+
+/// What an event has under `frames`.
+#[derive(Clone, Copy)]
+enum Frames {
+    /// Nothing, or nobody asks.
+    None,
+    /// A list that is there already, and is a stack.
+    Known(Cell),
+    /// A new list without frames.
+    Empty,
+    /// A new list, which is this loose stack.
+    New(StackId),
+}
+
+/// The number, if a column holds it exactly.
+#[inline]
+fn unsigned(value: Cell) -> Option<u64> {
+    if value.tag() == cell::INT { u64::try_from(value.as_int()).ok() } else { None }
+}
+
+/// The string.
+#[inline]
+fn string(value: Cell) -> Option<StringId> {
+    (value.tag() == cell::STR).then(|| StringId(value.payload() as u32))
+}
+
+impl<R: Read> Machine<'_, R> {
+    /// Makes the dictionary on top of the stack, if it is new, the event whose entries `ready` begins with: what
+    /// follows the mark. The length of that, or `None` when no stencil fits.
+    ///
+    /// # Errors
+    /// When a list of frames cannot be used.
+    #[inline]
+    pub(super) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
+        let Ok(dict) = self.top() else { return Ok(None) };
+        if dict.tag() != cell::DICT || self.heap.containers[dict.row()] != Cell::UNSET {
+            return Ok(None);
+        }
+        for index in 0..self.stencils.known.len() {
+            if let Some(fitting) = self.fit(index, ready) {
+                let length = fitting.length;
+                self.enter_event(index, dict, fitting)?;
+                return Ok(Some(length));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the entries of an event by a stencil. Of the machine this changes only what is known of pools and runs,
+    /// as the machine itself will when the event does not fit.
+    #[inline]
+    fn fit(&mut self, index: usize, ready: &[u8]) -> Option<Fitting> {
+        let stencil = &self.stencils.known[index];
+        let records = &mut self.folder.sorts[Table::Events as usize].records;
+        let mut fitting = Fitting {
+            event: Event::BLANK,
+            columns: [0; MAX_PLACES],
+            new: [Cell::UNSET; MAX_NEW],
+            new_count: 0,
+            frames: Frames::None,
+            length: 0,
+        };
+        let Fitting { event, columns, new, new_count, frames, .. } = &mut fitting;
+        let (mut at, mut run) = (0, None);
+        for (place, column) in stencil.places.iter().zip(columns) {
+            let key = u64::from_le_bytes(*ready.get(at..)?.first_chunk()?);
+            if key & place.mask != place.key {
+                return None;
+            }
+            at += place.key_bytes;
+            let (spelled, length) = value_in(&self.memo, &mut self.runs, &ready[at..])?;
+            let value = match spelled {
+                Spelled::Value(value) => value,
+                Spelled::Pair(pair) => {
+                    *new.get_mut(*new_count)? = pair;
+                    *new_count += 1;
+                    pair
+                }
+                Spelled::List(spelled) => {
+                    if !matches!(place.target, Target::Stack) || *new_count == MAX_NEW {
+                        return None;
+                    }
+                    *new_count += 1;
+                    *frames = Frames::Empty;
+                    run = spelled.map(|run| (run, at + 3));
+                    at += length;
+                    continue;
+                }
+            };
+            at += length;
+            match place.target {
+                Target::Dropped => {}
+                Target::Address => event.address = unsigned(value)?,
+                Target::Size => event.size_bytes = unsigned(value)?,
+                Target::Stream => event.stream.0 = unsigned(value)?,
+                Target::Ticks => event.ticks = unsigned(value)?,
+                Target::Action => event.action = action_of(string(value)?)?,
+                Target::Stack if self.folder.skips_events => {}
+                Target::Stack if value.tag() == cell::LIST => *frames = Frames::Known(value),
+                Target::Stack => return None,
+                Target::Column(kind, _) => {
+                    *column = match kind {
+                        Kind::Unsigned => unsigned(value)?,
+                        Kind::Signed if value.tag() == cell::INT => value.as_int() as u64,
+                        Kind::Flag if value.tag() == cell::TRUE || value.tag() == cell::FALSE => {
+                            u64::from(value.tag() == cell::TRUE)
+                        }
+                        Kind::Text => string(value)?.0.into(),
+                        Kind::Pool if value.tag() == cell::PAIR => records.pool_number(value.as_pair())?,
+                        _ => return None,
+                    }
+                }
+            }
+        }
+        if ready.get(at) != Some(&op::SETITEMS) || !self.memo.has_room(*new_count) {
+            return None;
+        }
+        fitting.length = at + 1;
+        match (fitting.frames, run) {
+            (Frames::Known(list), _) if self.heap.containers[list.row()].tag() != cell::STACK => return None,
+            (_, Some((run, start))) => fitting.frames = Frames::New(self.loose_stack(run, &ready[start..])?),
+            _ => {}
+        }
+        Some(fitting)
+    }
+
+    /// Makes `dict` the event that fits the stencil at `index`.
+    #[inline]
+    fn enter_event(&mut self, index: usize, dict: Cell, fitting: Fitting) -> Result<(), PickleErrorKind> {
+        let Fitting { mut event, columns, new, new_count, frames, .. } = fitting;
+        let skips = self.folder.skips_events;
+        let mut list = None;
+        match frames {
+            Frames::None => {}
+            Frames::Known(known) => {
+                event.stack = self.folder.stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
+            }
+            Frames::Empty | Frames::New(_) => {
+                let new = self.heap.container(cell::LIST);
+                self.heap.containers[new.row()] = match frames {
+                    Frames::New(loose) if skips => Cell::loose_stack(loose),
+                    Frames::New(loose) => {
+                        event.stack = self.folder.used(loose);
+                        Cell::new(cell::STACK, event.stack.0.into())
+                    }
+                    _ if skips => Cell::UNSET,
+                    _ => Cell::new(cell::STACK, 0),
+                };
+                list = Some(new);
+            }
+        }
+        self.heap.containers[dict.row()] = if skips {
+            SKIPPED
+        } else {
+            let stencil = &self.stencils.known[index];
+            let records = &mut self.folder.sorts[Table::Events as usize].records;
+            let row = records.push(stencil.shape);
+            for (place, number) in stencil.places.iter().zip(columns) {
+                if let Target::Column(_, column) = place.target {
+                    records.set_column(row, column, number);
+                }
+            }
+            self.folder.events.push(&event);
+            Cell::new(cell::EVENT, row as u64)
+        };
+        self.stencils.matched(index);
+        for value in &new[..new_count] {
+            self.memoize(if *value == Cell::UNSET { list.unwrap_or(*value) } else { *value });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Fills what every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
+
+use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot, Value};
+use std::collections::BTreeMap;
+
+/// Fills the tables of an otherwise complete snapshot.
+pub(super) fn fill(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.take() else { return };
+    let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
+    // Nobody counted what was handed out.
+    let statistics = |device| DeviceStatistics { counted: false, ..DeviceStatistics::of(device) };
+    for (ordinal, rows) in pytorch.traces.iter().enumerate() {
+        let device = DeviceId(ordinal as u16);
+        devices.entry(device).or_insert_with(|| statistics(device)).recorded = rows.len() as u64;
+    }
+    if !pytorch.host_trace.is_empty() {
+        devices.entry(DeviceId::HOST).or_insert_with(|| statistics(DeviceId::HOST)).recorded =
+            pytorch.host_trace.len() as u64;
+    }
+    for row in 0..pytorch.segments.len() {
+        let device = device(&pytorch, row);
+        let segments = &pytorch.segments;
+        let size_bytes = segments.number(row, Key::TotalSize);
+        let reserved = &mut devices.entry(device).or_insert_with(|| statistics(device)).reserved_bytes;
+        *reserved = reserved.saturating_add(size_bytes);
+        let stream = StreamId(segments.number(row, Key::Stream));
+        snapshot.segments.push(Segment {
+            device,
+            address: segments.number(row, Key::Address),
+            size_bytes,
+            stream,
+            stack: segments.stack(row, Key::Frames),
+            ticks: 0,
+            is_expandable: segments.number(row, Key::IsExpandable) != 0,
+        });
+        for block in segments.rows(row, Key::Blocks) {
+            let blocks = &pytorch.blocks;
+            let state = blocks.text(block, Key::State);
+            let pending_free = match snapshot.strings.bytes(state) {
+                b"active_allocated" => false,
+                b"active_pending_free" | b"active_awaiting_free" => true,
+                _ => continue,
+            };
+            let asked = if blocks.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
+            let (size_bytes, stack) = tenant(snapshot, &pytorch, block)
+                .unwrap_or((blocks.number(block, asked), blocks.stack(block, Key::Frames)));
+            snapshot.blocks.push(LiveBlock {
+                device,
+                address: blocks.number(block, Key::Address),
+                size_bytes,
+                stream,
+                stack,
+                scope: ScopeId::NONE,
+                ticks: 0,
+                flags: EventFlags(0),
+                pending_free,
+            });
+        }
+    }
+    snapshot.devices = devices.into_values().collect();
+    snapshot.pytorch = Some(pytorch);
+}
+
+/// The requested bytes and the stack of a block whose tenants are listed, as PyTorch did up to 2.0: of one in use the
+/// first is the live one.
+fn tenant(snapshot: &Snapshot, pytorch: &PyTorch, block: usize) -> Option<(u64, StackId)> {
+    if pytorch.blocks.has(block, Key::Frames) {
+        return None;
+    }
+    let Value::List(tenants) = pytorch.blocks.odd_under(block, Key::History)? else { return None };
+    let Value::Dict(entries) = tenants.first()? else { return None };
+    let (mut size_bytes, mut stack) = (None, StackId::NONE);
+    for (key, value) in entries.iter() {
+        let Value::Str(key) = key else { continue };
+        match (snapshot.strings.bytes(*key), value) {
+            (b"real_size", value) => size_bytes = value.as_i128().and_then(|bytes| u64::try_from(bytes).ok()),
+            (b"frames", Value::Stack(frames)) => stack = *frames,
+            _ => {}
+        }
+    }
+    Some((size_bytes?, stack))
+}
+
+/// The device of a segment; one that has none is of device 0.
+fn device(pytorch: &PyTorch, segment: usize) -> DeviceId {
+    if segment >= pytorch.device_segments {
+        return DeviceId::HOST;
+    }
+    match pytorch.segments.number(segment, Key::Device) as i64 {
+        -1 => DeviceId::HOST,
+        ordinal => u16::try_from(ordinal).map_or(DeviceId(0), DeviceId),
+    }
+}

@@ -1,0 +1,200 @@
+//! Stencils: how the last events were spelled. The keys of an event are memo slots, so events of one shape begin each
+//! entry with the same bytes; where they do, [`super::spelled`] reads an event without the machine's stack.
+
+use super::cell::{self, Cell};
+use super::fold::Table;
+use super::machine::Machine;
+use super::memo::Memo;
+use super::runs::{Run, Runs};
+use crate::pickle::opcode as op;
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::{Key, Kind};
+use std::io::Read;
+
+/// An event with more entries is read by the machine.
+pub(super) const MAX_PLACES: usize = 16;
+/// Shapes that are known at a time. Files have two or three: with a stack and without, and when memory ran out.
+const MAX_STENCILS: usize = 4;
+/// After so many events more that were learnt from than were read by what was learnt, nothing is learnt any more.
+const PATIENCE: u32 = 1000;
+
+/// Where the value of an entry goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    Address,
+    Size,
+    Stream,
+    Ticks,
+    Stack,
+    Action,
+    /// A column of the records, by its place among them.
+    Column(Kind, usize),
+    /// Nowhere: events are not kept.
+    Dropped,
+}
+
+/// One entry: the instruction that brings its key, and where its value goes.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The instruction as the low bytes of a word, and which bits of the word it has.
+    pub(super) key: u64,
+    pub(super) mask: u64,
+    pub(super) key_bytes: usize,
+    pub(super) target: Target,
+}
+
+/// The entries of one shape, in order.
+#[derive(Debug)]
+pub(super) struct Stencil {
+    pub(super) shape: u32,
+    pub(super) places: Vec<Place>,
+}
+
+/// The stencils that are known, the one used last at the front.
+#[derive(Debug, Default)]
+pub(super) struct Stencils {
+    pub(super) known: Vec<Stencil>,
+    /// Events that were learnt from, less those that were read by what was learnt; not below 0.
+    pub(super) in_vain: u32,
+}
+
+impl Stencils {
+    /// The stencil at `index` has read an event.
+    #[inline]
+    pub(super) fn matched(&mut self, index: usize) {
+        if index > 0 {
+            self.known[..=index].rotate_right(1);
+        }
+        self.in_vain = self.in_vain.saturating_sub(1);
+    }
+
+    /// A memo slot was set again: what brought one key may bring another now.
+    #[cold]
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// A value as the instructions spell it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spelled {
+    /// One that is there already, or needs no room.
+    Value(Cell),
+    /// A new pair of integers, which takes a memo slot.
+    Pair(Cell),
+    /// A new list, which takes a memo slot, of a run that begins after the first three bytes; or without frames.
+    List(Option<Run>),
+}
+
+/// The small integer that `bytes` begin with, and the length of its instruction.
+#[inline]
+fn small_integer(bytes: &[u8]) -> Option<(Cell, usize)> {
+    let (number, length) = match *bytes {
+        [op::BININT1, number, ..] => (number.into(), 2),
+        [op::BININT2, a, b, ..] => (u16::from_le_bytes([a, b]).into(), 3),
+        [op::BININT, a, b, c, d, ..] => (i32::from_le_bytes([a, b, c, d]).into(), 5),
+        _ => return None,
+    };
+    Some((Cell::int(number)?, length))
+}
+
+/// The value that `bytes` begin with, and the length of its instructions; `None` for what stencils do not know.
+#[inline(always)]
+pub(super) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
+    let &[opcode, a, b, c, d, e, f, g, h, i] = bytes.first_chunk()?;
+    let (value, length) = match opcode {
+        op::BINGET => (memo.get(a.into())?, 2),
+        op::LONG_BINGET => (memo.get(u32::from_le_bytes([a, b, c, d]) as usize)?, 5),
+        op::LONG1 if (1..=8).contains(&a) => {
+            // What follows the integer is shifted out, and the sign in.
+            let shift = 64 - 8 * u32::from(a);
+            let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]) << shift >> shift;
+            (Cell::int(number)?, 2 + usize::from(a))
+        }
+        op::BININT1 | op::BININT2 | op::BININT => {
+            let (first, length) = small_integer(bytes)?;
+            let Some((second, more)) = small_integer(&bytes[length..]) else {
+                return Some((Spelled::Value(first), length));
+            };
+            let length = length + more;
+            let ends = bytes[length..].starts_with(&[op::TUPLE2, op::MEMOIZE]);
+            return ends.then_some((Spelled::Pair(Cell::pair(first, second)?), length + 2));
+        }
+        op::NEWTRUE | op::NEWFALSE => (Cell::bool(opcode == op::NEWTRUE), 1),
+        op::EMPTY_LIST if a == op::MEMOIZE && b == op::MARK => {
+            let run = runs.meet(&bytes[3..])?;
+            return Some((Spelled::List(Some(run)), 3 + run.length + 1));
+        }
+        op::EMPTY_LIST if a == op::MEMOIZE => return Some((Spelled::List(None), 2)),
+        _ => return None,
+    };
+    Some((Spelled::Value(value), length))
+}
+
+impl<R: Read> Machine<'_, R> {
+    /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` are the instructions
+    /// between its mark and SETITEMS.
+    #[inline]
+    pub(super) fn learn_event(&mut self, entries: &[u8]) {
+        let is_event = |dict: Cell| self.heap.containers[dict.row()].tag() == cell::EVENT;
+        if self.stencils.in_vain < PATIENCE && self.stack.last().is_some_and(|&dict| is_event(dict)) {
+            self.learn(entries);
+        }
+    }
+
+    fn learn(&mut self, entries: &[u8]) {
+        self.stencils.in_vain += 1;
+        if let Some(stencil) = self.stencil_of(entries) {
+            self.stencils.known.truncate(MAX_STENCILS - 1);
+            self.stencils.known.insert(0, stencil);
+        }
+    }
+
+    fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
+        // What a value needs to look at may lie behind the last one.
+        let padded = [entries, &[op::SETITEMS; 16]].concat();
+        let (mut at, mut spellings, mut keys) = (0, Vec::new(), Vec::new());
+        while at < entries.len() {
+            let (slot, key_bytes) = match padded[at..] {
+                [op::BINGET, slot, ..] => (slot.into(), 2),
+                [op::LONG_BINGET, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                _ => return None,
+            };
+            let mut word = [0; 8];
+            word[..key_bytes].copy_from_slice(&padded[at..at + key_bytes]);
+            spellings.push((u64::from_le_bytes(word), key_bytes));
+            keys.push(self.memo.get(slot)?);
+            at += key_bytes;
+            at += value_in(&self.memo, &mut self.runs, &padded[at..])?.1;
+        }
+        if at != entries.len() || keys.len() > MAX_PLACES {
+            return None;
+        }
+        let known =
+            |key: &Cell| (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
+        let names: Vec<Key> = keys.iter().map(known).collect::<Option<_>>()?;
+        let sort = &self.folder.sorts[Table::Events as usize];
+        // Where events are dropped, none has a shape.
+        let shape = if self.folder.skips_events { 0 } else { sort.last_if(&keys)? };
+        let has_address = names.contains(&Key::Addr);
+        let target = |name: Key| {
+            Some(match (name, name.kind()) {
+                (Key::Frames, _) => Target::Stack,
+                (_, Kind::Rows | Kind::Stack | Kind::Other) => return None,
+                _ if self.folder.skips_events => Target::Dropped,
+                (Key::Action, _) => Target::Action,
+                (Key::Addr, _) => Target::Address,
+                (Key::DeviceFree, _) if !has_address => Target::Address,
+                (Key::Size, _) => Target::Size,
+                (Key::Stream, _) => Target::Stream,
+                (Key::TimeUs, _) => Target::Ticks,
+                (_, kind) => Target::Column(kind, sort.records.column_of(name)?),
+            })
+        };
+        let place = |((key, key_bytes), &name): ((u64, usize), &Key)| {
+            Some(Place { key, mask: u64::MAX >> (64 - 8 * key_bytes), key_bytes, target: target(name)? })
+        };
+        let places = spellings.into_iter().zip(&names).map(place).collect::<Option<_>>()?;
+        Some(Stencil { shape, places })
+    }
+}

@@ -1,0 +1,113 @@
+//! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
+
+use super::fold::Folder;
+use super::machine::Machine;
+use super::watch::Watch;
+use crate::pytorch::LoadError;
+use memtrack_model::snapshot::Snapshot;
+use std::cell::Cell;
+
+fn text(text: &str) -> Vec<u8> {
+    [&[0x8c, text.len() as u8], text.as_bytes()].concat()
+}
+
+/// Puts a frame of that name into a memo slot.
+fn frame(slot: u8, name: &str) -> Vec<u8> {
+    let items = [text("filename"), text("a.py"), text("name"), text(name), text("line"), b"K\x01".to_vec()];
+    [b"}q", &[slot][..], b"(", &items.concat(), b"u0"].concat()
+}
+
+/// An event whose stack the instructions in `frames` make, appended to the trace.
+fn event(frames: &[u8]) -> Vec<u8> {
+    let head = [text("action"), text("alloc"), text("addr"), b"K\x01".to_vec(), text("frames")];
+    [b"}(", &head.concat()[..], frames, b"ua"].concat()
+}
+
+fn read(trace: &[Vec<u8>], events: bool) -> Snapshot {
+    try_read(trace, events).unwrap()
+}
+
+fn try_read(trace: &[Vec<u8>], events: bool) -> Result<Snapshot, LoadError> {
+    let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
+    // What follows the end keeps the whole of it on the fast path.
+    let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
+    super::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
+}
+
+/// The names in the stack of each event.
+fn names(snapshot: &Snapshot) -> Vec<String> {
+    let name = |frame: &memtrack_model::snapshot::FrameId| {
+        let records = &snapshot.frames.records;
+        let text = records.text(frame.0 as usize, memtrack_model::snapshot::pytorch::Key::Name);
+        String::from_utf8_lossy(snapshot.strings.bytes(text)).into_owned()
+    };
+    let stacks = snapshot.events.stack.iter();
+    stacks.map(|&stack| snapshot.named.get(stack).iter().map(name).collect()).collect()
+}
+
+#[test]
+fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
+    let trace = [
+        frame(0, "f"),
+        frame(1, "g"),
+        event(b"](h\x00h\x01e"),
+        event(b"](h\x00h\x01e(h\x01e"),
+        event(b"](h\x00h\x01eh\x00a"),
+        event(b"](h\x00j\x01\0\0\0e"),
+    ];
+    assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
+}
+
+/// Python would change the events that have the list already. No writer does that, and here they are folded.
+#[test]
+fn a_list_that_grows_by_its_memo_slot_may_do_so_until_an_event_has_it() {
+    let frames = [frame(0, "f"), frame(1, "g")].concat();
+    // A list in slot 2 that nobody has, and its growth: APPENDS to what a reference brought up, then POP.
+    let (list, grow) = (b"]q\x02(h\x00h\x01e0".to_vec(), b"h\x02(h\x01h\x00e0".to_vec());
+    let used = event(b"h\x02");
+    let before = [frames.clone(), list.clone(), grow.clone(), used.clone(), used.clone()];
+    assert_eq!(names(&read(&before, true)), ["fggf", "fggf"]);
+    for late in
+        [[list, used, grow].concat(), [event(b"]q\x02(h\x00h\x01e"), b"h\x02h\x00a0".to_vec()].concat()]
+    {
+        let error = try_read(&[frames.clone(), late], true).unwrap_err().to_string();
+        assert!(error.contains("it is changed after it was used"), "{error}");
+    }
+}
+
+#[test]
+fn a_run_is_another_stack_once_a_slot_was_set_again() {
+    let run = b"](h\x00h\x01e";
+    let trace =
+        [frame(0, "f"), frame(1, "g"), event(run), event(run), frame(0, "h"), event(run), event(b"](h\x00e")];
+    assert_eq!(names(&read(&trace, true)), ["fg", "fg", "hg", "h"]);
+}
+
+#[test]
+fn without_events_there_are_as_many_traces_and_nothing_in_them() {
+    let snapshot = read(&[frame(0, "f"), event(b"](h\x00e"), event(b"]")], false);
+    let traces = snapshot.pytorch.unwrap().traces;
+    assert_eq!((traces.len(), traces[0].len()), (1, 0));
+    assert_eq!(snapshot.events.len(), 0);
+}
+
+/// Everything else here would hold too if no event were ever read by a stencil.
+#[test]
+fn events_spelled_alike_are_learnt_from_once() {
+    let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];
+    let words: Vec<u8> =
+        keys.iter().flat_map(|(slot, word)| [&text(word)[..], b"q", &[*slot], b"0"].concat()).collect();
+    let event = |address: u8| [b"}\x94(h\x01h\x02h\x03K", &[address][..], b"h\x04]\x94(h\x00eua"].concat();
+    let trace = [frame(0, "f"), words, (0..9).flat_map(event).collect()].concat();
+    for skips_events in [false, true] {
+        let folder = Folder { skips_events, ..Folder::default() };
+        let count = Cell::new(0);
+        let mut quiet = |_| {};
+        let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
+        let mut machine = Machine::new(&pickle[..], Watch::new(u64::MAX, &count, &mut quiet), folder);
+        machine.run().unwrap();
+        assert_eq!((machine.stencils.known.len(), machine.stencils.in_vain), (1, 0));
+        let events = if skips_events { 0..0 } else { 0..9 };
+        assert!(machine.folder.events.address.iter().copied().eq(events));
+    }
+}

@@ -1,0 +1,97 @@
+//! Samples in PyTorch's files: their texts are written with a file, and found again when it is read.
+
+use super::StringInterner;
+use super::settings::of_memtrack;
+use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
+use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, Weighed};
+use std::collections::HashMap;
+
+/// The texts of samples while a file is made.
+#[derive(Default)]
+pub(super) struct Texts {
+    known: HashMap<(StringId, u64, u64), StringId>,
+    all: Vec<(StringId, Sample)>,
+}
+
+impl Texts {
+    /// What the metadata of a sampled block in the scope with that `path` says.
+    pub(super) fn text(
+        &mut self,
+        path: StringId,
+        weighed: Weighed,
+        strings: &mut StringInterner,
+    ) -> StringId {
+        let Weighed { size_bytes, blocks, .. } = weighed;
+        let all = &mut self.all;
+        *self.known.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
+            let scope = strings.table.get(path).into_owned();
+            let between = if scope.is_empty() { "" } else { " " };
+            let said = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
+            let text = strings.intern(said.as_bytes());
+            all.push((text, Sample { path, size_bytes, weight: blocks }));
+            text
+        })
+    }
+
+    /// What they mean, as a value; none where there are none.
+    pub(super) fn value(&self) -> Option<Value> {
+        let one = |(text, sample): &(StringId, Sample)| {
+            let parts = [
+                Value::Str(*text),
+                Value::Str(sample.path),
+                Value::integer(sample.size_bytes.into()),
+                Value::Float(sample.weight),
+            ];
+            Value::List(parts.into_iter().collect())
+        };
+        (!self.all.is_empty()).then(|| Value::List(self.all.iter().map(one).collect()))
+    }
+}
+
+/// Finds the samples of a snapshot that memtrack wrote.
+pub(super) fn restore(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
+    let settings = pytorch.root_value(Key::AllocatorSettings);
+    let ours = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
+    let Some(Value::List(entries)) = ours else { return };
+    let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read).collect();
+    let by_block = of_blocks(pytorch, &snapshot.strings, &by_text);
+    pytorch.samples = Samples::new(by_text, by_block);
+}
+
+fn read(entry: &Value) -> Option<(StringId, Sample)> {
+    let Value::List(parts) = entry else { return None };
+    let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { return None };
+    let size_bytes = u64::try_from(size.as_i128()?).ok()?;
+    let weight = match weight {
+        Value::Float(weight) => *weight,
+        other => other.as_i128()? as f64,
+    };
+    (weight.is_finite() && weight >= 1.0).then_some((*text, Sample { path: *path, size_bytes, weight }))
+}
+
+/// The samples among the live blocks.
+fn of_blocks(
+    pytorch: &PyTorch,
+    strings: &StringTable,
+    by_text: &HashMap<StringId, Sample>,
+) -> HashMap<u32, Sample> {
+    let sample = |row| by_text.get(&pytorch.blocks.text(row, Key::UserMetadata));
+    let rows = (0u32..).zip(active_blocks(pytorch, strings));
+    rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
+}
+
+/// The rows of the blocks that are in use or not free yet: those of [`Snapshot::blocks`], in their order.
+pub(super) fn active_blocks<'a>(
+    pytorch: &'a PyTorch,
+    strings: &'a StringTable,
+) -> impl Iterator<Item = usize> + 'a {
+    let blocks = &pytorch.blocks;
+    let rows = (0..pytorch.segments.len()).flat_map(|row| pytorch.segments.rows(row, Key::Blocks));
+    rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
+}
+
+/// Whether a block in that state is handed out, or not free yet.
+fn is_active(state: &[u8]) -> bool {
+    matches!(state, b"active_allocated" | b"active_pending_free" | b"active_awaiting_free")
+}

@@ -1,0 +1,55 @@
+//! The exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds, folded,
+//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Of scopes with one
+//! path the sums are one, as their blocks are.
+
+use super::Key;
+use super::settings::of_memtrack;
+use memtrack_model::event::{DeviceId, ScopeId};
+use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
+use std::collections::{BTreeMap, HashMap};
+
+/// The sums as a value, of rows whose scope is told by its path.
+pub(super) fn value(
+    time_us: u64,
+    folded: u64,
+    rows: impl Iterator<Item = (DeviceId, StringId, [u64; 2])>,
+) -> Value {
+    let number = |number: u64| Value::integer(number.min(super::convert::LARGEST).into());
+    let row = |(device, path, [bytes, blocks]): (DeviceId, StringId, [u64; 2])| {
+        let parts = [number(device.0.into()), Value::Str(path), number(bytes), number(blocks)];
+        Value::List(parts.into_iter().collect())
+    };
+    let rows = Value::List(rows.map(row).collect());
+    Value::List([number(time_us), number(folded), rows].into_iter().collect())
+}
+
+/// Gives a snapshot that memtrack wrote its sums again; `paths` are its scopes.
+pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
+    let settings = pytorch.root_value(Key::AllocatorSettings);
+    let ours = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
+    snapshot.scope_sums = ours.and_then(|ours| read(ours, paths));
+}
+
+fn read(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeSums> {
+    let Value::List(parts) = value else { return None };
+    let [ticks, folded, Value::List(rows)] = &parts[..] else { return None };
+    let number = |value: &Value| u64::try_from(value.as_i128()?).ok();
+    let mut sums: BTreeMap<(DeviceId, ScopeId), [u64; 2]> = BTreeMap::new();
+    for row in rows.iter() {
+        let Value::List(row) = row else { return None };
+        let [device, Value::Str(path), bytes, blocks] = &row[..] else { return None };
+        let device = DeviceId(u16::try_from(number(device)?).ok()?);
+        let scope = paths.get(path).copied().unwrap_or(ScopeId::NONE);
+        let sum = sums.entry((device, scope)).or_default();
+        *sum = [sum[0].saturating_add(number(bytes)?), sum[1].saturating_add(number(blocks)?)];
+    }
+    let sums = sums.into_iter().map(|((device, scope), [allocated_bytes, allocations])| ScopeSum {
+        device,
+        scope,
+        allocated_bytes,
+        allocations,
+    });
+    let rows = sums.collect();
+    Some(ScopeSums { ticks: number(ticks)?, folded: number(folded)?, rows })
+}

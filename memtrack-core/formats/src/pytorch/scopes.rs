@@ -1,0 +1,121 @@
+//! Scopes in PyTorch's files. An event's scope travels as a path in its `user_metadata`, which the viewer shows. What the
+//! parts of a path are cannot be read off it (a module's name may hold dots, an operator's may be `forward`), so that
+//! stands once for each path among the settings, where only memtrack looks:
+//! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
+//! with a key such as `action` would be taken for an event.)
+
+use super::samples::active_blocks;
+use super::scope_sums;
+use super::settings::of_memtrack;
+use super::{Key, PyTorch, StringInterner};
+use memtrack_model::ScopeStep;
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value};
+use std::collections::HashMap;
+
+/// Kinds as they are written.
+const KINDS: [(ScopeKind, &str); 5] = [
+    (ScopeKind::Operator, "operator"),
+    (ScopeKind::Module, "module"),
+    (ScopeKind::Root, "root"),
+    (ScopeKind::Backward, "backward"),
+    (ScopeKind::Optimizer, "optimizer"),
+];
+/// Scopes inside one another that are read back at most.
+const MAX_DEPTH: usize = 256;
+/// Bytes of scopes' names that are read back at most: a file may refer to one endless name without end.
+const MAX_NAME_BYTES: usize = 64 << 20;
+
+/// What the parts of each path are, as a value; none where there are no paths.
+pub(super) fn value<'a>(
+    paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
+    strings: &mut StringInterner,
+) -> Option<Value> {
+    let step = |step: &ScopeStep<'_>, strings: &mut StringInterner| {
+        let (_, kind) = KINDS[step.kind as usize];
+        let parts = [kind, step.name].map(|text| Value::Str(strings.intern(text.as_bytes())));
+        Value::List(parts.into_iter().collect())
+    };
+    let scopes: Vec<Value> = paths
+        .map(|(path, steps)| {
+            let steps = steps.iter().map(|one| step(one, strings)).collect();
+            Value::List([Value::Str(path), Value::List(steps)].into())
+        })
+        .collect();
+    (!scopes.is_empty()).then(|| Value::List(scopes.into()))
+}
+
+/// Gives the events and blocks of a snapshot that memtrack wrote their scopes again, and these their sums.
+pub(super) fn restore(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
+    let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
+    scope_sums::restore(snapshot, &paths);
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
+    if paths.is_empty() {
+        return;
+    }
+    for row in 0..pytorch.events.len() {
+        let text = pytorch.events.text(row, Key::UserMetadata);
+        if let Some(&scope) = paths.get(&pytorch.samples.path(text)) {
+            snapshot.events.scope[row] = scope;
+        }
+    }
+    let texts: Vec<StringId> = active_blocks(pytorch, &snapshot.strings)
+        .map(|row| pytorch.samples.path(pytorch.blocks.text(row, Key::UserMetadata)))
+        .collect();
+    for (block, text) in snapshot.blocks.iter_mut().zip(texts) {
+        block.scope = paths.get(&text).copied().unwrap_or(block.scope);
+    }
+    snapshot.scopes = scopes;
+}
+
+/// The scopes, and which of them each path stands for.
+fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
+    let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
+    let settings = pytorch.root_value(Key::AllocatorSettings);
+    let ours = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
+    let Some(Value::List(entries)) = ours else {
+        return (table, paths);
+    };
+    let mut room = MAX_NAME_BYTES;
+    for entry in entries.iter() {
+        let Value::List(entry) = entry else { continue };
+        let [Value::Str(path), Value::List(steps)] = &entry[..] else { continue };
+        let mut scope = ScopeId::NONE;
+        for step in steps.iter().take(MAX_DEPTH) {
+            let Some((kind, name)) = kind_and_name(step, strings) else { break };
+            let next = ScopeId(table.rows.len() as u32);
+            let parent = scope;
+            scope = *known.entry((parent, kind, name)).or_insert(next);
+            if scope == next {
+                let name = strings.get(name).into_owned();
+                match room.checked_sub(name.len() + size_of::<Scope>()) {
+                    Some(left) => room = left,
+                    None => return (table, paths),
+                }
+                table.rows.push(Scope { parent, kind, name });
+            }
+        }
+        paths.insert(*path, scope);
+    }
+    (table, paths)
+}
+
+fn kind_and_name(step: &Value, strings: &StringTable) -> Option<(ScopeKind, StringId)> {
+    let Value::List(parts) = step else { return None };
+    let [Value::Str(kind), Value::Str(name)] = parts[..] else { return None };
+    let known = KINDS.iter().find(|(_, text)| text.as_bytes() == strings.bytes(kind))?;
+    Some((known.0, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_stand_at_their_numbers() {
+        for (number, (kind, _)) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+        }
+    }
+}

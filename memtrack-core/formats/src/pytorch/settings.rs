@@ -1,0 +1,72 @@
+//! What memtrack adds to a PyTorch snapshot's settings, where nothing else looks: `allocator_settings.memtrack`.
+
+use super::StringInterner;
+use memtrack_model::snapshot::{StringTable, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+const MEMTRACK: &str = "memtrack";
+
+/// The settings that hold these parts; empty where there are none.
+pub(super) fn with_parts<'a>(
+    parts: impl IntoIterator<Item = (&'a str, Option<Value>)>,
+    strings: &mut StringInterner,
+) -> Value {
+    let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let there = parts.into_iter().filter_map(|(name, part)| Some((text(name), part?)));
+    let ours: Vec<(Value, Value)> = there.collect();
+    if ours.is_empty() {
+        return Value::Dict([].into());
+    }
+    Value::Dict([(text(MEMTRACK), Value::Dict(ours.into()))].into())
+}
+
+/// One of the parts.
+pub(super) fn of_memtrack<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
+    under(under(settings, MEMTRACK, strings)?, part, strings)
+}
+
+/// Fields of a record that are read back at most.
+const MOST_FIELDS: usize = 64;
+
+/// A record of numbers and words as a list of `[name, value]`: a dictionary with a key such as `action` would be taken for
+/// an event. Larger integers than `largest` are written as that.
+pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
+    let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
+    let pairs = fields.iter().map(|(name, field)| {
+        let field = match field {
+            Json::String(word) => text(word),
+            Json::Number(number) if number.is_f64() => Value::Float(number.as_f64().unwrap_or(0.0)),
+            other => Value::integer(other.as_u64().unwrap_or(0).min(largest).into()),
+        };
+        Value::List([text(name), field].into())
+    });
+    Value::List(pairs.collect())
+}
+
+/// Reads such a record back; `None` where it makes no sense. Names that are not known are passed over here and stay in
+/// the file.
+pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
+    let Value::List(pairs) = value else { return None };
+    let mut fields = Map::new();
+    for pair in pairs.iter().take(MOST_FIELDS) {
+        let Value::List(pair) = pair else { return None };
+        let [Value::Str(name), field] = &pair[..] else { return None };
+        let field = match field {
+            Value::Str(word) => Json::from(strings.get(*word).into_owned()),
+            Value::Float(number) => Json::from(*number),
+            other => Json::from(u64::try_from(other.as_i128()?).ok()?),
+        };
+        fields.insert(strings.get(*name).into_owned(), field);
+    }
+    serde_json::from_value(Json::Object(fields)).ok()
+}
+
+/// What a dictionary holds under a name that is in no vocabulary.
+fn under<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
+    let Value::Dict(entries) = dictionary else { return None };
+    let is_it = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());
+    entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+}

@@ -1,0 +1,166 @@
+//! The snapshot as JSON: what pytorch.org/memory_viz reads as well as a pickle. Nothing can be shared there, so it is
+//! larger; what JSON has no form for is refused, as Python does.
+
+use super::{Container, Shared, Sink};
+use memtrack_model::snapshot::{StringId, Value};
+use memtrack_model::text::lossy;
+use std::io::{self, Write};
+
+/// Writes one JSON document.
+pub(super) struct JsonSink<W> {
+    out: W,
+    buffer: Vec<u8>,
+    /// Open containers: what they are, and whether an item was written.
+    open: Vec<(Container, bool)>,
+    /// The next value is a key.
+    key: bool,
+}
+
+const FLUSH_BYTES: usize = 64 << 10;
+
+impl<W: Write> JsonSink<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, buffer: Vec::new(), open: Vec::new(), key: false }
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<W> {
+        self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Writes a number or word, in quotes where it is a key, as Python does.
+    fn plain(&mut self, text: &str) -> io::Result<()> {
+        let quote: &[u8] = if self.key { b"\"" } else { b"" };
+        for part in [quote, text.as_bytes(), quote] {
+            self.buffer.extend_from_slice(part);
+        }
+        self.drain()
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= FLUSH_BYTES {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+fn no_form(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{what} in the snapshot: JSON has none; write a pickle"),
+    )
+}
+
+impl<W: Write> Sink for JsonSink<W> {
+    fn none(&mut self) -> io::Result<()> {
+        self.plain("null")
+    }
+
+    fn bool(&mut self, truth: bool) -> io::Result<()> {
+        self.plain(if truth { "true" } else { "false" })
+    }
+
+    fn int(&mut self, number: i64) -> io::Result<()> {
+        self.plain(&number.to_string())
+    }
+
+    fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let number = Value::Big(bytes.into()).as_i128();
+        let number = number.ok_or_else(|| no_form("an integer of more than 128 bits"))?;
+        self.plain(&number.to_string())
+    }
+
+    fn float(&mut self, number: f64) -> io::Result<()> {
+        if number.is_nan() {
+            return self.plain("NaN");
+        }
+        if number.is_infinite() {
+            return self.plain(if number > 0.0 { "Infinity" } else { "-Infinity" });
+        }
+        self.plain(&format!("{number:?}"))
+    }
+
+    fn string(&mut self, _: StringId, text: &[u8]) -> io::Result<()> {
+        self.buffer.push(b'"');
+        let mut rest = text;
+        while !rest.is_empty() {
+            let plain = rest.iter().position(|&b| b < 0x20 || matches!(b, b'"' | b'\\' | 0x7f | 0xed));
+            let (ready, after) = rest.split_at(plain.unwrap_or(rest.len()));
+            self.buffer.extend_from_slice(ready);
+            rest = after;
+            match *rest {
+                // A lone surrogate; other characters may begin with this byte too.
+                [0xed, second @ 0xa0..=0xbf, third, ..] => {
+                    let unit = 0xd000 | u32::from(second & 0x3f) << 6 | u32::from(third & 0x3f);
+                    write!(self.buffer, "\\u{unit:04x}")?;
+                    rest = &rest[3..];
+                }
+                [special @ (b'"' | b'\\'), ..] => {
+                    self.buffer.extend_from_slice(&[b'\\', special]);
+                    rest = &rest[1..];
+                }
+                [control, ..] if control < 0x20 || control == 0x7f => {
+                    write!(self.buffer, "\\u{control:04x}")?;
+                    rest = &rest[1..];
+                }
+                [byte, ..] => {
+                    self.buffer.push(byte);
+                    rest = &rest[1..];
+                }
+                [] => {}
+            }
+        }
+        self.buffer.push(b'"');
+        self.drain()
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        Err(no_form(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
+    }
+
+    fn recall(&mut self, _: Shared) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn begin(&mut self, container: Container, _: usize, _: Option<Shared>) -> io::Result<()> {
+        match container {
+            _ if self.key => return Err(no_form("a tuple as a key")),
+            Container::List | Container::Tuple => self.buffer.push(b'['),
+            Container::Dict => self.buffer.push(b'{'),
+            Container::Set | Container::FrozenSet => return Err(no_form("a set")),
+        }
+        self.open.push((container, false));
+        Ok(())
+    }
+
+    fn item(&mut self) -> io::Result<()> {
+        if let Some((container, written)) = self.open.last_mut() {
+            if std::mem::replace(written, true) {
+                self.buffer.extend_from_slice(b", ");
+            }
+            self.key = *container == Container::Dict;
+        }
+        Ok(())
+    }
+
+    fn colon(&mut self) -> io::Result<()> {
+        self.key = false;
+        self.buffer.extend_from_slice(b": ");
+        Ok(())
+    }
+
+    fn item_end(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some((container, _)) = self.open.pop() {
+            self.buffer.push(if container == Container::Dict { b'}' } else { b']' });
+        }
+        self.drain()
+    }
+}

@@ -1,0 +1,78 @@
+//! Writing: one walk over the tables ([`walk`]), two kinds of output ([`Sink`]). The keys come in the order of the
+//! records' shapes, so that what was read is written again as it was.
+
+mod json;
+mod measure;
+mod pickle;
+mod walk;
+
+use crate::Format;
+use memtrack_model::snapshot::{Snapshot, StringId};
+use std::io::{self, Write};
+
+/// What a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    List,
+    Dict,
+    Tuple,
+    Set,
+    FrozenSet,
+}
+
+/// What may be written once and referred to afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Shared {
+    Stack(u32),
+    Frame(u32),
+    Pool(u64, u64),
+    /// A value, by where it lies in memory.
+    Value(usize),
+}
+
+/// Takes a snapshot apart into values, one call each, in order. A container is begun with its number of items; each
+/// item (of a dictionary: a key and a value) stands between [`Sink::item`] and [`Sink::item_end`].
+trait Sink {
+    fn none(&mut self) -> io::Result<()>;
+    fn bool(&mut self, truth: bool) -> io::Result<()>;
+    fn int(&mut self, number: i64) -> io::Result<()>;
+    /// An integer of more than 64 bits: little-endian two's complement.
+    fn big(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn float(&mut self, number: f64) -> io::Result<()>;
+    fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Refers to something that was written before; `false` when it must be written (again).
+    fn recall(&mut self, shared: Shared) -> io::Result<bool>;
+    fn begin(&mut self, container: Container, items: usize, shared: Option<Shared>) -> io::Result<()>;
+    fn item(&mut self) -> io::Result<()>;
+    /// Between the key and the value of an item; the key is a string unless `key` says otherwise.
+    fn colon(&mut self) -> io::Result<()>;
+    fn item_end(&mut self) -> io::Result<()>;
+    fn end(&mut self) -> io::Result<()>;
+}
+
+/// Writes a snapshot from PyTorch to `output` and gives it back. A recording is made one first, by
+/// [`Snapshot::as_pytorch`].
+///
+/// # Errors
+/// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format has no form for
+/// (bytes in JSON; values that share each other so often that their text would have no end).
+/// [`Format::Recording`] is not written here.
+pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Result<W> {
+    match format {
+        Format::Pickle => {
+            let mut sink = pickle::PickleSink::new(output)?;
+            walk::walk(snapshot, &mut sink)?;
+            sink.finish()
+        }
+        Format::Json => {
+            let mut measure = measure::MeasureSink::default();
+            walk::walk(snapshot, &mut measure)?;
+            measure.finish()?;
+            let mut sink = json::JsonSink::new(output);
+            walk::walk(snapshot, &mut sink)?;
+            sink.finish()
+        }
+        Format::Recording => Err(io::Error::other("a recording is written by Snapshot::save")),
+    }
+}

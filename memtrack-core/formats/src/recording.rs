@@ -1,0 +1,34 @@
+//! Recordings, which may hold a snapshot from PyTorch in their chunks (`embedded`).
+
+use crate::embedded;
+use memtrack_file::part;
+use memtrack_file::{Content, ReadReport, RecordingError};
+use memtrack_model::Snapshot;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+
+/// Reads a recording to its last whole chunk. The events come in merge order (by ticks; of equal ticks, as written).
+///
+/// # Errors
+/// When `input` cannot be read, is empty, is something else, or is of a newer version. A file that is cut or damaged
+/// after its header is no error: the report says what is missing.
+pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
+    let (content, report) = memtrack_file::read(input)?;
+    match content {
+        Content::Recording(snapshot) => Ok((*snapshot, report)),
+        Content::Pytorch(pickle) => Ok((embedded::restore(&pickle, &report)?, report)),
+    }
+}
+
+/// Reads the recording at `path`, and of one in parts those that lie beside it.
+pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
+    load_from(BufReader::with_capacity(64 << 10, part::opened(path)?))
+}
+
+/// Writes a snapshot as a recording and gives the output back.
+pub(crate) fn save_to<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
+    if snapshot.pytorch.is_some() {
+        return embedded::save(snapshot, output);
+    }
+    memtrack_file::write(snapshot, output)
+}

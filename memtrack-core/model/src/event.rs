@@ -1,0 +1,298 @@
+//! The vocabulary: what happened to which memory. Everything else in memtrack speaks in these types;
+//! everything of variable size is interned elsewhere and appears here as an id.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(transparent))]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The id that stands for "none".
+            pub const NONE: Self = Self(0);
+
+            /// Whether this is [`Self::NONE`].
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+
+            /// The id as an index into its table.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+id! {
+    /// A stack in the stack table; 0 is the empty stack (none was captured).
+    StackId
+}
+id! {
+    /// A scope path in the scope table; 0 is "outside any scope".
+    ScopeId
+}
+id! {
+    /// A thread in the thread table; 0 is an unknown thread.
+    ThreadId
+}
+
+/// A device ordinal. The host heap is a device too: [`DeviceId::HOST`] while recording, and the ordinal after the
+/// last accelerator in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct DeviceId(pub u16);
+
+impl DeviceId {
+    /// The heap of the process itself.
+    pub const HOST: Self = Self(u16::MAX);
+    /// Host memory that the driver has pinned, so that devices reach it: allocated by the driver or registered with it.
+    pub const PINNED: Self = Self(u16::MAX - 1);
+
+    /// Whether this is the host heap.
+    pub const fn is_host(self) -> bool {
+        self.0 == Self::HOST.0
+    }
+
+    /// Whether this is pinned host memory.
+    pub const fn is_pinned(self) -> bool {
+        self.0 == Self::PINNED.0
+    }
+
+    /// Whether this is a device, and not memory of the host.
+    pub const fn is_accelerator(self) -> bool {
+        !self.is_host() && !self.is_pinned()
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::HOST => f.write_str("host"),
+            Self::PINNED => f.write_str("pinned host memory"),
+            Self(ordinal) => write!(f, "device {ordinal}"),
+        }
+    }
+}
+
+/// A raw stream handle, as the driver gives it; 0 is the default stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct StreamId(pub u64);
+
+/// What happened. The names are PyTorch's; [`Action::Free`] is memtrack's own for a free that completes at once and
+/// becomes `free_requested` + `free_completed` in PyTorch's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[repr(u8)]
+pub enum Action {
+    /// A block was handed out.
+    Alloc = 0,
+    /// A block was given back and is free at once.
+    Free = 1,
+    /// A block was given back, but other streams may still use it.
+    FreeRequested = 2,
+    /// A block given back earlier became free.
+    FreeCompleted = 3,
+    /// A segment was taken from the driver.
+    SegmentAlloc = 4,
+    /// A segment was given back to the driver.
+    SegmentFree = 5,
+    /// Pages were mapped into an expandable segment.
+    SegmentMap = 6,
+    /// Pages were unmapped from an expandable segment.
+    SegmentUnmap = 7,
+    /// An allocation failed for good; the event's address holds the free bytes of the device.
+    Oom = 8,
+    /// A snapshot was taken.
+    Snapshot = 9,
+    /// A block was annotated.
+    Annotate = 10,
+    /// Something that memtrack has no name for; a PyTorch file's own name for it is kept beside the event.
+    Other = 11,
+}
+
+impl Action {
+    /// All actions, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Alloc,
+        Self::Free,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::SegmentAlloc,
+        Self::SegmentFree,
+        Self::SegmentMap,
+        Self::SegmentUnmap,
+        Self::Oom,
+        Self::Snapshot,
+        Self::Annotate,
+        Self::Other,
+    ];
+
+    /// The action with that number, as stored in recordings.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// PyTorch's name of the action (`free` for [`Action::Free`]).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "alloc",
+            Self::Free => "free",
+            Self::FreeRequested => "free_requested",
+            Self::FreeCompleted => "free_completed",
+            Self::SegmentAlloc => "segment_alloc",
+            Self::SegmentFree => "segment_free",
+            Self::SegmentMap => "segment_map",
+            Self::SegmentUnmap => "segment_unmap",
+            Self::Oom => "oom",
+            Self::Snapshot => "snapshot",
+            Self::Annotate => "annotate",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Facts about one event that are not worth a field each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct EventFlags(pub u8);
+
+impl EventFlags {
+    /// The block was picked by byte sampling: it stands for [`sampling_weight`] blocks of its size.
+    pub const SAMPLED: Self = Self(1);
+    /// A free of a block whose allocation was not recorded (it existed before).
+    pub const UNKNOWN_BLOCK: Self = Self(2);
+    /// The block is all of a driver's allocation: a segment of which no pool has reported anything.
+    pub const WHOLE_SEGMENT: Self = Self(4);
+    /// Not a free: a pool began to report blocks inside the segment, so that its own block never was one. Readers leave
+    /// the event and the allocation it refers to out.
+    pub const TAKEN_BACK: Self = Self(8);
+
+    /// How far the upper four bits are shifted: they hold the sampling interval's class.
+    const CLASS_SHIFT: u32 = 4;
+
+    /// These flags, of a block that was picked while samples were [`interval_of_class`] bytes apart on average.
+    ///
+    /// # Panics
+    /// In debug builds when `class` is above 15.
+    pub const fn with_interval_class(self, class: u8) -> Self {
+        debug_assert!(class < 16);
+        Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
+    }
+
+    /// The class of the sampling interval at which the block was picked, from 1 to 15; 0 means the one interval that the
+    /// recording's head names.
+    pub const fn interval_class(self) -> u8 {
+        self.0 >> Self::CLASS_SHIFT
+    }
+
+    /// Whether all of `other`'s flags are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags and `other`'s.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// One event of the recorder. Its place in the recording is its `ticks`: of two events of one address, and of two
+/// events of one thread, the later one always has more (see `recorder::order`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Event {
+    /// When, in ticks of the recorder's clock; `snapshot::Clock` turns them into time.
+    pub ticks: u64,
+    /// The address in bytes, or for [`Action::Oom`] the device's free bytes.
+    pub address: u64,
+    /// The size in bytes as the client asked for it.
+    pub size_bytes: u64,
+    /// The stream that owns the block.
+    pub stream: StreamId,
+    /// The stack, or none when the recorder's context mode keeps none for this action.
+    pub stack: StackId,
+    /// The scope that was open on the thread.
+    pub scope: ScopeId,
+    /// The thread that did it.
+    pub thread: ThreadId,
+    /// The device.
+    pub device: DeviceId,
+    /// What happened.
+    pub action: Action,
+    /// Sampled, unknown …
+    pub flags: EventFlags,
+}
+
+impl Event {
+    /// An event that says nothing.
+    pub const BLANK: Self = Self {
+        ticks: 0,
+        address: 0,
+        size_bytes: 0,
+        stream: StreamId(0),
+        stack: StackId::NONE,
+        scope: ScopeId::NONE,
+        thread: ThreadId::NONE,
+        device: DeviceId(0),
+        action: Action::Other,
+        flags: EventFlags(0),
+    };
+}
+
+/// The mean gap in bytes between two samples that a class of [`EventFlags::interval_class`] stands for: 512 B for class 1,
+/// and twice as much for each further one, up to 8 MiB.
+pub const fn interval_of_class(class: u8) -> u64 {
+    256 << class
+}
+
+/// How many blocks of `size_bytes` one sampled block stands for when sampling is by bytes with mean gap
+/// `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
+pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {
+    if mean_bytes == 0 || size_bytes == 0 {
+        return 1.0;
+    }
+    let ratio = size_bytes as f64 / mean_bytes as f64;
+    1.0 / -(-ratio).exp_m1()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_48_bytes() {
+        assert_eq!(size_of::<Event>(), 48);
+    }
+
+    #[test]
+    fn action_numbers_come_back() {
+        for action in Action::ALL {
+            assert_eq!(Action::from_number(action as u8), Some(action));
+        }
+        assert_eq!(Action::from_number(12), None);
+    }
+
+    #[test]
+    fn the_class_of_an_interval_stands_beside_the_flags() {
+        let flags = EventFlags::SAMPLED.with_interval_class(15);
+        assert!(flags.contains(EventFlags::SAMPLED));
+        assert_eq!((flags.interval_class(), interval_of_class(15)), (15, 8 << 20));
+        assert_eq!(EventFlags::SAMPLED.interval_class(), 0);
+    }
+
+    #[test]
+    fn a_weight_is_the_inverse_of_the_chance() {
+        assert!((sampling_weight(1, 1000) - 1000.5).abs() < 0.1);
+        assert!((sampling_weight(1 << 40, 1000) - 1.0).abs() < 1e-9);
+    }
+}

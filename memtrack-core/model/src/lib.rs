@@ -1,0 +1,19 @@
+//! The model of memtrack, the waist of its hourglass: the recorder and every reader make a [`Snapshot`], every report and
+//! every writer takes one. It knows nothing of files, symbols or the machine.
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+pub mod event;
+mod frame;
+pub mod options;
+mod out_of_memory;
+pub mod python_float;
+mod scope_path;
+pub mod snapshot;
+pub mod text;
+pub mod units;
+
+pub use frame::{Frame, NameFrames};
+pub use out_of_memory::OutOfMemory;
+pub use scope_path::{Phase, Place, ScopeStep};
+pub use snapshot::Snapshot;

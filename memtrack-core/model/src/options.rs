@@ -1,0 +1,347 @@
+//! What to record: PyTorch's matrix of `_record_memory_history` (`enabled` × `context` × `max_entries` ×
+//! `skip_actions`; semantics as in PyTorch 2.15), and how the host heap is sampled and where the recording goes.
+
+use crate::event::Action;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How much history is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Enabled {
+    /// Nothing is recorded, and what was recorded is forgotten.
+    None,
+    /// Only what is live, with its stacks; of the events just the newest (PyTorch's ring of one entry).
+    State,
+    /// The events too, up to `max_entries` per device.
+    #[default]
+    All,
+}
+
+/// Which stacks are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Context {
+    /// None.
+    None,
+    /// Those of live blocks; events carry none.
+    State,
+    /// Those of live blocks and of events; a free carries the stack of its allocation. memtrack's default: a stack less
+    /// per free than PyTorch's.
+    #[default]
+    Alloc,
+    /// As `Alloc`, but a free carries the stack of the free. PyTorch's default.
+    All,
+}
+
+/// An option whose text means nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownOption(String);
+
+impl fmt::Display for UnknownOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnknownOption {}
+
+impl FromStr for Enabled {
+    type Err = UnknownOption;
+
+    /// Reads PyTorch's names: `none`, `state`, `all`.
+    fn from_str(text: &str) -> Result<Self, UnknownOption> {
+        match text {
+            "none" => Ok(Self::None),
+            "state" => Ok(Self::State),
+            "all" => Ok(Self::All),
+            _ => Err(UnknownOption(format!("expected enabled to be 'none', 'state' or 'all', not '{text}'"))),
+        }
+    }
+}
+
+impl Context {
+    /// PyTorch's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::State => "state",
+            Self::Alloc => "alloc",
+            Self::All => "all",
+        }
+    }
+}
+
+impl FromStr for Context {
+    type Err = UnknownOption;
+
+    /// Reads PyTorch's names: `none`, `state`, `alloc`, `all`.
+    fn from_str(text: &str) -> Result<Self, UnknownOption> {
+        [Self::None, Self::State, Self::Alloc, Self::All]
+            .into_iter()
+            .find(|context| context.name() == text)
+            .ok_or_else(|| {
+                UnknownOption(format!(
+                    "expected context to be 'none', 'state', 'alloc' or 'all', not '{text}'"
+                ))
+            })
+    }
+}
+
+/// With a budget, host blocks of so many bytes and more are always recorded.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// What to record. The default suits a training run and a service: events with allocation stacks, at most 1 Mi per
+/// device, every host block while that takes less than 3 % of the threads' time and else a sample of those below 64 KiB,
+/// nothing written to disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    #[doc(hidden)]
+    pub enabled: Enabled,
+    #[doc(hidden)]
+    pub context: Context,
+    #[doc(hidden)]
+    pub max_entries: u64,
+    #[doc(hidden)]
+    pub skip_actions: u32,
+    #[doc(hidden)]
+    pub sample_threshold_bytes: u64,
+    #[doc(hidden)]
+    pub sample_mean_bytes: u64,
+    /// Millionths of the threads' processor time; 0: no budget, but a fixed rate.
+    #[doc(hidden)]
+    pub budget_millionths: u32,
+    #[doc(hidden)]
+    pub live_blocks: u64,
+    #[doc(hidden)]
+    pub tracker_entries: u64,
+    #[doc(hidden)]
+    pub host_heap: bool,
+    #[doc(hidden)]
+    pub output: Option<PathBuf>,
+    #[doc(hidden)]
+    pub stream: bool,
+    #[doc(hidden)]
+    pub max_bytes: Option<u64>,
+    #[doc(hidden)]
+    pub dump_on_oom: Option<PathBuf>,
+    /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
+    #[doc(hidden)]
+    pub is_of_run: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            enabled: Enabled::All,
+            context: Context::Alloc,
+            max_entries: 1 << 20,
+            skip_actions: 0,
+            sample_threshold_bytes: SMALL_BYTES,
+            sample_mean_bytes: 0,
+            budget_millionths: 30_000,
+            live_blocks: 256 << 10,
+            tracker_entries: 1 << 18,
+            host_heap: true,
+            output: None,
+            stream: false,
+            max_bytes: None,
+            dump_on_oom: None,
+            is_of_run: false,
+        }
+    }
+}
+
+impl Options {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much history is kept.
+    pub fn enabled(mut self, enabled: Enabled) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Which stacks are kept.
+    pub fn context(mut self, context: Context) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// How many events are kept per device, the newest; at least 1, as in PyTorch. An event takes 48 bytes.
+    pub fn max_entries(mut self, max_entries: u64) -> Self {
+        self.max_entries = max_entries.max(1);
+        self
+    }
+
+    /// Actions that are not kept as events; what is live is followed all the same. `alloc`, `free`,
+    /// `free_requested` … [`Action::Free`] stands for both of PyTorch's.
+    pub fn skip_actions(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
+        self.skip_actions = actions.into_iter().fold(0, |bits, action| bits | 1 << action as u8);
+        self
+    }
+
+    /// Records every host block while that takes less than `share` of the processor time that the program's threads use
+    /// (0.03: 3 %, the default). A thread for which it would take more samples its blocks below 64 KiB, at a rate that
+    /// follows its load; larger ones and those of devices are always recorded. What a sample stands for is recorded with
+    /// it, so that reports know how far to trust their numbers. A `share` outside of 0 to 1 is brought there.
+    pub fn budget(mut self, share: f64) -> Self {
+        self.sample_threshold_bytes = SMALL_BYTES;
+        self.sample_mean_bytes = 0;
+        // Not quite nothing: that would mean "no budget".
+        self.budget_millionths = ((share * 1e6) as u32).clamp(1, 1_000_000);
+        self
+    }
+
+    /// With a [budget](Self::budget): how many live blocks are remembered before small ones are sampled for the sake of
+    /// memory; from three quarters of it on, ever fewer are picked. One takes up to 170 bytes: the default, 262,144,
+    /// stays within 43 MiB. At least 1,024.
+    pub fn live_blocks(mut self, most: u64) -> Self {
+        self.live_blocks = most.max(1024);
+        self
+    }
+
+    /// Records every host block, however small, whatever it costs: a few hundred nanoseconds each, and up to 130 bytes
+    /// for each that is live.
+    pub fn exact(mut self) -> Self {
+        self.sample_threshold_bytes = 0;
+        self.budget_millionths = 0;
+        self
+    }
+
+    /// Host blocks of `threshold_bytes` and more are recorded exactly; of smaller ones a sample with a mean gap of
+    /// `mean_bytes` (at least 1) is taken, which keeps totals unbiased.
+    pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
+        self.sample_threshold_bytes = threshold_bytes;
+        self.sample_mean_bytes = mean_bytes.max(1);
+        self.budget_millionths = 0;
+        self
+    }
+
+    /// How many operators a tracker keeps one by one, the newest; at least 1, and up to 8,192 more. Each takes 40 bytes, so
+    /// the default of 262,144 takes 10 MiB at most. Of older operators their number, their peaks and the 1,000 that grew
+    /// most are kept. Each tracker has its own options for this.
+    pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
+        self.tracker_entries = tracker_entries.max(1);
+        self
+    }
+
+    /// Leaves the host heap out: only what allocators report through `recorder` is recorded.
+    pub fn without_host_heap(mut self) -> Self {
+        self.host_heap = false;
+        self
+    }
+
+    /// The same with paths that hold wherever the program goes.
+    #[doc(hidden)]
+    pub fn with_absolute_paths(mut self) -> std::io::Result<Self> {
+        for path in [&mut self.output, &mut self.dump_on_oom].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(self)
+    }
+
+    /// Whether the host heap is to be recorded.
+    #[doc(hidden)]
+    pub fn wants_host_heap(&self) -> bool {
+        self.host_heap
+    }
+
+    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics: after a panic that
+    /// may be caught only if writing takes less than a fiftieth of the time. The file is replaced as a whole. A forked child
+    /// writes to `path.PID`; at most the first 100 do, and the others are counted on stderr at the end.
+    pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
+        self.output = Some(path.into());
+        self.stream = false;
+        self
+    }
+
+    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only what is
+    /// less than half a second old (on a machine that is not overloaded, and at most two chunks of 4,096 events of each
+    /// thread). `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
+    ///
+    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or still goes on, is never
+    /// touched: the stream goes to `NAME.2.SUFFIX` beside it, or the next number that is free up to 17, and stderr says so.
+    /// When the file can no longer be written, or the program has closed its descriptor, the stream ends, stderr says so,
+    /// and the program goes on.
+    ///
+    /// A forked child streams to `path.PID`, from its first full chunk on; it loses up to two chunks when it is killed. At
+    /// most the first 100 do, and the others are counted on stderr at the end.
+    pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.output = Some(path.into());
+        self.stream = true;
+        self
+    }
+
+    /// Keeps what [`stream_to`](Self::stream_to) writes within so many bytes (at least 1 MiB): the recording goes on in a
+    /// new part whenever an eighth is full, and the oldest parts go. The newest part lies at the stream's own path, the
+    /// others beside it as `PATH.part-NUMBER`; whoever opens `PATH` sees them all as one recording, which begins with the
+    /// oldest part that is left and holds the blocks that were live then.
+    ///
+    /// Each part begins with all stacks, scopes and live blocks. Where these alone exceed the bound the stream ends. Each
+    /// forked child's stream has the same bound of its own.
+    pub fn max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = Some(max_bytes.max(1 << 20));
+        self
+    }
+
+    /// Dumps everything recorded so far to `path` when an allocator reports that memory ran out
+    /// (`record_oom`), as `dump_snapshot` does, before observers are told.
+    /// The suffix says the format; a `.memtrack` file is the quickest, because its stacks are named later.
+    ///
+    /// When memory runs out again the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again: the
+    /// first dump stays, and the newest seven. From the ninth on one is made only if dumping takes less than a fiftieth of
+    /// the time. A file that exists is replaced; a dump that fails is said on stderr. A forked child dumps to `NAME.PID.SUFFIX`.
+    pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dump_on_oom = Some(path.into());
+        self
+    }
+
+    /// What is lost of these options because a session with others runs already, as a line for the user; none where
+    /// nothing is that matters. `heap_is_seen`: the program has the allocator that reports its heap.
+    #[doc(hidden)]
+    pub fn lost_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
+        if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
+            return None;
+        }
+        if !running.is_of_run {
+            let lost = "monitoring runs already; the options of the first monitor hold";
+            let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
+            return (*self != default).then(|| lost.to_owned());
+        }
+        let files = [&self.output, &self.dump_on_oom].into_iter().flatten();
+        let mut lost: Vec<String> = files.map(|file| format!("{} is not written", file.display())).collect();
+        if self.host_heap && !running.host_heap && heap_is_seen {
+            lost.push("its host heap is not recorded".to_owned());
+        }
+        let into = running.output.as_ref()?.display();
+        let what = lost.join(", and ");
+        (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
+    }
+
+    /// The share of the threads' processor time that recording may take; 0 where there is no such budget.
+    #[doc(hidden)]
+    pub fn budget_share(&self) -> f64 {
+        f64::from(self.budget_millionths) / 1e6
+    }
+
+    /// The ring's bound: one entry in state mode.
+    #[doc(hidden)]
+    pub fn ring_entries(&self) -> u64 {
+        if self.enabled == Enabled::State { 1 } else { self.max_entries }
+    }
+}
+
+/// Reads PyTorch's action names for [`Options::skip_actions`].
+///
+/// # Errors
+/// Names the action that does not exist, in PyTorch's words.
+pub fn parse_actions<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Action>, UnknownOption> {
+    let find = |name: &str| {
+        let found = Action::ALL.into_iter().find(|&action| action != Action::Other && action.name() == name);
+        found.ok_or_else(|| UnknownOption(format!("Unknown TraceEntry action: {name}")))
+    };
+    names.into_iter().map(find).collect()
+}

@@ -1,0 +1,32 @@
+//! What is said when memory ran out.
+
+use crate::event::{DeviceId, StreamId};
+use crate::units::human_bytes;
+use std::fmt;
+
+/// Memory ran out: what observers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: DeviceId,
+    /// The stream that the block was for.
+    pub stream: StreamId,
+    /// Bytes that were asked for.
+    pub requested_bytes: u64,
+    /// Bytes that the device says are free.
+    pub device_free_bytes: u64,
+    /// Bytes that the device has, or that its allocator may take of it; 0 where that is unknown.
+    pub device_total_bytes: u64,
+}
+
+impl fmt::Display for OutOfMemory {
+    /// `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (requested, free) = (human_bytes(self.requested_bytes), human_bytes(self.device_free_bytes));
+        write!(f, "out of memory on {}: {requested} requested, {free} free", self.device)?;
+        match self.device_total_bytes {
+            0 => Ok(()),
+            total => write!(f, " of {}", human_bytes(total)),
+        }
+    }
+}

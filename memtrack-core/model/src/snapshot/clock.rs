@@ -1,0 +1,101 @@
+//! Ticks into time. Reports and writers ask here; the two readings of a [`Clock`] come from the recorder.
+
+use super::{Clock, Snapshot};
+
+/// What the seconds of a snapshot's reports count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// The start of the recording.
+    Start,
+    /// The first event: PyTorch's files do not say when their recording began.
+    FirstEvent,
+}
+
+impl Since {
+    /// Its name in lower case, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::FirstEvent => "first_event",
+        }
+    }
+
+    /// A moment in words: `1.808 s after the start`.
+    pub fn moment(self, seconds: f64) -> String {
+        let from = match self {
+            Self::Start => "the start",
+            Self::FirstEvent => "the first event",
+        };
+        format!("{seconds:.3} s after {from}")
+    }
+}
+
+impl Snapshot {
+    /// What the seconds of its reports count from: the start of the recording, also in PyTorch's form of it and in the
+    /// files that memtrack writes of that; in PyTorch's own files the first event.
+    pub fn seconds_since(&self) -> Since {
+        match self.pytorch.as_deref() {
+            Some(pytorch) if pytorch.start_us.is_none() => Since::FirstEvent,
+            _ => Since::Start,
+        }
+    }
+}
+
+impl Clock {
+    /// Nanoseconds since the Unix epoch at `ticks`: linear through the two readings, before and after them too. With
+    /// one reading only (or two of the same moment) a tick is taken for a nanosecond. Results outside 64 bits are
+    /// clamped.
+    pub fn time_ns(&self, ticks: u64) -> u64 {
+        let (first_ticks, first_ns) = self.first;
+        let (last_ticks, last_ns) = self.last;
+        let since = i128::from(ticks) - i128::from(first_ticks);
+        let moved = if last_ticks > first_ticks && last_ns > first_ns {
+            // |since| < 2^64 and the quotient's numerator < 2^128 in magnitude, but only 2^127 fits the sign.
+            let (rise, run) = (u128::from(last_ns - first_ns), u128::from(last_ticks - first_ticks));
+            let moved = since.unsigned_abs() * rise / run;
+            i128::try_from(moved).unwrap_or(i128::MAX) * since.signum()
+        } else {
+            since
+        };
+        i128::from(first_ns).saturating_add(moved).clamp(0, i128::from(u64::MAX)) as u64
+    }
+
+    /// Seconds from the first reading to `ticks`, to the microsecond, which is all that PyTorch's files can say; negative
+    /// before it.
+    pub fn seconds_since_start(&self, ticks: u64) -> f64 {
+        let us = |ns: u64| (ns / 1000) as i64;
+        (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
+    }
+
+    /// Of a tick a microsecond, from `start_us` on.
+    pub fn of_microseconds(start_us: u64) -> Self {
+        // Times that no clock has shown would not fit as nanoseconds.
+        let start = if start_us < u64::MAX / 2000 { start_us } else { 0 };
+        Self { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_linear_through_both_readings() {
+        let clock = Clock { first: (1_000, 5_000_000), last: (3_000, 5_001_000) };
+        assert_eq!(clock.time_ns(1_000), 5_000_000);
+        assert_eq!(clock.time_ns(3_000), 5_001_000);
+        assert_eq!(clock.time_ns(2_000), 5_000_500);
+        assert_eq!(clock.time_ns(5_000), 5_002_000);
+        assert_eq!(clock.time_ns(0), 4_999_500);
+    }
+
+    #[test]
+    fn one_reading_and_extreme_ticks_give_an_answer() {
+        let clock = Clock { first: (10, 100), last: (10, 100) };
+        assert_eq!((clock.time_ns(25), clock.time_ns(0)), (115, 90));
+        let steep = Clock { first: (0, 0), last: (1, u64::MAX) };
+        assert_eq!((steep.time_ns(u64::MAX), steep.time_ns(1)), (u64::MAX, u64::MAX));
+        let falling = Clock { first: (u64::MAX, 7), last: (0, u64::MAX) };
+        assert_eq!(falling.time_ns(0), 0);
+    }
+}

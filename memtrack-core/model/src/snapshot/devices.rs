@@ -1,0 +1,128 @@
+//! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
+//! after the last of them, and pinned host memory the next, so that it has the same number in PyTorch's form.
+
+use super::{DeviceStatistics, Snapshot};
+use crate::event::DeviceId;
+use std::collections::BTreeSet;
+
+/// The numbers of a snapshot's devices in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ordinals {
+    heap: u16,
+    pinned: u16,
+}
+
+impl Ordinals {
+    /// The ordinal of a device.
+    pub fn of(self, device: DeviceId) -> u16 {
+        match device {
+            DeviceId::HOST => self.heap,
+            DeviceId::PINNED => self.pinned,
+            DeviceId(ordinal) => ordinal,
+        }
+    }
+}
+
+impl Snapshot {
+    /// Every device that an event, a block, a segment or a count mentions, pinned host memory and the host heap last.
+    pub fn device_ids(&self) -> Vec<DeviceId> {
+        let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
+        devices.extend(self.blocks.iter().map(|block| block.device));
+        devices.extend(self.segments.iter().map(|segment| segment.device));
+        // Neighbours are mostly alike: asking the set for every event would cost more than the walk.
+        let mut previous = None;
+        for &device in &self.events.device {
+            if previous != Some(device) {
+                devices.insert(device);
+                previous = Some(device);
+            }
+        }
+        devices.into_iter().collect()
+    }
+
+    /// The numbers of its devices. Finding them out walks all events: who asks for many devices asks for this once.
+    pub fn ordinals(&self) -> Ordinals {
+        let devices = self.device_ids();
+        let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
+        let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
+        let heap = accelerators.max().map_or(0, |last| last.0 + 1);
+        // After the heap, if there is one: the same number as in PyTorch's form.
+        Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
+    }
+
+    /// What the recorder counted on `device`: exact whatever sampling and the ring left out. `None` where nobody counted.
+    pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
+        self.devices.iter().find(|row| row.device == device && row.counted)
+    }
+
+    /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's form, where
+    /// the heap is numbered like an accelerator, that of pinned memory.
+    pub fn host_ordinal(&self) -> u16 {
+        self.ordinals().heap
+    }
+
+    /// The ordinal of `device` in reports. That of memory of the host is found by a walk over all events: see
+    /// [`Self::ordinals`].
+    pub fn ordinal(&self, device: DeviceId) -> u16 {
+        if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
+    }
+
+    /// Whether that device is the heap of the process. In PyTorch's form a recording's heap is numbered like a device;
+    /// read back from such a file, nobody can tell it from one.
+    pub fn is_heap(&self, device: DeviceId) -> bool {
+        match &self.pytorch {
+            Some(pytorch) => pytorch.heap == Some(device),
+            None => device.is_host(),
+        }
+    }
+
+    /// Whether that device is pinned host memory, which is all the host memory that PyTorch's files know.
+    pub fn is_pinned(&self, device: DeviceId) -> bool {
+        if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
+    }
+
+    /// What reports call the device: `device 0`, `host heap` or `pinned host memory`.
+    pub fn device_name(&self, device: DeviceId) -> String {
+        match (self.is_heap(device), self.is_pinned(device)) {
+            (true, _) => "host heap".to_owned(),
+            (_, true) => "pinned host memory".to_owned(),
+            _ => format!("device {}", self.ordinal(device)),
+        }
+    }
+
+    /// The device with that ordinal in reports, if the snapshot has it.
+    pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
+        let ordinals = self.ordinals();
+        self.device_ids().into_iter().find(|&device| ordinals.of(device) == ordinal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_devices(devices: &[DeviceId]) -> Snapshot {
+        Snapshot {
+            devices: devices.iter().copied().map(DeviceStatistics::of).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn the_host_comes_after_the_last_accelerator() {
+        assert_eq!(with_devices(&[DeviceId::HOST]).host_ordinal(), 0);
+        let mixed = with_devices(&[DeviceId::HOST, DeviceId(2), DeviceId(0)]);
+        assert_eq!(mixed.host_ordinal(), 3);
+        assert_eq!(mixed.device_at(3), Some(DeviceId::HOST));
+        assert_eq!(mixed.device_at(2), Some(DeviceId(2)));
+        assert_eq!(mixed.device_at(1), None);
+    }
+
+    #[test]
+    fn pinned_memory_comes_after_the_host() {
+        let pinned = with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
+        assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
+        assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
+        assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the CUDA driver itself said of a device while it was recorded: how much of it is in use, by whomever, and what
+//! its pools keep. Beside what memtrack recorded this tells a cache from a leak, and what is somebody else's.
+
+use crate::event::DeviceId;
+
+/// Which of a device's moments a [`DriverReading`] is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum ReadingMoment {
+    /// The newest one.
+    #[default]
+    Last,
+    /// The one with the most of the device in use, of those that were taken.
+    Fullest,
+    /// The newest one that was taken because memory had run out.
+    OutOfMemory,
+}
+
+/// What the driver said of a device at one moment, and what memtrack had recorded of it by then. All sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct DriverReading {
+    /// The device.
+    pub device: DeviceId,
+    /// Why this one was kept.
+    pub moment: ReadingMoment,
+    /// When, in ticks.
+    pub ticks: u64,
+    /// Free bytes of the device (`cuMemGetInfo`).
+    pub free_bytes: u64,
+    /// Bytes that the device has.
+    pub total_bytes: u64,
+    /// Bytes of the device that memtrack had recorded as held by the program.
+    pub tracked_bytes: u64,
+    /// Pools that were asked: the device's own, and those that the program made.
+    pub pools: u32,
+    /// What they hold of the device (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    pub pool_reserved_bytes: u64,
+    /// The most that they ever held: the sum of each one's peak.
+    pub pool_reserved_peak_bytes: u64,
+    /// What of that the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    pub pool_used_bytes: u64,
+    /// The most that it ever held: the sum of each one's peak.
+    pub pool_used_peak_bytes: u64,
+    /// Allocations of other processes that the program has opened (CUDA IPC). They count there, and not here.
+    pub opened: u32,
+    /// Their bytes.
+    pub opened_bytes: u64,
+}
+
+impl Default for DriverReading {
+    fn default() -> Self {
+        Self {
+            device: DeviceId(0),
+            moment: ReadingMoment::Last,
+            ticks: 0,
+            free_bytes: 0,
+            total_bytes: 0,
+            tracked_bytes: 0,
+            pools: 0,
+            pool_reserved_bytes: 0,
+            pool_reserved_peak_bytes: 0,
+            pool_used_bytes: 0,
+            pool_used_peak_bytes: 0,
+            opened: 0,
+            opened_bytes: 0,
+        }
+    }
+}
+
+impl DriverReading {
+    /// Readings of one snapshot that are read at most: three for each device that can be told apart, and some.
+    pub const MOST: usize = 1024;
+
+    /// Bytes of the device in use, by whomever.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.free_bytes)
+    }
+
+    /// Bytes that the driver's pools keep and nobody uses.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.pool_reserved_bytes.saturating_sub(self.pool_used_bytes)
+    }
+
+    /// Bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory, what was allocated
+    /// before recording began, other processes. Nothing where more is recorded than in use, as with managed memory that
+    /// lies on the host.
+    #[must_use]
+    pub fn untracked_bytes(&self) -> u64 {
+        self.used_bytes().saturating_sub(self.tracked_bytes.saturating_add(self.cached_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_what_is_in_use_add_up() {
+        let reading = DriverReading {
+            free_bytes: 4,
+            total_bytes: 100,
+            tracked_bytes: 50,
+            pool_reserved_bytes: 40,
+            pool_used_bytes: 30,
+            ..DriverReading::default()
+        };
+        assert_eq!((reading.used_bytes(), reading.cached_bytes(), reading.untracked_bytes()), (96, 10, 36));
+        // Managed memory need not lie on the device.
+        let managed = DriverReading { tracked_bytes: u64::MAX, ..reading };
+        assert_eq!(managed.untracked_bytes(), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! What was there when the recording ended: live blocks, held segments, and exact counts per device.
+
+use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+
+/// A block that is live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its address.
+    pub address: u64,
+    /// The bytes the client asked for.
+    pub size_bytes: u64,
+    /// The stream that owns it.
+    pub stream: StreamId,
+    /// The stack of its allocation.
+    pub stack: StackId,
+    /// The scope of its allocation.
+    pub scope: ScopeId,
+    /// When it was allocated, in ticks.
+    pub ticks: u64,
+    /// Sampled …
+    pub flags: EventFlags,
+    /// Given back, but not free yet.
+    pub pending_free: bool,
+}
+
+/// A segment that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its first address.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its stream.
+    pub stream: StreamId,
+    /// The stack that made it.
+    pub stack: StackId,
+    /// When, in ticks.
+    pub ticks: u64,
+    /// It is part of an expandable segment: memory mapped into a larger range of addresses.
+    pub is_expandable: bool,
+}
+
+/// How the small blocks of the host heap were sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Sampling {
+    /// Blocks that were counted and not recorded; exact. 0: every block was recorded.
+    pub unrecorded_blocks: u64,
+    /// Their bytes.
+    pub unrecorded_bytes: u64,
+    /// The widest mean gap between samples that was in force on any thread, in bytes; 0: none were taken.
+    pub widest_interval_bytes: u64,
+    /// Processor time of the threads that recorded, in seconds; 0 without a budget.
+    pub cpu_seconds: f64,
+    /// Of it that in which every block was recorded.
+    pub exact_seconds: f64,
+    /// What recording host blocks took of it, by the recorder's own measurement.
+    pub spent_seconds: f64,
+}
+
+/// What did not fit the recorder's tables, which are bounded: it was counted, and not told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Folded {
+    /// Events that have no stack because the table of stacks was full.
+    pub stacks: u64,
+    /// Threads that are recorded as the unknown one.
+    pub threads: u64,
+}
+
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeviceStatistics {
+    /// The device.
+    pub device: DeviceId,
+    /// Events recorded.
+    pub recorded: u64,
+    /// Events the ring dropped because of `max_entries`.
+    pub dropped: u64,
+    /// Bytes handed out since the start as they were requested, exact also for blocks that were not sampled.
+    pub allocated_bytes: u64,
+    /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
+    pub freed_bytes: u64,
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Blocks given back.
+    pub frees: u64,
+    /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
+    pub reserved_bytes: u64,
+    /// Whether the recorder itself counted the bytes and blocks. Otherwise nobody did: of a file of PyTorch's they are 0,
+    /// and of a recording without its end what the events add up to, samples without their weights.
+    #[cfg_attr(feature = "serde", serde(default = "counted", skip_serializing_if = "is_counted"))]
+    pub counted: bool,
+}
+
+/// Rows of a file are the recorder's, unless they say otherwise.
+#[cfg(feature = "serde")]
+const fn counted() -> bool {
+    true
+}
+
+#[cfg(feature = "serde")]
+fn is_counted(counted: &bool) -> bool {
+    *counted
+}
+
+impl DeviceStatistics {
+    /// Counts of `device`, all 0.
+    pub const fn of(device: DeviceId) -> Self {
+        Self {
+            device,
+            recorded: 0,
+            dropped: 0,
+            allocated_bytes: 0,
+            freed_bytes: 0,
+            allocations: 0,
+            frees: 0,
+            reserved_bytes: 0,
+            counted: true,
+        }
+    }
+}

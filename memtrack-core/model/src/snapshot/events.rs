@@ -1,0 +1,188 @@
+//! Events as columns. What an event is made of is said once, in the order in which files have the columns; everything
+//! that is done to all of them follows from that list.
+
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+
+/// What a column holds, as a number.
+pub trait Cell: Copy {
+    /// The number.
+    fn bits(self) -> u64;
+
+    /// Of that number; `None` when it stands for nothing.
+    fn from_bits(bits: u64) -> Option<Self>;
+}
+
+impl Cell for u64 {
+    fn bits(self) -> u64 {
+        self
+    }
+
+    fn from_bits(bits: u64) -> Option<Self> {
+        Some(bits)
+    }
+}
+
+macro_rules! cells {
+    ($($id:ident($bits:ty))*) => {
+        $(impl Cell for $id {
+            fn bits(self) -> u64 {
+                self.0.into()
+            }
+
+            fn from_bits(bits: u64) -> Option<Self> {
+                <$bits>::try_from(bits).ok().map(Self)
+            }
+        })*
+    };
+}
+
+cells! { StreamId(u64) StackId(u32) ScopeId(u32) ThreadId(u32) DeviceId(u16) EventFlags(u8) }
+
+impl Cell for Action {
+    fn bits(self) -> u64 {
+        u64::from(self as u8)
+    }
+
+    fn from_bits(bits: u64) -> Option<Self> {
+        u8::try_from(bits).ok().and_then(Self::from_number)
+    }
+}
+
+/// Takes the columns of events one after another.
+pub trait ColumnSink {
+    /// The next column.
+    fn column(&mut self, values: impl Iterator<Item = u64>);
+}
+
+/// Gives the columns of events one after another.
+pub trait ColumnSource {
+    /// Why there is none.
+    type Error;
+
+    /// The next column; as many values in each.
+    ///
+    /// # Errors
+    /// When there is none, or a value of it stands for nothing.
+    fn column<T: Cell>(&mut self) -> Result<Vec<T>, Self::Error>;
+}
+
+macro_rules! event_table {
+    ($($(#[$doc:meta])* $column:ident: $cell:ty,)*) => {
+        /// Events as columns, all of one length.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct EventTable {
+            $($(#[$doc])* pub $column: Vec<$cell>,)*
+        }
+
+        impl EventTable {
+            /// How many columns there are.
+            pub const COLUMNS: usize = [$(stringify!($column)),*].len();
+
+            /// An empty table with room for `events`.
+            pub fn with_capacity(events: usize) -> Self {
+                Self { $($column: Vec::with_capacity(events),)* }
+            }
+
+            /// Appends events, a column at a time.
+            pub fn extend(&mut self, events: &[Event]) {
+                $(self.$column.extend(events.iter().map(|event| event.$column));)*
+            }
+
+            /// Appends an event.
+            pub fn push(&mut self, event: &Event) {
+                $(self.$column.push(event.$column);)*
+            }
+
+            /// The event of a row.
+            ///
+            /// # Panics
+            /// When `row` is not below [`Self::len`].
+            pub fn get(&self, row: usize) -> Event {
+                Event { $($column: self.$column[row],)* }
+            }
+
+            /// Keeps the events at `rows`, in that order; a row may be there more than once or not at all.
+            ///
+            /// # Panics
+            /// When there is no such row.
+            pub fn pick(&mut self, rows: &[u32]) {
+                // One column at a time, so that the extra memory is one column.
+                $(self.$column = rows.iter().map(|&row| self.$column[row as usize]).collect();)*
+            }
+
+            /// Hands events out a column at a time, in the order in which files have them.
+            pub fn write_columns(events: &[Event], sink: &mut impl ColumnSink) {
+                $(sink.column(events.iter().map(|event| event.$column.bits()));)*
+            }
+
+            /// The events whose columns come next.
+            ///
+            /// # Errors
+            /// When one of them does not come.
+            pub fn read_columns<S: ColumnSource>(source: &mut S) -> Result<Self, S::Error> {
+                Ok(Self { $($column: source.column()?,)* })
+            }
+
+            /// Appends the events of another table.
+            pub fn append(&mut self, mut other: Self) {
+                $(self.$column.append(&mut other.$column);)*
+            }
+        }
+    };
+}
+
+event_table! {
+    /// Ticks of the recorder's clock.
+    ticks: u64,
+    /// Addresses.
+    address: u64,
+    /// Sizes in bytes.
+    size_bytes: u64,
+    /// Streams.
+    stream: StreamId,
+    /// Stacks.
+    stack: StackId,
+    /// Scopes.
+    scope: ScopeId,
+    /// Threads.
+    thread: ThreadId,
+    /// Devices.
+    device: DeviceId,
+    /// Actions.
+    action: Action,
+    /// Flags.
+    flags: EventFlags,
+}
+
+impl EventTable {
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.ticks.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ticks.is_empty()
+    }
+
+    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so each thread's own order
+    /// is kept.
+    pub fn sort_by_ticks(&mut self) {
+        if self.ticks.is_sorted() {
+            return;
+        }
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        order.sort_by_key(|&row| self.ticks[row as usize]);
+        self.pick(&order);
+    }
+
+    /// The events in merge order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
+        (0..self.len()).map(|row| self.get(row))
+    }
+
+    /// The rows of one device, in merge order.
+    pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
+        self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
+    }
+}

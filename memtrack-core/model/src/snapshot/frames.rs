@@ -1,0 +1,128 @@
+//! Named frames, and stacks of them: what PyTorch's files hold, and what a recording's raw addresses become once they
+//! are symbolised.
+
+use super::pytorch::{Key, Records, Shape};
+use super::{Snapshot, StringId};
+use crate::event::StackId;
+use std::borrow::Cow;
+
+/// A frame of a [`FrameTable`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct FrameId(pub u32);
+
+impl FrameId {
+    /// The id as an index into its table.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Distinct frames: function, file, line, and whatever else the file said about them, as [`Records`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FrameTable {
+    /// The frames as dictionaries.
+    pub records: Records,
+}
+
+impl FrameTable {
+    /// Number of frames.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The function's name.
+    pub fn name(&self, frame: FrameId) -> StringId {
+        self.records.text(frame.index(), Key::Name)
+    }
+
+    /// The file, or the binary when the frame is not symbolised.
+    pub fn filename(&self, frame: FrameId) -> StringId {
+        self.records.text(frame.index(), Key::Filename)
+    }
+
+    /// The line, or the offset in the binary when the frame is not symbolised.
+    pub fn line(&self, frame: FrameId) -> u64 {
+        self.records.number(frame.index(), Key::Line)
+    }
+
+    /// Appends a frame in PyTorch's form.
+    pub fn push(&mut self, name: StringId, filename: StringId, line: u64) -> FrameId {
+        if self.records.shapes.is_empty() {
+            self.records.shapes.push(Shape::of(&[Key::Name, Key::Filename, Key::Line]));
+        }
+        let row = self.records.push(0);
+        self.records.set(row, Key::Name, name.0.into());
+        self.records.set(row, Key::Filename, filename.0.into());
+        self.records.set(row, Key::Line, line);
+        FrameId(row as u32)
+    }
+}
+
+/// Stacks of named frames, innermost first, by the same [`StackId`] as [`super::StackTable`]. A snapshot from PyTorch
+/// has only these, a recording has only raw addresses until [`Snapshot::as_pytorch`] makes it one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedStacks {
+    /// `ends[id - 1] .. ends[id]` are the frames of stack `id`; stack 0 is empty.
+    ends: Vec<u64>,
+    frames: Vec<FrameId>,
+}
+
+impl Default for NamedStacks {
+    fn default() -> Self {
+        Self { ends: vec![0], frames: Vec::new() }
+    }
+}
+
+impl Snapshot {
+    /// What [`NameFrames`] names the frames of a stack by: return addresses, or frame numbers in a PyTorch snapshot.
+    ///
+    /// [`NameFrames`]: crate::NameFrames
+    pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {
+        if self.pytorch.is_none() {
+            return Cow::Borrowed(self.stacks.get(stack));
+        }
+        self.named.get(stack).iter().map(|frame| frame.0.into()).collect()
+    }
+}
+
+impl NamedStacks {
+    /// Number of stacks, the empty one included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+
+    /// The frames of a stack, innermost first; none for an id of another table.
+    pub fn get(&self, stack: StackId) -> &[FrameId] {
+        let Some(&end) = self.ends.get(stack.index()) else { return &[] };
+        let start = if stack.is_none() { 0 } else { self.ends[stack.index() - 1] };
+        &self.frames[start as usize..end as usize]
+    }
+
+    /// Appends a stack; its id is its row.
+    ///
+    /// # Panics
+    /// After 2^32 stacks.
+    pub fn push(&mut self, frames: impl IntoIterator<Item = FrameId>) -> StackId {
+        let id = u32::try_from(self.ends.len()).expect("more than 4 G stacks");
+        self.frames.extend(frames);
+        self.ends.push(self.frames.len() as u64);
+        StackId(id)
+    }
+
+    /// Bytes of memory that the table takes.
+    pub fn used_bytes(&self) -> u64 {
+        (self.ends.capacity() * 8 + self.frames.capacity() * 4) as u64
+    }
+}

@@ -1,0 +1,32 @@
+//! The model: what a recording or a snapshot says, as column tables with interned rows. It is the waist of memtrack:
+//! the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
+
+mod chronology;
+mod clock;
+mod devices;
+mod driver_reading;
+mod end_state;
+mod events;
+mod frames;
+mod ours;
+pub mod pytorch;
+mod scope_sums;
+mod strings;
+mod tables;
+mod taken_back;
+mod value;
+mod weighed;
+
+pub use clock::Since;
+pub use devices::Ordinals;
+pub use driver_reading::*;
+pub use end_state::*;
+pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
+pub use frames::*;
+#[doc(hidden)]
+pub use ours::{OursBegins, OursEnds, dropped_between};
+pub use scope_sums::*;
+pub use strings::*;
+pub use tables::*;
+pub use value::*;
+pub use weighed::Weighed;

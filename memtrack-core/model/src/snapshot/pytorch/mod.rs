@@ -1,0 +1,123 @@
+//! What only PyTorch's snapshots say: [`PyTorch`] explains where everything is. The readers and writers of the files are
+//! above the model.
+
+mod events;
+mod key;
+mod records;
+mod samples;
+
+pub use events::value_at as event_value_at;
+pub use key::{Key, Kind, action_of, id_of, vocabulary};
+pub use records::{Odd, Records, Shape, known};
+pub use samples::{Sample, Samples};
+
+use super::{Snapshot, Value};
+use crate::event::DeviceId;
+use std::ops::Range;
+
+/// What a PyTorch file says beyond what every snapshot says.
+///
+/// **Representation.** A file is a dictionary of lists of dictionaries. Each sort of dictionary is one table of
+/// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
+/// [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are ranges of rows.
+/// Root keys without a table, such as the settings, are [`Value`]s.
+///
+/// The parts that every snapshot has are filled from these tables, so that reports need not look here: row `n` of
+/// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds; an
+/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no other:
+/// [`Snapshot::oom_free_bytes`]); the segments and
+/// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
+/// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
+/// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
+/// scopes again.
+///
+/// [`Oom`]: crate::event::Action::Oom
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PyTorch {
+    /// The root's keys in order, and what is under them.
+    pub root: Vec<(Value, Part)>,
+    /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
+    pub list_only: bool,
+    /// The first segments are in a tuple; files of PyTorch's have a list.
+    pub segments_are_a_tuple: bool,
+    /// The traces are in a tuple; files of PyTorch's have a list.
+    pub traces_are_a_tuple: bool,
+    /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
+    pub traces: Vec<Range<usize>>,
+    /// The events of pinned host memory.
+    pub host_trace: Range<usize>,
+    /// The device under whose number a recording's host heap went in. Only files that memtrack wrote say it.
+    pub heap: Option<DeviceId>,
+    /// When the recording began, in microseconds since the Unix epoch. Only files that memtrack wrote say it.
+    pub start_us: Option<u64>,
+    /// Blocks that stand for others; only in files that memtrack wrote.
+    pub samples: Samples,
+    /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
+    pub events: Records,
+    /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
+    pub segments: Records,
+    /// How many of the segments are devices'; the rest are pinned host memory.
+    pub device_segments: usize,
+    /// The blocks. Where the file gives no address, the column holds the running sum from the segment's.
+    pub blocks: Records,
+    /// The profiler's ranges.
+    pub annotations: Records,
+}
+
+/// What is under a key of the root.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// The first segments.
+    Segments,
+    /// The remaining segments.
+    HostSegments,
+    /// The traces.
+    DeviceTraces,
+    /// The host's trace.
+    HostTraces,
+    /// The annotations.
+    Annotations,
+    /// Something without a table.
+    Value(Value),
+}
+
+impl PyTorch {
+    /// What is under a root key that has no table, such as [`Key::AllocatorSettings`].
+    pub fn root_value(&self, key: Key) -> Option<&Value> {
+        let under = |(name, part): &(Value, Part)| known(name) == Some(key) && matches!(part, Part::Value(_));
+        match self.root.iter().find(|entry| under(entry)) {
+            Some((_, Part::Value(value))) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Whether the root has that key.
+    pub fn has(&self, key: Key) -> bool {
+        self.root.iter().any(|(name, _)| known(name) == Some(key))
+    }
+}
+
+impl Snapshot {
+    /// The exact value under `key` of a PyTorch event; `None` where the event has no such key.
+    pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
+        let details = &self.pytorch.as_deref()?.events;
+        if !details.has(row, key) {
+            return None;
+        }
+        let place = details.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
+        events::value_at(&self.events, details, row, place)
+    }
+
+    /// What the device had free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). Such an event of a
+    /// PyTorch file may have an address beside it, which says nothing.
+    ///
+    /// # Panics
+    /// When there is no such event.
+    pub fn oom_free_bytes(&self, row: usize) -> u64 {
+        let details = self.pytorch.as_deref().map(|pytorch| &pytorch.events);
+        match details.filter(|details| details.has(row, Key::Addr) && details.has(row, Key::DeviceFree)) {
+            Some(details) => details.number(row, Key::DeviceFree),
+            None => self.events.address[row],
+        }
+    }
+}

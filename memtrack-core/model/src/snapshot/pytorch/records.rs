@@ -1,0 +1,315 @@
+//! Dictionaries of one sort as a table. Each record has a [`Shape`] (its keys, in order); what its keys hold lies in
+//! columns, and what does not fit its column lies beside, exactly as it was.
+
+use super::{Key, Kind};
+use crate::event::StackId;
+use crate::snapshot::{StringId, Value};
+use std::ops::Range;
+
+/// Real files have a handful of pools; those of a file with more lie beside.
+const MAX_POOLS: usize = 256;
+
+/// The keys of a record, in the order of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// The keys; a known one is a string of the vocabulary.
+    pub keys: Box<[Value]>,
+    /// Bit `Key as u8` is set for each known key.
+    mask: u64,
+}
+
+impl Shape {
+    /// A shape of these keys.
+    pub fn new(keys: Vec<Value>) -> Self {
+        let mask = keys.iter().filter_map(known).fold(0, |mask, key| mask | 1 << key as u8);
+        Self { keys: keys.into(), mask }
+    }
+
+    /// A shape of known keys.
+    pub fn of(keys: &[Key]) -> Self {
+        Self::new(keys.iter().map(|key| Value::Str(key.id())).collect())
+    }
+
+    /// Whether the record has that key.
+    #[inline]
+    pub fn has(&self, key: Key) -> bool {
+        self.mask >> key as u8 & 1 == 1
+    }
+
+    /// Whether the record has a key whose bit is set in `mask`.
+    #[inline]
+    pub fn has_any(&self, mask: u64) -> bool {
+        self.mask & mask != 0
+    }
+}
+
+/// The known key that a key is.
+pub fn known(key: &Value) -> Option<Key> {
+    match key {
+        Value::Str(id) => Key::of(*id),
+        _ => None,
+    }
+}
+
+/// One column, as wide as its kind needs.
+#[derive(Clone, Debug, PartialEq)]
+enum Column {
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+/// A value that does not fit its column, or has none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Odd {
+    /// The record.
+    pub row: u32,
+    /// The place of its key in the record's shape.
+    pub place: u16,
+    /// The value.
+    pub value: Value,
+}
+
+/// Dictionaries of one sort, by row.
+///
+/// **Representation.** `shape[row]` says which keys a record has and in which order; a key that is missing in the file
+/// is missing in the shape. A known key's values lie in one column for all rows, made when the first row has the key
+/// and 0 where a row has it not. A column holds the nearest number of its kind (an integer as unsigned 64 bits, a
+/// string as its id); when that is not the whole truth (a float, a negative size, `None`, 2^80), the truth is an
+/// [`Odd`], and the column holds 0 or what Python's `int` would make of it. So reports read columns, and writers and
+/// whoever must be exact read [`Self::value`], which looks beside first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Records {
+    /// The distinct shapes.
+    pub shapes: Vec<Shape>,
+    /// The shape of each record.
+    pub shape: Vec<u32>,
+    /// The columns that exist, by key; at most as many as there are keys.
+    columns: Vec<(Key, Column)>,
+    /// What is beside, by row and place.
+    pub odd: Vec<Odd>,
+    /// The pools that pool columns refer to; pool 0 is (0, 0) once there is any.
+    pub pools: Vec<(u64, u64)>,
+}
+
+impl Records {
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.shape.is_empty()
+    }
+
+    /// The shape of a record.
+    ///
+    /// # Panics
+    /// When `row` is not below [`Self::len`].
+    pub fn shape_of(&self, row: usize) -> &Shape {
+        &self.shapes[self.shape[row] as usize]
+    }
+
+    /// Whether a record has that key; `false` for a row that is not there.
+    #[inline]
+    pub fn has(&self, row: usize, key: Key) -> bool {
+        self.shape.get(row).is_some_and(|&shape| self.shapes[shape as usize].has(key))
+    }
+
+    /// The number in a column; 0 where there is none.
+    #[inline]
+    pub fn number(&self, row: usize, key: Key) -> u64 {
+        match self.columns.iter().find(|(name, _)| *name == key) {
+            Some((_, Column::Wide(column))) => column.get(row).copied().unwrap_or(0),
+            Some((_, Column::Narrow(column))) => column.get(row).map_or(0, |&narrow| narrow.into()),
+            None => 0,
+        }
+    }
+
+    /// The string under `key`; empty where there is none.
+    pub fn text(&self, row: usize, key: Key) -> StringId {
+        StringId(self.number(row, key) as u32)
+    }
+
+    /// The stack under `key`; the empty one where there is none.
+    pub fn stack(&self, row: usize, key: Key) -> StackId {
+        StackId(self.number(row, key) as u32)
+    }
+
+    /// The pool under `key`; (0, 0) where there is none.
+    pub fn pool(&self, row: usize, key: Key) -> (u64, u64) {
+        self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
+    }
+
+    /// The pool under `key`, also where it lies beside its column (of many pools, large numbers, a list); `None` where the
+    /// record names none.
+    pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
+        if !self.has(row, key) {
+            return None;
+        }
+        let Some(odd) = self.odd_under(row, key) else { return Some(self.pool(row, key)) };
+        let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
+        let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
+        match &parts[..] {
+            [first, second] => Some((number(first)?, number(second)?)),
+            _ => None,
+        }
+    }
+
+    /// The rows under `key` ([`Key::Blocks`]).
+    pub fn rows(&self, row: usize, key: Key) -> Range<usize> {
+        let packed = self.number(row, key);
+        let start = (packed >> 32) as usize;
+        start..start + (packed as u32) as usize
+    }
+
+    /// What lies beside for that place of a record's shape.
+    pub fn odd_at(&self, row: usize, place: usize) -> Option<&Value> {
+        let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
+        at.ok().map(|at| &self.odd[at].value)
+    }
+
+    /// Everything that lies beside for a record.
+    pub fn odd_of(&self, row: usize) -> &[Odd] {
+        let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
+        let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
+        &self.odd[start..start + length]
+    }
+
+    /// What lies beside the column of `key`, because it does not fit there.
+    pub fn odd_under(&self, row: usize, key: Key) -> Option<&Value> {
+        if self.odd.is_empty() || !self.has(row, key) {
+            return None;
+        }
+        let place = self.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
+        self.odd_at(row, place)
+    }
+
+    /// The exact value at a place of a record's shape; [`Kind::Rows`] and events' own columns are not here.
+    pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
+        if let Some(odd) = self.odd_at(row, place) {
+            return Some(odd.clone());
+        }
+        let key = known(self.shape_of(row).keys.get(place)?)?;
+        if !self.columns.iter().any(|(name, _)| *name == key) {
+            return None;
+        }
+        let number = self.number(row, key);
+        Some(match key.kind() {
+            Kind::Unsigned => Value::integer(number.into()),
+            Kind::Signed => Value::Int(number as i64),
+            Kind::Flag => Value::Bool(number != 0),
+            Kind::Text => Value::Str(StringId(number as u32)),
+            Kind::Stack => Value::Stack(StackId(number as u32)),
+            Kind::Pool => {
+                let (first, second) = self.pool(row, key);
+                let pair = [Value::integer(first.into()), Value::integer(second.into())];
+                Value::Tuple(pair.into_iter().collect())
+            }
+            Kind::Rows | Kind::Other => return None,
+        })
+    }
+
+    /// The exact value under `key`; `None` where the record has no such key.
+    pub fn value(&self, row: usize, key: Key) -> Option<Value> {
+        if !self.has(row, key) {
+            return None;
+        }
+        let place = self.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
+        self.value_at(row, place)
+    }
+
+    /// Appends a record of that shape; its columns are set next.
+    pub fn push(&mut self, shape: u32) -> usize {
+        self.shape.push(shape);
+        self.shape.len() - 1
+    }
+
+    /// Sets a column of the last record, and makes the column when it is the first to have it.
+    #[inline]
+    pub fn set(&mut self, row: usize, key: Key, number: u64) {
+        let at = match self.column_of(key) {
+            Some(at) => at,
+            None => {
+                let narrow = matches!(key.kind(), Kind::Flag | Kind::Text | Kind::Stack | Kind::Pool);
+                let column = if narrow { Column::Narrow(Vec::new()) } else { Column::Wide(Vec::new()) };
+                self.columns.push((key, column));
+                self.columns.len() - 1
+            }
+        };
+        self.set_column(row, at, number);
+    }
+
+    /// The place of a key's column among the columns, which does not change; none as long as no row has the key.
+    #[inline]
+    pub fn column_of(&self, key: Key) -> Option<usize> {
+        self.columns.iter().position(|(name, _)| *name == key)
+    }
+
+    /// Sets the column at `at`, as [`Self::column_of`] says, of the last record.
+    #[inline]
+    pub fn set_column(&mut self, row: usize, at: usize, number: u64) {
+        // Rows before that lack the key hold 0.
+        fn put<T: Copy + Default>(column: &mut Vec<T>, row: usize, number: T) {
+            if column.len() < row {
+                column.resize(row, T::default());
+            }
+            if column.len() == row { column.push(number) } else { column[row] = number }
+        }
+        match &mut self.columns[at].1 {
+            Column::Narrow(column) => put(column, row, number as u32),
+            Column::Wide(column) => put(column, row, number),
+        }
+    }
+
+    /// The number of a pool in [`Self::pools`]; none once there are too many to look through.
+    pub fn pool_number(&mut self, pool: (u64, u64)) -> Option<u64> {
+        if let Some(found) = self.pools.iter().rposition(|&known| known == pool) {
+            return Some(found as u64);
+        }
+        if self.pools.len() >= MAX_POOLS {
+            return None;
+        }
+        if self.pools.is_empty() && pool != (0, 0) {
+            self.pools.push((0, 0));
+        }
+        self.pools.push(pool);
+        Some(self.pools.len() as u64 - 1)
+    }
+
+    /// The records at `rows`, in that order; a row may be there more than once or not at all.
+    pub fn gather(&self, rows: &[u32]) -> Self {
+        fn pick<T: Copy + Default>(column: &[T], rows: &[u32]) -> Vec<T> {
+            rows.iter().map(|&row| column.get(row as usize).copied().unwrap_or_default()).collect()
+        }
+        let columns = self.columns.iter().map(|(key, column)| {
+            let picked = match column {
+                Column::Narrow(column) => Column::Narrow(pick(column, rows)),
+                Column::Wide(column) => Column::Wide(pick(column, rows)),
+            };
+            (*key, picked)
+        });
+        let mut odd = Vec::new();
+        for (to, &from) in rows.iter().enumerate() {
+            odd.extend(self.odd_of(from as usize).iter().map(|odd| Odd { row: to as u32, ..odd.clone() }));
+        }
+        Self {
+            shapes: self.shapes.clone(),
+            shape: pick(&self.shape, rows),
+            columns: columns.collect(),
+            odd,
+            pools: self.pools.clone(),
+        }
+    }
+
+    /// Bytes of memory that the table takes, what is beside roughly.
+    pub fn used_bytes(&self) -> u64 {
+        let columns = self.columns.iter().map(|(_, column)| match column {
+            Column::Narrow(column) => column.capacity() * 4,
+            Column::Wide(column) => column.capacity() * 8,
+        });
+        let keys: usize = self.shapes.iter().map(|shape| shape.keys.len() * size_of::<Value>() + 32).sum();
+        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<Odd>();
+        (columns.sum::<usize>() + rest + self.pools.capacity() * 16 + keys) as u64
+    }
+}

@@ -1,0 +1,72 @@
+//! Sampled blocks in PyTorch's files, which know no weights: there a block that was picked has the bytes that it stands
+//! for, so that totals and peaks are the estimate. Its own size and its weight stand in its `user_metadata` for people,
+//! and for memtrack once for each such text among the settings, where nothing else looks:
+//! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
+
+use crate::snapshot::{StringId, Weighed};
+use std::collections::HashMap;
+
+/// Which texts say that a block is a sample, and of what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    by_text: HashMap<StringId, Sample>,
+    /// By the rows of [`Snapshot::blocks`].
+    by_block: HashMap<u32, Sample>,
+}
+
+/// A sampled block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// The path of its scope.
+    pub path: StringId,
+    /// Its own size.
+    pub size_bytes: u64,
+    /// The blocks it stands for.
+    pub weight: f64,
+}
+
+impl Sample {
+    fn weighed(self, bytes: u64) -> Weighed {
+        Weighed { size_bytes: self.size_bytes, bytes, blocks: self.weight, estimated: true }
+    }
+}
+
+impl Samples {
+    /// Samples by their texts, and by the rows of [`Snapshot::blocks`].
+    ///
+    /// [`Snapshot::blocks`]: crate::Snapshot::blocks
+    pub fn new(by_text: HashMap<StringId, Sample>, by_block: HashMap<u32, Sample>) -> Self {
+        Self { by_text, by_block }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_text.is_empty()
+    }
+
+    /// Whether a text is said of samples.
+    pub fn has(&self, text: StringId) -> bool {
+        self.by_text.contains_key(&text)
+    }
+
+    /// A block of `bytes` whose metadata is `text`.
+    pub fn weighed(&self, text: StringId, bytes: u64) -> Weighed {
+        match self.by_text.get(&text) {
+            Some(sample) => sample.weighed(bytes),
+            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+        }
+    }
+
+    /// The block in that row of [`Snapshot::blocks`].
+    pub fn weighed_block(&self, row: usize, bytes: u64) -> Weighed {
+        match self.by_block.get(&(row as u32)) {
+            Some(sample) => sample.weighed(bytes),
+            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+        }
+    }
+
+    /// The path of the scope that a text names.
+    pub fn path(&self, text: StringId) -> StringId {
+        self.by_text.get(&text).map_or(text, |sample| sample.path)
+    }
+}

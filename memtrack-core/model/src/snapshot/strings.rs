@@ -1,0 +1,97 @@
+//! Interned strings. Readers of PyTorch's files intern every string once; everything else refers to it by
+//! [`StringId`]. The bytes are UTF-8 that may hold lone surrogates, because Python writes those too.
+
+use crate::text::lossy;
+use std::borrow::Cow;
+
+/// A string of a [`StringTable`]; 0 is the empty string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct StringId(pub u32);
+
+impl StringId {
+    /// The empty string.
+    pub const EMPTY: Self = Self(0);
+
+    /// The id as an index into its table.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Distinct strings, one after another in one buffer.
+///
+/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` gives
+/// it. [`Self::bytes`] is exact; [`Self::get`] is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StringTable {
+    bytes: Vec<u8>,
+    /// `ends[id - 1] .. ends[id]` are the bytes of string `id`; string 0 is empty.
+    ends: Vec<u64>,
+}
+
+impl Default for StringTable {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), ends: vec![0] }
+    }
+}
+
+impl StringTable {
+    /// Number of strings, the empty one included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+
+    /// The bytes of a string; none for an id of another table.
+    pub fn bytes(&self, id: StringId) -> &[u8] {
+        let Some(&end) = self.ends.get(id.index()) else { return &[] };
+        let start = if id.0 == 0 { 0 } else { self.ends[id.index() - 1] };
+        &self.bytes[start as usize..end as usize]
+    }
+
+    /// The string, with U+FFFD for each lone surrogate.
+    pub fn get(&self, id: StringId) -> Cow<'_, str> {
+        let bytes = self.bytes(id);
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => Cow::Owned(lossy(bytes)),
+        }
+    }
+
+    /// Appends a string that is not in the table yet. [`super::pytorch::StringInterner`] looks before it does.
+    ///
+    /// # Panics
+    /// After 2^32 strings.
+    pub fn push(&mut self, bytes: &[u8]) -> StringId {
+        let id = u32::try_from(self.ends.len()).expect("more than 4 G strings");
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len() as u64);
+        StringId(id)
+    }
+
+    /// Bytes of memory that the table takes.
+    pub fn used_bytes(&self) -> u64 {
+        (self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_come_back_exactly_and_for_people() {
+        let mut table = StringTable::default();
+        let (plain, lone) = (table.push("naïve".as_bytes()), table.push(b"a\xed\xa0\x80"));
+        assert_eq!((table.bytes(StringId::EMPTY), table.len()), (&b""[..], 3));
+        assert_eq!(table.get(plain), "naïve");
+        assert_eq!((table.bytes(lone), &*table.get(lone)), (&b"a\xed\xa0\x80"[..], "a\u{fffd}"));
+        assert_eq!(table.bytes(StringId(9)), b"");
+    }
+}

@@ -1,0 +1,260 @@
+//! The column tables of a [`Snapshot`].
+
+use super::pytorch::PyTorch;
+use super::{
+    DeviceStatistics, DriverReading, EventTable, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins,
+    OursEnds, Sampling, ScopeSums, Segment, StringTable,
+};
+use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
+
+/// Everything known about one recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    #[doc(hidden)]
+    pub ours_begins: OursBegins,
+    /// Who recorded, and how.
+    pub meta: Meta,
+    /// How ticks become time.
+    pub clock: Clock,
+    /// The binaries that were loaded, for symbols.
+    pub modules: Vec<Module>,
+    /// All stacks of a recording, as raw return addresses; empty for a file of PyTorch's.
+    pub stacks: StackTable,
+    /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
+    pub named: NamedStacks,
+    /// The frames of [`Self::named`].
+    pub frames: FrameTable,
+    /// The strings that frames and [`Self::pytorch`] refer to.
+    pub strings: StringTable,
+    /// All scope paths; row 0 is "outside any scope".
+    pub scopes: ScopeTable,
+    /// Threads by id; row 0 is the unknown thread.
+    pub threads: Vec<Thread>,
+    /// The events, in merge order.
+    pub events: EventTable,
+    /// What was live at the end.
+    pub blocks: Vec<LiveBlock>,
+    /// Segments held at the end.
+    pub segments: Vec<Segment>,
+    /// Counts per device, among them what the ring dropped.
+    pub devices: Vec<DeviceStatistics>,
+    /// What each scope allocated, exactly; `None` where that was not recorded.
+    pub scope_sums: Option<ScopeSums>,
+    /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
+    pub driver: Vec<DriverReading>,
+    /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
+    pub sampling: Option<Sampling>,
+    /// What did not fit the recorder's tables.
+    pub folded: Folded,
+    /// What only PyTorch's files say; `None` for a recording.
+    pub pytorch: Option<Box<PyTorch>>,
+    #[doc(hidden)]
+    pub ours_ends: OursEnds,
+}
+
+impl Snapshot {
+    /// Whether some of its events or blocks are samples, and stand for others.
+    pub fn has_samples(&self) -> bool {
+        if let Some(pytorch) = self.pytorch.as_deref() {
+            return !pytorch.samples.is_empty();
+        }
+        let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
+        self.events.flags.iter().copied().any(is_sampled)
+            || self.blocks.iter().any(|block| is_sampled(block.flags))
+    }
+
+    /// Whether small blocks of the host heap may have gone by unrecorded, so that sums over those that were recorded are
+    /// estimates.
+    pub fn may_lack_small_blocks(&self) -> bool {
+        match &self.sampling {
+            Some(sampling) => sampling.unrecorded_blocks > 0,
+            // A stream that was cut. Under a budget samples begin when it is used up, and then there are some.
+            None if self.meta.budget > 0.0 => self.has_samples(),
+            None => self.meta.sample_threshold_bytes > 0,
+        }
+    }
+}
+
+/// Who recorded, and in which mode.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Meta {
+    /// The program's path.
+    pub program: String,
+    /// Its process id.
+    pub pid: u32,
+    /// memtrack's version.
+    pub memtrack_version: String,
+    /// Host blocks below this size in bytes are sampled; 0: every block is exact.
+    pub sample_threshold_bytes: u64,
+    /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample says
+    /// its own.
+    pub sample_mean_bytes: u64,
+    /// With a budget: what each small block counts for beside its own bytes when samples are picked.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
+    pub sample_block_bytes: u64,
+    /// The share of the threads' processor time that recording might take; 0: there was no budget.
+    pub budget: f64,
+    /// The ring's bound in events per device; `u64::MAX`: none.
+    pub max_entries: u64,
+    /// The context mode: `none`, `state`, `alloc` or `all`.
+    pub context: String,
+    /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
+    pub complete: bool,
+    /// Parts of the recording from before its oldest event that are gone: a stream with a bound drops the oldest. What was
+    /// live when the oldest part that is left began is among the events all the same.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
+    pub earlier_parts: u64,
+}
+
+#[cfg(feature = "serde")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Meta {
+    /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample, whose
+    /// interval is that of its class, with [`Self::sample_block_bytes`], and else [`Self::sample_mean_bytes`].
+    pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
+        if !flags.contains(EventFlags::SAMPLED) {
+            return 1.0;
+        }
+        match flags.interval_class() {
+            0 => sampling_weight(size_bytes, self.sample_mean_bytes),
+            class => {
+                sampling_weight(size_bytes.saturating_add(self.sample_block_bytes), interval_of_class(class))
+            }
+        }
+    }
+}
+
+/// Two readings of the recorder's clock against the time of day; between and around them time is linear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Clock {
+    /// Ticks and nanoseconds since the Unix epoch, early.
+    pub first: (u64, u64),
+    /// The same, late.
+    pub last: (u64, u64),
+}
+
+/// A loaded binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Module {
+    /// Its path when it was recorded.
+    pub path: String,
+    /// Load bias: the address in memory minus the address in the file's symbols.
+    pub bias: u64,
+    /// First address of the mapped code.
+    pub start: u64,
+    /// One past the last address of the mapped code.
+    pub end: u64,
+    /// GNU build id in hex; empty when the binary has none.
+    pub build_id: String,
+    /// What tells this binary from a rebuilt one where there is no build id: length and CRC-32 of its code, as
+    /// `len:crc` in hex; empty when it was not read.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
+    pub code_id: String,
+}
+
+/// Stacks as one flat column of return addresses, innermost first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackTable {
+    /// `offsets[id] .. offsets[id + 1]` are the frames of stack `id`; stack 0 is empty.
+    pub offsets: Vec<u32>,
+    /// Return addresses.
+    pub addresses: Vec<u64>,
+}
+
+impl Default for StackTable {
+    fn default() -> Self {
+        Self { offsets: vec![0, 0], addresses: Vec::new() }
+    }
+}
+
+impl StackTable {
+    /// The return addresses of `stack`, innermost first; empty for an unknown id.
+    pub fn get(&self, stack: StackId) -> &[u64] {
+        match (self.offsets.get(stack.index()), self.offsets.get(stack.index() + 1)) {
+            (Some(&from), Some(&to)) => self.addresses.get(from as usize..to as usize).unwrap_or(&[]),
+            _ => &[],
+        }
+    }
+
+    /// Appends a stack; its id is its row.
+    ///
+    /// # Panics
+    /// When the table would hold more than `u32::MAX` addresses.
+    pub fn push(&mut self, addresses: &[u64]) -> StackId {
+        self.addresses.extend_from_slice(addresses);
+        let end = u32::try_from(self.addresses.len()).expect("more than 4 G stack frames");
+        self.offsets.push(end);
+        StackId((self.offsets.len() - 2) as u32)
+    }
+
+    /// Number of stacks, the empty one included.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether there is no stack but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+}
+
+/// What a scope stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[repr(u8)]
+pub enum ScopeKind {
+    /// One operator: the unit of the tracker's series.
+    #[default]
+    Operator = 0,
+    /// A module: part of the path.
+    Module = 1,
+    /// The outermost module: marks `fw_start` and `fw_bw_boundary`; its name is not part of the path.
+    Root = 2,
+    /// The backward pass.
+    Backward = 3,
+    /// The optimizer step.
+    Optimizer = 4,
+}
+
+/// One row of the scope table: a scope inside its parent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Scope {
+    /// The scope around it; none at the top.
+    pub parent: ScopeId,
+    /// What it stands for.
+    pub kind: ScopeKind,
+    /// Its own name, not the path.
+    pub name: String,
+}
+
+/// All scopes by id; row 0 is "outside any scope", and rows no event uses may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeTable {
+    /// The rows.
+    pub rows: Vec<Scope>,
+}
+
+impl Default for ScopeTable {
+    fn default() -> Self {
+        Self { rows: vec![Scope::default()] }
+    }
+}
+
+/// A thread that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Thread {
+    /// The name it had at its first event.
+    pub name: String,
+    /// The kernel's thread id.
+    pub os_id: u64,
+}

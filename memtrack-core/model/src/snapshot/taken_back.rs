@@ -1,0 +1,83 @@
+//! Segments that turned out to be a pool's. The driver's hook takes each allocation for a block until a pool reports
+//! blocks inside it; what it had written of that block until then is left out here, so that a page of a pool is never
+//! taken for memory in use, not even for a moment.
+
+use super::Snapshot;
+use crate::event::{Action, DeviceId, EventFlags};
+use std::collections::HashMap;
+
+impl Snapshot {
+    /// Leaves out the allocations that were taken back ([`EventFlags::TAKEN_BACK`]), and what took them back. The counts
+    /// of recorded events shrink with them.
+    pub fn leave_out_taken_back(&mut self) {
+        let taken_back = |flags: &EventFlags| flags.contains(EventFlags::TAKEN_BACK);
+        if !self.events.flags.iter().any(taken_back) {
+            return;
+        }
+        let mut keep = vec![true; self.events.len()];
+        // The newest allocation of a whole segment at each address.
+        let mut whole: HashMap<(DeviceId, u64), usize> = HashMap::new();
+        for (row, event) in self.events.iter().enumerate() {
+            let place = (event.device, event.address);
+            if event.flags.contains(EventFlags::TAKEN_BACK) {
+                keep[row] = false;
+                // Not there when the ring dropped it.
+                if let Some(alloc) = whole.remove(&place) {
+                    keep[alloc] = false;
+                }
+            } else if event.action == Action::Alloc && event.flags.contains(EventFlags::WHOLE_SEGMENT) {
+                whole.insert(place, row);
+            }
+        }
+        for row in (0..keep.len()).filter(|&row| !keep[row]) {
+            let device = self.events.device[row];
+            if let Some(counts) = self.devices.iter_mut().find(|counts| counts.device == device) {
+                counts.recorded = counts.recorded.saturating_sub(1);
+            }
+        }
+        let rows: Vec<u32> = (0..keep.len()).filter(|&row| keep[row]).map(|row| row as u32).collect();
+        self.events.pick(&rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, StackId, StreamId};
+    use crate::snapshot::DeviceStatistics;
+
+    fn event(ticks: u64, action: Action, address: u64, flags: EventFlags) -> Event {
+        Event {
+            ticks,
+            address,
+            size_bytes: 64,
+            stream: StreamId(0),
+            stack: StackId(0),
+            scope: Default::default(),
+            thread: Default::default(),
+            device: DeviceId(0),
+            action,
+            flags,
+        }
+    }
+
+    #[test]
+    fn only_the_newest_allocation_of_the_segment_goes() {
+        let (whole, back) = (EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK);
+        let mut snapshot = Snapshot::default();
+        snapshot.events.extend(&[
+            event(1, Action::Alloc, 64, whole),
+            event(2, Action::Free, 64, whole),
+            event(3, Action::Alloc, 64, whole),
+            event(4, Action::Alloc, 128, whole),
+            event(5, Action::Free, 64, whole.with(back)),
+            event(6, Action::Alloc, 64, EventFlags::default()),
+            event(7, Action::Free, 192, whole.with(back)),
+        ]);
+        let counts = DeviceStatistics { recorded: 9, dropped: 2, ..DeviceStatistics::of(DeviceId(0)) };
+        snapshot.devices.push(counts);
+        snapshot.leave_out_taken_back();
+        assert_eq!(snapshot.events.ticks, [1, 2, 4, 6]);
+        assert_eq!(snapshot.devices[0].recorded, 6);
+    }
+}

@@ -1,0 +1,54 @@
+//! Text as Python has it: UTF-8 that may hold lone surrogates, each as the three bytes that `surrogatepass` gives it.
+
+/// Whether `bytes` are UTF-8 once lone surrogates (three bytes each) are let through.
+pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
+    loop {
+        match std::str::from_utf8(bytes) {
+            Ok(_) => return true,
+            Err(error) => match &bytes[error.valid_up_to()..] {
+                [0xed, 0xa0..=0xbf, 0x80..=0xbf, rest @ ..] => bytes = rest,
+                _ => return false,
+            },
+        }
+    }
+}
+
+/// `bytes` for people: each lone surrogate, and nothing else, becomes U+FFFD.
+pub fn lossy(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let mut rest = bytes;
+    loop {
+        match std::str::from_utf8(rest) {
+            Ok(valid) => {
+                text.push_str(valid);
+                return text;
+            }
+            Err(error) => {
+                let (valid, broken) = rest.split_at(error.valid_up_to());
+                text.push_str(&String::from_utf8_lossy(valid));
+                text.push(char::REPLACEMENT_CHARACTER);
+                let skipped = if is_surrogate(broken) { 3 } else { 1 };
+                rest = broken.get(skipped..).unwrap_or(&[]);
+            }
+        }
+    }
+}
+
+/// Whether `bytes` start with a surrogate.
+fn is_surrogate(bytes: &[u8]) -> bool {
+    matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lone_surrogates_pass_and_other_damage_does_not() {
+        assert!(is_utf8_with_surrogates("naïve".as_bytes()));
+        assert!(is_utf8_with_surrogates(b"a\xed\xb2\x80b"));
+        assert!(!is_utf8_with_surrogates(b"a\xff"));
+        assert!(!is_utf8_with_surrogates(b"\xed\xb2"));
+        assert_eq!(lossy(b"a\xed\xb2\x80b"), "a\u{fffd}b");
+    }
+}

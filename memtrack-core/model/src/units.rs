@@ -1,0 +1,103 @@
+//! Numbers as people read them; all text reports print through here, so that they agree.
+
+/// `bytes` in the largest unit that keeps it at 1 or more: `512 B`, `1.5 KiB`, `64.0 MiB`, `1.25 GiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    let value = bytes as f64;
+    // The limits leave out what would be printed as 1024 of the smaller unit.
+    match value {
+        v if v < 1024.0 => format!("{bytes} B"),
+        v if v < 1023.95 * 1024.0 => format!("{:.1} KiB", v / 1024.0),
+        v if v < 1023.95 * 1_048_576.0 => format!("{:.1} MiB", v / 1_048_576.0),
+        v if v < 1023.995 * 1_073_741_824.0 => format!("{:.2} GiB", v / 1_073_741_824.0),
+        v => format!("{:.2} TiB", v / 1_099_511_627_776.0),
+    }
+}
+
+/// `count` with commas between thousands.
+pub fn human_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `text` with its first letter as a line begins.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A count with what is counted, which takes an `s` unless it is one: `1 block`, `2,000 blocks`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
+/// A share from 0 to 1 in percent with one decimal.
+pub fn human_share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `text` on one line and harmless to a terminal: control characters, which names from a foreign file may hold, are
+/// replaced.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// `text` in at most `width` characters: an ellipsis stands for what is left out of the middle.
+pub fn shorten_middle(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    // The end of a path says more than its beginning.
+    let (head, tail) = (kept / 2, kept - kept / 2);
+    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_counted_without_an_s() {
+        assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
+        assert_eq!(counted(2_000, "block"), "2,000 blocks");
+    }
+
+    #[test]
+    fn bytes_are_scaled_and_counts_grouped() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (64 << 20, "64.0 MiB"),
+            (5 << 28, "1.25 GiB"),
+            (3 << 40, "3.00 TiB"),
+        ] {
+            assert_eq!(human_bytes(bytes), text);
+        }
+        assert_eq!(human_count(0), "0");
+        assert_eq!(human_count(999), "999");
+        assert_eq!(human_count(1_234_567), "1,234,567");
+        assert_eq!(human_share(0.125), "12.5 %");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(printable("a\nb\u{1b}[2Jü"), "a\u{fffd}b\u{fffd}[2Jü");
+    }
+
+    #[test]
+    fn only_long_names_are_shortened() {
+        assert_eq!(shorten_middle("short", 5), "short");
+        assert_eq!(shorten_middle("encoder.layers.matmul", 11), "encod…atmul");
+        assert_eq!(shorten_middle("äöüäöü", 3), "ä…ü");
+    }
+}

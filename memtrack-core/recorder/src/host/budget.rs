@@ -1,0 +1,421 @@
+//! What recording may cost, and what follows from it: how far apart samples lie. Each thread keeps a [`Ledger`]: it earns
+//! a share of the processor time that the thread uses, and pays for the blocks that it records, for their frees too,
+//! whichever thread makes them. While it can pay, every block is recorded; else small blocks are sampled at an interval
+//! that follows the load. The interval hangs on past blocks and past costs alone, never on the block at hand: that keeps
+//! estimates unbiased.
+
+use memtrack_model::event::interval_of_class;
+use memtrack_model::snapshot::Sampling;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// What a small block counts for beside its own bytes. With its bytes alone, those of a few dozen bytes are hardly ever
+/// picked beside those of some thousand: their numbers, which are most of all blocks, would be known to a factor.
+const BLOCK_BYTES: u64 = 2048;
+/// The widest interval's class.
+const WIDEST: u8 = 15;
+/// How much processor time's earnings can be saved for a burst.
+const SAVED_NS: f64 = 2e9;
+/// How much processor time's earnings must be there before every block is recorded again.
+const RESERVE_NS: f64 = 0.1e9;
+/// How far back the load counts: older processor time fades out.
+const MEMORY_NS: f64 = 0.15e9;
+/// What all threads of a session may spend before they have earned anything, in nanoseconds.
+const START_NS: i64 = 4_000_000;
+/// How much of it a thread takes at once. It is lent: a thread that samples pays it back before it is better off.
+const SLICE_NS: i64 = 500_000;
+/// What counting a block and its free costs, in nanoseconds (measured: 7). No part of what recording costs: rare events
+/// find nothing in the caches and cost several times as much as frequent ones, counting does not.
+const COUNTED_NS: f64 = 8.0;
+/// The most of a budget that is taken for counting, which nothing can save: the rest is for samples, or a program of tiny
+/// blocks alone would have none.
+const COUNTED_MOST: f64 = 2.0 / 3.0;
+/// How full the savings must be for the next better class, though the load says that it does not suit.
+const FULL: f64 = 0.95;
+/// Fractions of the budget: what is aimed at, and what must suffice before the interval becomes shorter. What recording
+/// costs the program afterwards, by what it displaced from the caches, no timing of a call sees: the rest is for that.
+const AIM: f64 = 0.7;
+const EASE: f64 = 0.5;
+/// Of the budget, what recording every block must be within, and what is aimed at in debt.
+const EASE_EXACT: f64 = 0.85;
+const REPAY: f64 = 0.5;
+
+/// What is left of [`START_NS`].
+static START: AtomicI64 = AtomicI64::new(0);
+/// The class that a thread chose last: what a new one begins with when nothing is left to spend.
+static LAST_CLASS: AtomicU8 = AtomicU8::new(0);
+/// Sums over all threads for the recording: processor time, of it with every block recorded, and what was spent.
+static CPU_NS: AtomicU64 = AtomicU64::new(0);
+static EXACT_NS: AtomicU64 = AtomicU64::new(0);
+static SPENT_NS: AtomicU64 = AtomicU64::new(0);
+/// The widest class that was in force.
+static WIDEST_CLASS: AtomicU8 = AtomicU8::new(0);
+
+/// A new session begins.
+pub(super) fn begin() {
+    START.store(START_NS, Relaxed);
+    LAST_CLASS.store(0, Relaxed);
+    WIDEST_CLASS.store(0, Relaxed);
+    for sum in [&CPU_NS, &EXACT_NS, &SPENT_NS] {
+        sum.store(0, Relaxed);
+    }
+}
+
+/// What the threads' ledgers said so far.
+pub fn so_far() -> Sampling {
+    let seconds = |sum: &AtomicU64| sum.load(Relaxed) as f64 / 1e9;
+    let widest = WIDEST_CLASS.load(Relaxed);
+    Sampling {
+        cpu_seconds: seconds(&CPU_NS),
+        exact_seconds: seconds(&EXACT_NS),
+        spent_seconds: seconds(&SPENT_NS),
+        widest_interval_bytes: interval(widest),
+        ..Sampling::default()
+    }
+}
+
+/// What a small block counts for in bytes beside its own when samples are picked within a `budget`; 0 where there is none.
+pub fn sample_block_bytes(budget: f64) -> u64 {
+    if budget > 0.0 { BLOCK_BYTES } else { 0 }
+}
+
+/// The mean gap in bytes between samples of a class; 0 for class 0, in which every block is recorded.
+pub(super) fn interval(class: u8) -> u64 {
+    if class == 0 { 0 } else { interval_of_class(class) }
+}
+
+/// The class below which the interval may not be, for the sake of memory, with `live` of at most `bound` blocks in the
+/// live table. Over the last quarter each sixteenth doubles it: the table would be full only when terabytes are live.
+pub(super) fn least_class(live: u64, bound: u64) -> u8 {
+    let free_from = bound - bound / 4;
+    if live < free_from {
+        return 0;
+    }
+    let step = (bound / 64).max(1);
+    (1 + (live - free_from) / step).min(u64::from(WIDEST)) as u8
+}
+
+/// What a thread did since it last settled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Processor time that it used.
+    pub(super) cpu_ns: f64,
+    /// Blocks that it allocated.
+    pub(super) blocks: u64,
+    /// Of them those that were recorded.
+    pub(super) recorded: u64,
+    /// Of these those that are always recorded, being large.
+    pub(super) large: u64,
+    /// Bytes of the small ones, with [`BLOCK_BYTES`] for each.
+    pub(super) small_bytes: u64,
+}
+
+/// One thread's earnings and costs.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    class: u8,
+    /// What can be spent, in nanoseconds of processor time.
+    credit_ns: f64,
+    /// What was lent and is to be paid back.
+    lent_ns: f64,
+    /// What a recorded block and its free cost while every block was recorded, 0 before: rare ones cost more.
+    exact_pair_ns: f64,
+    // The load lately; older time fades out.
+    cpu_ns: f64,
+    small: f64,
+    large: f64,
+    bytes: f64,
+}
+
+impl Ledger {
+    /// The ledger of a thread that begins.
+    pub(super) fn new() -> Self {
+        let credit_ns = take_start();
+        let class = if credit_ns > 0.0 { 0 } else { LAST_CLASS.load(Relaxed) };
+        Self { class, credit_ns, lent_ns: credit_ns, ..Self::default() }
+    }
+
+    /// The class that is in force.
+    pub(super) fn class(&self) -> u8 {
+        self.class
+    }
+
+    /// How many more blocks the credit pays for at `pair_ns` each.
+    pub(super) fn affordable(&self, pair_ns: f64) -> f64 {
+        self.credit_ns / pair_ns
+    }
+
+    /// Books what was `seen` and chooses the class that holds from now on. `budget`: the share of processor time that
+    /// recording may take; `pair_ns`: what a recorded block and its free cost.
+    pub(super) fn settle(&mut self, seen: &Seen, budget: f64, pair_ns: f64, least_class: u8) -> u8 {
+        let income_ns = budget * seen.cpu_ns;
+        let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
+        let counted_ns = counted_ns.min(income_ns * COUNTED_MOST);
+        let spent_ns = seen.recorded as f64 * pair_ns + counted_ns;
+        let most = budget * SAVED_NS;
+        self.credit_ns = (self.credit_ns + income_ns - spent_ns).clamp(-most, most);
+        if self.class == 0 {
+            self.exact_pair_ns = pair_ns;
+            if self.credit_ns <= 0.0 {
+                let lent = take_start();
+                self.credit_ns += lent;
+                self.lent_ns += lent;
+            }
+        } else {
+            let repaid = self.credit_ns.clamp(0.0, self.lent_ns);
+            self.credit_ns -= repaid;
+            self.lent_ns -= repaid;
+        }
+        book(self.class, seen.cpu_ns, spent_ns);
+        let keep = MEMORY_NS / (MEMORY_NS + seen.cpu_ns);
+        self.cpu_ns = self.cpu_ns * keep + seen.cpu_ns;
+        self.large = self.large * keep + seen.large as f64;
+        self.small = self.small * keep + seen.blocks.saturating_sub(seen.large) as f64;
+        self.bytes = self.bytes * keep + seen.small_bytes as f64;
+        self.class = self.next_class(budget, pair_ns).max(least_class);
+        LAST_CLASS.store(self.class, Relaxed);
+        WIDEST_CLASS.fetch_max(self.class, Relaxed);
+        self.class
+    }
+
+    fn next_class(&self, budget: f64, pair_ns: f64) -> u8 {
+        let in_debt = self.credit_ns <= 0.0;
+        let has_reserve = self.credit_ns >= budget * RESERVE_NS;
+        match self.class {
+            0 if !in_debt => 0,
+            0 => self.suited(budget * AIM, pair_ns).max(1),
+            // Out of debt by sampling less, never more.
+            now if in_debt => self.suited(budget * REPAY, pair_ns).max(now),
+            // Classes are far apart: what one leaves unspent is for the next better one, in turns.
+            now if self.credit_ns >= budget * SAVED_NS * FULL => now - 1,
+            _ if has_reserve && self.is_cheap(budget * EASE_EXACT, pair_ns) => 0,
+            now => self.suited(budget * EASE, pair_ns).clamp(1, now),
+        }
+    }
+
+    /// Whether recording every block under the present load is within `share` of the processor time.
+    fn is_cheap(&self, share: f64, pair_ns: f64) -> bool {
+        let pair_ns = if self.exact_pair_ns > 0.0 { self.exact_pair_ns.min(pair_ns) } else { pair_ns };
+        (self.small + self.large) * pair_ns <= share * self.cpu_ns
+    }
+
+    /// The narrowest class whose cost under the present load is within `share` of the processor time.
+    fn suited(&self, share: f64, pair_ns: f64) -> u8 {
+        let budget_ns = share * self.cpu_ns;
+        let always_ns = self.large * pair_ns + (self.small * COUNTED_NS).min(budget_ns * COUNTED_MOST);
+        // Something must be left, or nothing small would ever be seen.
+        let room_ns = (budget_ns - always_ns).max(budget_ns / 20.0);
+        let fits = |class: u8| {
+            let picked = match class {
+                0 => self.small,
+                class => self.small.min(self.bytes / interval(class) as f64),
+            };
+            picked * pair_ns <= room_ns
+        };
+        (0..WIDEST).find(|&class| fits(class)).unwrap_or(WIDEST)
+    }
+}
+
+/// A slice of what may be spent before it is earned, in nanoseconds; 0 when nothing is left.
+fn take_start() -> f64 {
+    if START.load(Relaxed) <= 0 {
+        return 0.0;
+    }
+    START.fetch_sub(SLICE_NS, Relaxed).clamp(0, SLICE_NS) as f64
+}
+
+fn book(class: u8, cpu_ns: f64, spent_ns: f64) {
+    CPU_NS.fetch_add(cpu_ns as u64, Relaxed);
+    SPENT_NS.fetch_add(spent_ns as u64, Relaxed);
+    if class == 0 {
+        EXACT_NS.fetch_add(cpu_ns as u64, Relaxed);
+    }
+}
+
+/// The cost of one kind of call in ticks, as far as single calls were timed: a mean that forgets, and in which no call
+/// counts for more than a few times what was usual. So a call during which the thread lost its processor, or the first
+/// one, which reads the binaries' tables, is not held against those to come.
+#[derive(Debug, Default)]
+pub(super) struct Cost {
+    mean_ticks: f64,
+    timed: u32,
+    calls_left: u32,
+}
+
+impl Cost {
+    /// A mean over some sixteen timed calls.
+    const FORGETS: f64 = 1.0 / 16.0;
+    /// What a call is taken to last before one was timed.
+    const GUESS_TICKS: f64 = 500.0;
+    /// One call in so many is timed, on average.
+    const TIMED_ONE_IN: u32 = 16;
+
+    /// Whether this call is to be timed.
+    #[inline(always)]
+    pub(super) fn is_due(&mut self, random: u64) -> bool {
+        match self.calls_left.checked_sub(1) {
+            Some(left) => {
+                self.calls_left = left;
+                false
+            }
+            None => {
+                // No fixed stride: programs repeat themselves.
+                self.calls_left = (random as u32) % (2 * Self::TIMED_ONE_IN - 1);
+                true
+            }
+        }
+    }
+
+    /// A call took so many ticks.
+    pub(super) fn took(&mut self, ticks: u64) {
+        if self.timed == 0 {
+            self.mean_ticks = Self::GUESS_TICKS;
+        }
+        self.timed = self.timed.saturating_add(1);
+        let counted = (ticks as f64).min(4.0 * self.mean_ticks);
+        let part = Self::FORGETS.max(1.0 / f64::from(self.timed + 1));
+        self.mean_ticks += (counted - self.mean_ticks) * part;
+    }
+
+    /// The mean in ticks; `None` before the first timed call.
+    pub(super) fn mean_ticks(&self) -> Option<f64> {
+        (self.timed > 0).then_some(self.mean_ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: f64 = 0.03;
+    const PAIR_NS: f64 = 400.0;
+    const SIZE: u64 = 100;
+
+    /// What a thread's simulated time came to.
+    struct Outcome {
+        /// Its costs by the time without them.
+        share: f64,
+        /// Of the blocks, how many were recorded.
+        recorded: f64,
+        /// How often the class changed in the last half.
+        changes: u32,
+        class: u8,
+    }
+
+    /// A thread that allocates `blocks_per_ms(millisecond)` for so many milliseconds, sixteen blocks at a time.
+    fn thread(ledger: &mut Ledger, milliseconds: u32, blocks_per_ms: impl Fn(u32) -> u32) -> Outcome {
+        let (mut spent_ns, mut blocks, mut recorded, mut changes) = (0.0, 0.0, 0.0, 0);
+        let mut class = ledger.class();
+        for now in 0..milliseconds {
+            let bunches = (blocks_per_ms(now) / 16).max(1);
+            for _ in 0..bunches {
+                let picked: f64 = match class {
+                    0 => 16.0,
+                    class => 16.0 * -(-(SIZE as f64) / interval(class) as f64).exp_m1(),
+                };
+                let cost_ns = picked * PAIR_NS + (16.0 - picked) * COUNTED_NS;
+                // What is recorded is whole blocks: what the rounding leaves is settled with the next ones.
+                let whole = (recorded + picked).floor() - f64::floor(recorded);
+                (blocks, recorded, spent_ns) = (blocks + 16.0, recorded + picked, spent_ns + cost_ns);
+                let seen = Seen {
+                    cpu_ns: 1e6 / f64::from(bunches) + cost_ns,
+                    blocks: 16,
+                    recorded: whole as u64,
+                    large: 0,
+                    small_bytes: 16 * SIZE,
+                };
+                let next = ledger.settle(&seen, BUDGET, PAIR_NS, 0);
+                changes += u32::from(next != class && now >= milliseconds / 2);
+                class = next;
+            }
+        }
+        let share = spent_ns / (f64::from(milliseconds) * 1e6);
+        Outcome { share, recorded: recorded / blocks, changes, class }
+    }
+
+    #[test]
+    fn every_block_is_recorded_while_that_is_cheap() {
+        // Two percent.
+        let outcome = thread(&mut Ledger::default(), 3000, |_| 50);
+        assert!(outcome.recorded > 0.95 && outcome.class == 0, "{} {}", outcome.recorded, outcome.class);
+    }
+
+    #[test]
+    fn a_heavy_load_is_sampled_within_the_budget() {
+        for blocks_per_ms in [100, 300, 1000, 3000] {
+            let outcome = thread(&mut Ledger::default(), 3000, |_| blocks_per_ms);
+            let (share, recorded) = (outcome.share, outcome.recorded);
+            assert!(share < BUDGET * 1.05 && share > BUDGET / 3.0, "{blocks_per_ms}: {share}, {recorded}");
+            assert!(outcome.changes <= 4, "{blocks_per_ms}: {} changes", outcome.changes);
+        }
+    }
+
+    #[test]
+    fn a_program_of_tiny_blocks_alone_is_sampled_too() {
+        // Counting them takes more than the budget.
+        let outcome = thread(&mut Ledger::default(), 1000, |_| 5000);
+        let samples_ns = outcome.recorded * 5000.0 * PAIR_NS;
+        assert!(samples_ns > 1e6 * BUDGET / 10.0 && samples_ns < 1e6 * BUDGET / 2.0, "{samples_ns}");
+    }
+
+    #[test]
+    fn a_burst_takes_what_was_saved_and_no_more() {
+        let mut ledger = Ledger::default();
+        thread(&mut ledger, 10_000, |_| 1);
+        // Ten seconds have earned 300 ms, of which those of two seconds were kept.
+        let outcome = thread(&mut ledger, 400, |_| 2000);
+        assert!(outcome.share * 400.0 < 2000.0 * BUDGET + 400.0 * BUDGET + 5.0, "{}", outcome.share);
+        assert!(outcome.class > 0);
+        let calm = thread(&mut ledger, 2000, |_| 20);
+        assert_eq!(calm.class, 0, "every block is recorded again once there is a reserve");
+    }
+
+    #[test]
+    fn a_load_that_comes_and_goes_stays_within_the_budget() {
+        let outcome = thread(&mut Ledger::default(), 5000, |now| if now / 50 % 2 == 0 { 1500 } else { 10 });
+        assert!(outcome.share < BUDGET * 1.1, "{}", outcome.share);
+    }
+
+    #[test]
+    fn large_blocks_that_take_the_whole_budget_leave_small_ones_a_little() {
+        let mut ledger = Ledger { credit_ns: -1.0, ..Ledger::default() };
+        let seen = Seen { cpu_ns: 1e6, blocks: 1200, recorded: 200, large: 200, small_bytes: 100_000 };
+        let class = (0..50).map(|_| ledger.settle(&seen, BUDGET, PAIR_NS, 0)).last().unwrap_or(0);
+        assert!((5..WIDEST).contains(&class), "{class}");
+    }
+
+    #[test]
+    fn the_live_table_s_bound_widens_the_interval() {
+        let at = |live| least_class(live, 4096);
+        assert_eq!([0, 3071, 3072, 3136, 4000, 4096, u64::MAX].map(at), [0, 0, 1, 2, 15, 15, 15]);
+        assert_eq!(Ledger::default().settle(&Seen::default(), BUDGET, PAIR_NS, 7), 7);
+    }
+
+    #[test]
+    fn a_call_in_which_the_thread_lost_its_processor_hardly_counts() {
+        let mut cost = Cost::default();
+        assert_eq!(cost.mean_ticks(), None);
+        cost.took(150_000_000);
+        assert!(cost.mean_ticks().is_some_and(|mean| mean < 2000.0), "the first call is not like the others");
+        (0..100).for_each(|_| cost.took(500));
+        cost.took(10_000_000);
+        let mean = cost.mean_ticks().unwrap_or_default();
+        assert!((500.0..700.0).contains(&mean), "{mean}");
+        // What lasts is believed.
+        (0..200).for_each(|_| cost.took(2000));
+        assert!(cost.mean_ticks().is_some_and(|mean| mean > 1900.0));
+    }
+
+    #[test]
+    fn one_call_in_sixteen_is_timed() {
+        let mut cost = Cost::default();
+        let mut random = 1_u64;
+        let timed = (0..100_000)
+            .filter(|_| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                cost.is_due(random >> 33)
+            })
+            .count();
+        assert!((5_500..7_000).contains(&timed), "{timed}");
+    }
+}

@@ -1,0 +1,340 @@
+//! The host heap as a source of events: [`TrackingAllocator`] goes around the program's global allocator. Blocks of the
+//! threshold (64 KiB by default) and more are recorded exactly; smaller ones too while a budget of processor time allows
+//! it, and else they are sampled by bytes. The sums of all blocks are exact in every case.
+#![allow(unsafe_code)]
+
+mod budget;
+mod cpu_time;
+mod followed;
+pub mod reserve;
+mod resident;
+mod sampler;
+
+/// What tells small blocks in the live table from others.
+#[cfg(test)]
+pub(crate) const FOLLOWED_BYTES: usize = followed::SLOTS;
+
+pub use budget::{sample_block_bytes, so_far as sampling_so_far};
+pub use resident::{resident_bytes, resident_bytes_lately};
+pub use sampler::{Rules, Sampler};
+
+use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
+use crate::{reentry, switch};
+use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+const HOST: DeviceId = DeviceId::HOST;
+const HEAP: StreamId = StreamId(0);
+/// The host's place among a thread's sums.
+const HOST_SLOT: usize = 0;
+
+/// Bytes of the tracked heap that were taken inside memtrack, less those that were given back, while monitoring was on.
+static OWN_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
+static SEEN: AtomicBool = AtomicBool::new(false);
+
+/// A global allocator that reports to the recorder and leaves the work to another.
+///
+/// ```
+/// use memtrack_core::TrackingAllocator;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
+/// # fn main() {}
+/// ```
+///
+/// Around another allocator: `TrackingAllocator::new(MiMalloc)`.
+///
+/// # What it does per call
+/// While nothing is monitored: one relaxed load and a branch. While something is: for a block below the threshold, two
+/// sums of this thread and a countdown; for a recorded one, which is each while the budget allows it, a stack, the live
+/// table and an event (the README has the numbers). It never blocks for long, never panics and never records itself.
+///
+/// # What it does not see
+/// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. What was allocated
+/// before monitoring began is known only by its free.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrackingAllocator<A = System> {
+    inner: A,
+}
+
+impl TrackingAllocator<System> {
+    /// Around the system's allocator.
+    pub const fn system() -> Self {
+        Self { inner: System }
+    }
+}
+
+impl<A> TrackingAllocator<A> {
+    /// Around any allocator.
+    pub const fn new(inner: A) -> Self {
+        Self { inner }
+    }
+}
+
+impl<A: GlobalAlloc> TrackingAllocator<A> {
+    /// A new block with the content of `block`, which stays; null when there is no memory.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    #[cold]
+    unsafe fn moved(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have the bytes that are
+        // copied, and they are two.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
+            }
+            new
+        }
+    }
+}
+
+/// Tells of a block; where there is none, memtrack itself may still get one.
+#[inline(always)]
+fn allocated_or(block: *mut u8, layout: Layout) -> *mut u8 {
+    after_alloc(block, layout.size());
+    if block.is_null() { reserve::instead(layout) } else { block }
+}
+
+// SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
+// it neither allocates through `self` unguarded nor unwinds.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is the one the inner allocator asks for.
+        let block = unsafe { self.inner.alloc(layout) };
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let block = unsafe { self.inner.alloc_zeroed(layout) };
+        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if switch::is_on(switch::HOST | switch::RESERVE) {
+            if reserve::has(block) {
+                return;
+            }
+            before_free(block, layout.size());
+        }
+        // SAFETY: as in `alloc`.
+        unsafe { self.inner.dealloc(block, layout) };
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
+        if !switch::is_on(switch::HOST | switch::RESERVE) {
+            return inner();
+        }
+        if reserve::has(block) {
+            // SAFETY: the caller's promise for the new size; the reserve takes nothing back.
+            return unsafe { self.moved(block, layout, new_size) };
+        }
+        let new = around_realloc(block, layout.size(), || (inner(), new_size));
+        if new.is_null() && reentry::is_inside() {
+            // SAFETY: as above; the block is still there, since `realloc` failed.
+            let new = unsafe { self.moved(block, layout, new_size) };
+            if !new.is_null() {
+                // SAFETY: its content is elsewhere now.
+                unsafe { self.inner.dealloc(block, layout) };
+            }
+            return new;
+        }
+        new
+    }
+}
+
+/// Whether the program's global allocator is a [`TrackingAllocator`]. Asks by allocating; recording must be on.
+pub fn is_installed() -> bool {
+    let _inside = reentry::enter();
+    drop(std::hint::black_box(Box::new(0_u8)));
+    SEEN.load(Ordering::Relaxed)
+}
+
+/// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
+/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. What
+/// [`snapshot`](memtrack_model::snapshot()) and reports take while they are made and held is not in it.
+///
+/// Asks tables for their size, each shard by itself: for once a second, not for once an event.
+pub fn own_bytes() -> i64 {
+    crate::own::held() + crate::recorder::table_bytes() as i64
+}
+
+/// A new session: no block is followed any more, and nothing is spent.
+pub(crate) fn forget_samples() {
+    followed::clear();
+    budget::begin();
+}
+
+/// In the child of a fork: files are the parent's.
+pub(crate) fn reset_after_fork() {
+    followed::reset_after_fork();
+}
+
+/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of the
+/// heap in one of the two.
+#[doc(hidden)]
+pub fn own_heap_bytes() -> i64 {
+    OWN_HEAP_BYTES.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn count_own(bytes: i64) {
+    SEEN.store(true, Ordering::Relaxed);
+    OWN_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// A block was handed out; null: it could not be.
+#[inline(never)]
+pub fn after_alloc(block: *mut u8, size: usize) {
+    if reentry::is_inside() {
+        if !block.is_null() {
+            count_own(size as i64);
+        }
+        return;
+    }
+    let size_bytes = size as u64;
+    let mut flags = EventFlags::default();
+    if size_bytes < sample_threshold_bytes() && !block.is_null() {
+        let picked = without_hook(HOST_SLOT, |totals, sampler| {
+            let picked = sampler.picks(size_bytes, session_number());
+            if picked.is_none() {
+                totals.count_alloc(size_bytes);
+            }
+            picked
+        });
+        match picked {
+            Some(None) => return,
+            Some(Some(picked)) => flags = picked,
+            None => return first_small(block, size_bytes),
+        }
+    }
+    record_alloc(block, size_bytes, flags);
+}
+
+/// A block is recorded. By itself, as [`record_free`] is: so that those that are only counted, nearly all of a program that
+/// is sampled, pass through functions that save no registers.
+#[inline(never)]
+fn record_alloc(block: *mut u8, size_bytes: u64, flags: EventFlags) {
+    if let Some(hook) = Hook::enter() {
+        allocated(*hook, block, size_bytes, flags);
+    }
+}
+
+/// A small block of a thread without a state of its own: its first, or one of a thread that is ending.
+#[cold]
+fn first_small(block: *mut u8, size_bytes: u64) {
+    if let Some(hook) = Hook::enter() {
+        small(*hook, block, size_bytes);
+    }
+}
+
+/// A block below the threshold: picked, or only counted.
+#[inline(always)]
+fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
+    if let Some(flags) = hook.thread.own().sampler.picks(size_bytes, session_number()) {
+        allocated(hook, block, size_bytes, flags);
+    } else {
+        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    }
+}
+
+/// A block is about to be given back.
+#[inline(never)]
+pub fn before_free(block: *mut u8, size: usize) {
+    if reentry::is_inside() {
+        return count_own(-(size as i64));
+    }
+    let (address, size_bytes) = (block as u64, size as u64);
+    if !is_tracked(address, size_bytes)
+        && without_hook(HOST_SLOT, |totals, _| totals.count_free(size_bytes)).is_some()
+    {
+        return;
+    }
+    record_free(address, size_bytes);
+}
+
+/// The free of a block that may have been recorded.
+#[inline(never)]
+fn record_free(address: u64, size_bytes: u64) {
+    let Some(hook) = Hook::enter() else { return };
+    if is_tracked(address, size_bytes) {
+        let begun = hook.thread.own().sampler.free_begins();
+        let freed = hook.free(HOST, address);
+        freed_host(*hook, freed, size_bytes);
+        hook.thread.own().sampler.free_ends(begun);
+    } else {
+        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
+}
+
+/// A block becomes another one by `realloc`, which returns it and its size.
+#[inline(never)]
+pub fn around_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
+    let Some(hook) = Hook::enter() else {
+        let (new, new_size) = realloc();
+        if !new.is_null() && reentry::is_inside() {
+            count_own(new_size as i64 - old_size as i64);
+        }
+        return new;
+    };
+    // The free is stamped before the block can be handed to anybody else, and written once it is certain.
+    let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
+    let (new, new_size) = realloc();
+    match freed {
+        Some(freed) if new.is_null() => hook.not_freed(freed),
+        Some(freed) => freed_host(*hook, freed, old_size as u64),
+        None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
+        None => {}
+    }
+    let size_bytes = new_size as u64;
+    let exact = new.is_null() || size_bytes >= sample_threshold_bytes();
+    if exact {
+        allocated(*hook, new, size_bytes, EventFlags::default());
+    } else {
+        small(*hook, new, size_bytes);
+    }
+    new
+}
+
+/// Whether a block may be in the live table: large, or perhaps picked.
+#[inline(always)]
+fn is_tracked(address: u64, size_bytes: u64) -> bool {
+    size_bytes >= sample_threshold_bytes() || followed::may_contain(address)
+}
+
+#[inline(always)]
+fn freed_host(hook: Inside, freed: crate::recorder::Freed, size_bytes: u64) {
+    if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
+        followed::remove(freed.address());
+    }
+    if freed.is_known() || size_bytes >= sample_threshold_bytes() {
+        hook.freed(freed, size_bytes, HEAP, false);
+    } else {
+        // It only looked as if it had been picked.
+        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
+}
+
+#[inline(always)]
+fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+    if block.is_null() {
+        return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
+    }
+    let is_small = size_bytes < sample_threshold_bytes();
+    if is_small {
+        followed::add(block as u64);
+    }
+    hook.alloc(HOST, HEAP, block as u64, size_bytes, flags);
+    let own = hook.thread.own();
+    let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
+    own.sampler.recorded(is_small, own.newest_ticks.get(), blocks);
+}

@@ -1,0 +1,397 @@
+//! Byte sampling, as jemalloc and tcmalloc do it: a countdown of bytes, and after each hit a new gap drawn from an
+//! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean) whatever came before, and
+//! weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0
+//! picks every block. With a budget the mean follows the load, each sample's event says at which it was picked, and a block
+//! counts for some bytes more than it has, so that there are samples of the smallest too.
+
+use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
+use super::cpu_time::thread_cpu_ns;
+use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
+use memtrack_model::event::EventFlags;
+
+/// Recorded blocks after which a thread settles at the latest.
+const SETTLED_BLOCKS: u32 = 1024;
+/// And how much time may pass, in nanoseconds, before the next block that is recorded has it settle.
+const SETTLED_NS: f64 = 4e6;
+/// What a recorded block and its free are taken to cost until it was measured, in nanoseconds.
+const UNMEASURED_NS: f64 = 400.0;
+
+/// How small blocks are picked in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// The mean gap in bytes where it is fixed; 0: every block.
+    pub mean_bytes: u64,
+    /// The share of processor time that recording may take; 0: the mean is fixed.
+    pub budget: f64,
+    /// How many blocks the live table may hold before small ones are sampled for that reason.
+    pub live_blocks: u64,
+}
+
+/// One thread's countdown.
+pub struct Sampler {
+    bytes_left: i64,
+    /// The session whose rules hold.
+    session: u64,
+    /// The mean the countdown was drawn with; 0: every block is picked.
+    mean_bytes: u64,
+    /// What a block counts for beside its bytes.
+    block_bytes: u64,
+    /// What the events of picked blocks say.
+    flags: EventFlags,
+    random: u64,
+    /// With a budget only.
+    account: Option<Account>,
+}
+
+/// What a thread with a budget keeps beside its countdown.
+struct Account {
+    budget: f64,
+    most_live: u64,
+    ledger: Ledger,
+    /// Recording a block, and its free.
+    alloc: Cost,
+    free: Cost,
+    /// When the call began that is being timed; 0: none is.
+    timed_from: u64,
+    /// The countdown when it was last set.
+    bytes_set: i64,
+    small_bytes: u64,
+    picked: u32,
+    recorded: u32,
+    /// So many recorded blocks until the next settling, and the stamp from which on it is due.
+    recorded_most: u32,
+    due_ticks: u64,
+    /// Readings at the last one.
+    last_ticks: u64,
+    last_cpu_ns: u64,
+    last_blocks: u64,
+    least_class: u8,
+    /// Blocks recorded since the live table was measured.
+    unmeasured: u32,
+}
+
+impl Sampler {
+    /// A sampler that is started by its first use.
+    pub(crate) fn new() -> Self {
+        // A seed of its own for each thread: the address of a new sampler's stack frame, and the time.
+        let here = 0_u8;
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = (&raw const here as u64).rotate_left(32) ^ time.map_or(0, |time| time.as_nanos() as u64);
+        Self::seeded(seed)
+    }
+
+    /// A sampler for tests: its seed, its rules, and a class where they set a budget. It is for session 0.
+    #[doc(hidden)]
+    pub fn for_test(seed: u64, rules: Rules, class: u8) -> Self {
+        let mut sampler = Self::seeded(seed);
+        sampler.start(rules);
+        if rules.budget > 0.0 {
+            sampler.change(class);
+        }
+        sampler
+    }
+
+    /// The same with a seed of the caller's.
+    fn seeded(seed: u64) -> Self {
+        let flags = EventFlags::SAMPLED;
+        Self { bytes_left: 0, session: 0, mean_bytes: 0, block_bytes: 0, flags, random: seed, account: None }
+    }
+
+    /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
+    #[inline(always)]
+    pub fn picks(&mut self, size_bytes: u64, session: u64) -> Option<EventFlags> {
+        if session != self.session {
+            self.renew(session);
+        }
+        self.bytes_left -= (size_bytes + self.block_bytes) as i64;
+        if self.bytes_left > 0 {
+            return None;
+        }
+        Some(self.hit())
+    }
+
+    /// A session began, or it is the thread's first block in it.
+    #[cold]
+    fn renew(&mut self, session: u64) {
+        self.session = session;
+        self.start(sampling());
+    }
+
+    fn start(&mut self, rules: Rules) {
+        self.flags = EventFlags::SAMPLED;
+        self.mean_bytes = rules.mean_bytes;
+        self.block_bytes = sample_block_bytes(rules.budget);
+        self.account = (rules.budget > 0.0).then(|| Account::new(rules));
+        self.bytes_left = 0;
+        match self.account.as_ref().map(|account| account.ledger.class()) {
+            Some(class) => self.change(class),
+            None => self.bytes_left = self.gap(),
+        }
+    }
+
+    /// The block at hand is picked.
+    #[inline(never)]
+    fn hit(&mut self) -> EventFlags {
+        let flags = self.flags;
+        let consumed = self.bytes_left;
+        if self.mean_bytes == 0 {
+            self.bytes_left = 0;
+        } else {
+            self.bytes_left = self.gap();
+        }
+        if let Some(account) = &mut self.account {
+            account.picks(consumed, self.bytes_left, self.random);
+        }
+        flags
+    }
+
+    /// A block was recorded, picked or large, with that stamp; the thread has allocated `blocks` so far.
+    #[inline(always)]
+    pub(crate) fn recorded(&mut self, is_small: bool, stamp: u64, blocks: u64) {
+        let Some(account) = &mut self.account else { return };
+        if account.recorded(is_small, stamp) {
+            let class = account.settle(self.bytes_left, blocks);
+            self.change(class);
+        }
+    }
+
+    /// The free of a recorded block begins. Returns what [`Self::free_ends`] needs.
+    #[inline(always)]
+    pub(crate) fn free_begins(&mut self) -> u64 {
+        match &mut self.account {
+            Some(account) => account.free_begins(self.random),
+            None => 0,
+        }
+    }
+
+    /// The free of a recorded block has ended.
+    #[inline(always)]
+    pub(crate) fn free_ends(&mut self, begun: u64) {
+        if begun != 0
+            && let Some(account) = &mut self.account
+        {
+            account.free.took(ticks().saturating_sub(begun));
+        }
+    }
+
+    /// From now on samples of `class` are picked. What is left of the gap is as long as before in units of the mean:
+    /// an exponential distribution does not remember.
+    pub fn change(&mut self, class: u8) {
+        let mean_bytes = interval(class);
+        if let Some(account) = &mut self.account {
+            account.count_bytes(self.bytes_left);
+        }
+        if mean_bytes == self.mean_bytes && self.bytes_left > 0 {
+            return;
+        }
+        self.bytes_left = match (self.mean_bytes, mean_bytes) {
+            (_, 0) => 0,
+            (before, _) if before > 0 && self.bytes_left > 0 => {
+                (self.bytes_left as f64 * (mean_bytes as f64 / before as f64)).ceil() as i64
+            }
+            _ => {
+                self.mean_bytes = mean_bytes;
+                self.gap()
+            }
+        };
+        self.mean_bytes = mean_bytes;
+        self.flags = match class {
+            0 => EventFlags::default(),
+            class => EventFlags::SAMPLED.with_interval_class(class),
+        };
+        if let Some(account) = &mut self.account {
+            account.bytes_set = self.bytes_left;
+        }
+    }
+
+    /// Draws a gap in bytes.
+    #[cold]
+    fn gap(&mut self) -> i64 {
+        // Steele, Lea and Flood's SplitMix64.
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^= bits >> 31;
+        // In (0, 1]: its logarithm is finite.
+        let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        (-uniform.ln() * self.mean_bytes as f64).ceil() as i64
+    }
+}
+
+impl Account {
+    fn new(rules: Rules) -> Self {
+        let ledger = Ledger::new();
+        Self {
+            budget: rules.budget,
+            most_live: rules.live_blocks,
+            recorded_most: most_before_settling(ledger.affordable(UNMEASURED_NS)),
+            ledger,
+            alloc: Cost::default(),
+            free: Cost::default(),
+            timed_from: 0,
+            bytes_set: 0,
+            small_bytes: 0,
+            picked: 0,
+            recorded: 0,
+            due_ticks: 0,
+            last_ticks: 0,
+            last_cpu_ns: 0,
+            last_blocks: 0,
+            least_class: 0,
+            unmeasured: SETTLED_BLOCKS,
+        }
+    }
+
+    /// A block was picked with the countdown at `bytes_left`, and the countdown set anew.
+    #[inline(always)]
+    fn picks(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
+        self.count_bytes(bytes_left);
+        self.bytes_set = bytes_set;
+        if self.alloc.is_due(random ^ self.small_bytes) {
+            self.timed_from = ticks();
+        }
+    }
+
+    /// Counts the bytes by which the countdown went down to `bytes_left`.
+    #[inline(always)]
+    fn count_bytes(&mut self, bytes_left: i64) {
+        self.small_bytes += (self.bytes_set - bytes_left) as u64;
+        self.bytes_set = bytes_left;
+    }
+
+    /// Counts a recorded block. Whether it is time to settle.
+    #[inline(always)]
+    fn recorded(&mut self, is_small: bool, stamp: u64) -> bool {
+        if self.timed_from != 0 {
+            self.alloc.took(ticks().saturating_sub(self.timed_from));
+            self.timed_from = 0;
+        }
+        self.picked += u32::from(is_small);
+        self.recorded += 1;
+        self.recorded >= self.recorded_most || stamp >= self.due_ticks
+    }
+
+    #[inline(always)]
+    fn free_begins(&mut self, random: u64) -> u64 {
+        if self.free.is_due(random ^ self.small_bytes) { ticks() } else { 0 }
+    }
+
+    /// Books what happened since the last time. Returns the class that holds from now on.
+    #[cold]
+    fn settle(&mut self, bytes_left: i64, blocks: u64) -> u8 {
+        let (now, cpu_ns) = (ticks(), thread_cpu_ns());
+        let ns_per_tick = ns_per_tick();
+        let is_first = self.last_ticks == 0;
+        // A state may have gone to another thread meanwhile, whose processor time begins at nothing; and no thread can use
+        // more of it than has passed.
+        let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
+        let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
+        let pair_ns = self.pair_ns(ns_per_tick);
+        self.unmeasured = self.unmeasured.saturating_add(self.recorded);
+        if self.unmeasured >= SETTLED_BLOCKS || passed_ns >= SETTLED_NS {
+            self.unmeasured = 0;
+            self.least_class = least_class(live_blocks(), self.most_live);
+        }
+        self.count_bytes(bytes_left);
+        let seen = Seen {
+            cpu_ns: if is_first { 0.0 } else { used_ns },
+            blocks: if is_first { u64::from(self.recorded) } else { blocks.wrapping_sub(self.last_blocks) },
+            recorded: u64::from(self.recorded),
+            large: u64::from(self.recorded - self.picked),
+            small_bytes: self.small_bytes,
+        };
+        let class = self.ledger.settle(&seen, self.budget, pair_ns, self.least_class);
+        (self.small_bytes, self.picked, self.recorded) = (0, 0, 0);
+        (self.last_ticks, self.last_cpu_ns, self.last_blocks) = (now, cpu_ns, blocks);
+        self.due_ticks = now + (SETTLED_NS / ns_per_tick) as u64;
+        self.recorded_most = match class {
+            0 => most_before_settling(self.ledger.affordable(pair_ns)),
+            _ => SETTLED_BLOCKS,
+        };
+        class
+    }
+
+    fn pair_ns(&self, ns_per_tick: f64) -> f64 {
+        let one = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
+        match (one(&self.alloc), one(&self.free)) {
+            (Some(alloc), Some(free)) => alloc + free,
+            // Of blocks that other threads free, or none did yet.
+            (Some(one), None) | (None, Some(one)) => 2.0 * one,
+            (None, None) => UNMEASURED_NS,
+        }
+    }
+}
+
+/// How many blocks may be recorded before the next settling, when the credit pays for so many.
+fn most_before_settling(affordable: f64) -> u32 {
+    affordable.clamp(16.0, f64::from(SETTLED_BLOCKS)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::sampling_weight;
+
+    #[test]
+    fn weighted_samples_add_up_to_all_bytes() {
+        let mut sampler = Sampler::seeded(1);
+        let (mean, size) = (64 << 10, 1000);
+        sampler.start(Rules { mean_bytes: mean, ..Rules::default() });
+        let blocks = 4_000_000_u64;
+        let picked = (0..blocks).filter(|_| sampler.picks(size, 0).is_some()).count() as f64;
+        let estimate = picked * sampling_weight(size, mean) / blocks as f64;
+        // Some 60,000 samples: a standard deviation of 0.4 %.
+        assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
+    }
+
+    /// A sampler with a budget whose class the test changes.
+    fn budgeted(seed: u64) -> Sampler {
+        Sampler::for_test(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
+    }
+
+    #[test]
+    fn every_block_is_picked_as_it_is_while_nothing_is_spent() {
+        let mut sampler = budgeted(1);
+        sampler.change(0);
+        let picked: Vec<_> = [64, 0, 1, 5000].map(|size| sampler.picks(size, 0)).into();
+        assert_eq!(picked, [Some(EventFlags::default()); 4]);
+    }
+
+    #[test]
+    fn a_change_of_the_interval_keeps_totals_unbiased() {
+        // At every 7th block, picked or not, another class: the gap that is left goes along.
+        let mut sampler = budgeted(2);
+        let (size, blocks) = (700, 2_000_000_u64);
+        let meta =
+            memtrack_model::snapshot::Meta { sample_block_bytes: sampler.block_bytes, ..Default::default() };
+        let mut estimate = 0.0;
+        for block in 0..blocks {
+            if block % 7 == 0 {
+                sampler.change([1, 6, 3, 0, 9][(block / 7 % 5) as usize]);
+            }
+            if let Some(flags) = sampler.picks(size, 0) {
+                estimate += meta.weight(flags, size);
+            }
+        }
+        let ratio = estimate / blocks as f64;
+        // A standard deviation of 0.5 %.
+        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
+    }
+
+    #[test]
+    fn bytes_are_counted_whatever_is_picked() {
+        let mut sampler = budgeted(3);
+        let mut bytes = 0;
+        for block in 0..10_000_u64 {
+            if block % 100 == 0 {
+                sampler.change([0, 4, 11][(block / 100 % 3) as usize]);
+            }
+            let _ = sampler.picks(block % 500, 0);
+            bytes += block % 500 + sampler.block_bytes;
+        }
+        let account = sampler.account.as_ref().expect("it has a budget");
+        let pending = (account.bytes_set - sampler.bytes_left) as u64;
+        assert_eq!(account.small_bytes + pending, bytes);
+    }
+}

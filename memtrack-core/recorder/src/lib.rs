@@ -1,0 +1,19 @@
+//! The recorder: who is running ([`scope`]), what the host's heap does ([`host`]), stacks ([`stack`]), and the ring and tables
+//! that events go to ([`recorder`]). One package, because the path of an event lives on inlining.
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod bench_internals;
+pub mod environment;
+pub mod host;
+pub mod message;
+pub mod own;
+mod own_file;
+pub mod recorder;
+pub mod reentry;
+pub mod scope;
+pub mod signals;
+pub mod stack;
+pub mod switch;

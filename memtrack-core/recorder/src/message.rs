@@ -1,0 +1,104 @@
+//! What memtrack tells the user from inside a program: everything that it says goes through [`say`].
+//!
+//! A guest's words must not harm: they go straight to the system in one write, past Rust's lock of stderr, which the
+//! program may hold for as long as it likes; they neither panic nor raise `SIGPIPE` where nobody listens; and they are
+//! lost when stderr takes nothing for a while. They are said under no lock.
+#![allow(unsafe_code)]
+
+use crate::reentry;
+use std::fmt;
+
+/// Most bytes of one write: a pipe takes so many whole or not at all.
+#[cfg(unix)]
+const AT_ONCE_BYTES: usize = 4096;
+/// How long stderr may take nothing before a message is lost, in milliseconds.
+#[cfg(unix)]
+const PATIENCE_MS: libc::c_int = 200;
+/// Signals of the program's that may come meanwhile.
+#[cfg(unix)]
+const MOST_INTERRUPTIONS: u32 = 5;
+
+/// Says `memtrack: MESSAGE` on stderr. Waits a moment at most; never panics. The caller holds no lock.
+pub fn say(message: impl fmt::Display) {
+    say_as("memtrack", message);
+}
+
+/// Says `WHO: MESSAGE` on stderr, for another of memtrack's libraries.
+pub fn say_as(who: &str, message: impl fmt::Display) {
+    let _inside = reentry::enter();
+    write_to_stderr(format!("{who}: {message}\n").as_bytes());
+}
+
+#[cfg(unix)]
+fn write_to_stderr(mut bytes: &[u8]) {
+    crate::signals::without_write_signals(|| {
+        let mut interruptions = 0;
+        while !bytes.is_empty() && interruptions < MOST_INTERRUPTIONS {
+            match stderr() {
+                Stderr::Takes => {}
+                Stderr::Interrupted => {
+                    interruptions += 1;
+                    continue;
+                }
+                Stderr::TakesNothing => return,
+            }
+            let count = bytes.len().min(AT_ONCE_BYTES);
+            // SAFETY: so many bytes are there.
+            let written = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), count) };
+            match usize::try_from(written) {
+                Ok(written @ 1..) => bytes = &bytes[written..],
+                Err(_) if is_interrupted() => interruptions += 1,
+                // What stderr cannot take is lost.
+                _ => return,
+            }
+        }
+    });
+}
+
+/// Says a line that is given in parts, with all that belongs to it, in one go. May be called in a signal's handler: it takes
+/// no memory and no lock, and leaves `errno` as it was.
+#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+pub fn say_in_a_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
+    let parts =
+        parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: every thread has an `errno`, and the parts are there.
+    unsafe {
+        let errno = *libc::__errno_location();
+        crate::signals::without_write_signals(|| {
+            if let Stderr::Takes = stderr() {
+                libc::writev(libc::STDERR_FILENO, parts.as_ptr(), PARTS as libc::c_int);
+            }
+        });
+        *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(unix)]
+enum Stderr {
+    Takes,
+    TakesNothing,
+    /// By a signal, before that was known.
+    Interrupted,
+}
+
+/// Whether stderr takes anything now, or within a moment.
+#[cfg(unix)]
+fn stderr() -> Stderr {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry of ours.
+    match unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) } {
+        1 if stderr.revents & libc::POLLOUT != 0 => Stderr::Takes,
+        ready if ready < 0 && is_interrupted() => Stderr::Interrupted,
+        _ => Stderr::TakesNothing,
+    }
+}
+
+#[cfg(unix)]
+fn is_interrupted() -> bool {
+    std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+}
+
+#[cfg(not(unix))]
+fn write_to_stderr(bytes: &[u8]) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), bytes);
+}

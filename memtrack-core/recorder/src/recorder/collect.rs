@@ -1,0 +1,263 @@
+//! Makes a [`Snapshot`] of what the recorder holds, also while threads go on recording. The snapshot is exact at one
+//! moment `T`: hooks stamped up to `T` are waited for before the live table is read and again before the events are,
+//! and what was freed between `T` and the reading is put back from its free event. Only the sums of bytes and blocks are,
+//! while threads go on, a moment younger.
+
+use super::barrier::wait_for_hooks;
+use super::chunk::Chunk;
+use super::merge::Run;
+use super::thread_names;
+use super::threads::{self, DEVICE_SLOTS, device_of};
+use super::totals::Sums;
+use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
+use crate::{host, reentry, scope};
+use memtrack_model::event::{Action, Event, EventFlags};
+use memtrack_model::snapshot::{
+    Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
+};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What a session remembers of its beginning.
+#[derive(Clone, Copy)]
+pub(crate) struct Baseline {
+    pub(crate) clock: (u64, u64),
+    pub(crate) sums: [Sums; DEVICE_SLOTS],
+}
+
+impl Baseline {
+    /// The sums and the clock now.
+    pub(crate) fn now() -> Self {
+        Self { clock: clock::reading(), sums: std::array::from_fn(threads::sums) }
+    }
+}
+
+/// The head of a recording made with `options`.
+pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
+    Meta {
+        program: std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+        pid: std::process::id(),
+        memtrack_version: env!("CARGO_PKG_VERSION").to_owned(),
+        sample_threshold_bytes: options.sample_threshold_bytes,
+        sample_mean_bytes: options.sample_mean_bytes,
+        sample_block_bytes: host::sample_block_bytes(options.budget_share()),
+        budget: options.budget_share(),
+        max_entries: options.ring_entries(),
+        context: options.context.name().to_owned(),
+        complete,
+        earlier_parts: 0,
+    }
+}
+
+impl Recorder {
+    /// Everything recorded since `baseline`, as of now. The `last` one of a session takes the ring's events with it: then
+    /// only one of a chunk and its copy has to be kept.
+    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
+        let _inside = reentry::enter();
+        self.store().held = true;
+        if settings::leaves_out_any() {
+            settings::write_all(true);
+            // From here on every event is written.
+            wait_for_hooks();
+        }
+        // Stamps may run ahead of the clock.
+        let moment = clock::ticks().max(self.live.newest_ticks());
+        wait_for_hooks();
+        let since = settings::start_ticks();
+        let sums: [Sums; DEVICE_SLOTS] =
+            std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
+        let scope_sums = scope_sums::all();
+        let mut blocks = self.live.blocks();
+        let mut segments = self.segments.between(since, moment);
+        wait_for_hooks();
+        let mut devices = Vec::new();
+        let mut runs = Vec::new();
+        for (slot, sums) in sums.iter().enumerate() {
+            let (chunks, evicted) = self.chunks_of(slot, last);
+            let (before, after): (Vec<_>, Vec<_>) =
+                chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
+            let mut before: Vec<Run> = before.into_iter().flatten().collect();
+            let after: Vec<Run> = after.into_iter().flatten().collect();
+            put_back_freed_after(&mut blocks, &before, &after);
+            put_back_segments(&mut segments, &after);
+            if settings::leaves_out_any() {
+                before = before.into_iter().filter_map(Run::wanted).collect();
+            }
+            let held: u64 = before.iter().map(Run::len).sum();
+            let kept = held.min(options.ring_entries());
+            devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
+            if kept > 0 {
+                runs.push((before, kept));
+            }
+        }
+        self.store().held = false;
+        settings::write_all(false);
+        let events = table(runs, options.ring_entries());
+        blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
+        blocks.sort_by_key(|block| block.ticks);
+        segments.sort_by_key(|segment| (segment.device, segment.address));
+        let mut snapshot = Snapshot {
+            meta: meta(options, true),
+            clock: Clock { first: baseline.clock, last: clock::reading() },
+            modules: binaries::loaded(),
+            // These are read last, so that they hold every id the events name.
+            stacks: self.stacks.table(),
+            scopes: scope::table(),
+            threads: thread_names::threads(),
+            events,
+            blocks,
+            segments,
+            devices,
+            scope_sums: Some(scope_sums),
+            driver: self.driver_readings(),
+            sampling: sampling(options, &sums),
+            folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
+            ..Snapshot::default()
+        };
+        snapshot.leave_out_taken_back();
+        snapshot
+    }
+
+    /// What the CUDA driver said.
+    pub(super) fn driver_readings(&self) -> Vec<DriverReading> {
+        #[cfg(feature = "cuda")]
+        return self.readings.all();
+        #[cfg(not(feature = "cuda"))]
+        Vec::new()
+    }
+
+    /// The chunks of a device that the ring (which is emptied if it `gives_up`) and the threads hold, and how many
+    /// events the ring has dropped.
+    #[allow(unsafe_code)]
+    fn chunks_of(&self, slot: usize, gives_up: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
+        let mut store = self.store();
+        let ring = &mut store.rings[slot];
+        let evicted = ring.evicted();
+        let mut chunks = if gives_up { ring.take() } else { ring.chunks().collect() };
+        for state in threads::states() {
+            let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only under
+                // the store's lock, which is held here: the count that the slot owns is still there.
+                chunks.push(unsafe {
+                    Arc::increment_strong_count(chunk.cast_const());
+                    Arc::from_raw(chunk.cast_const())
+                });
+            }
+        }
+        (chunks, evicted)
+    }
+}
+
+/// The newest events of each device, merged as they happened. `runs`: of each device its events, and how many are kept.
+fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
+    let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
+    let mut table = EventTable::with_capacity(kept);
+    if runs.len() <= 1 {
+        if let Some((runs, _)) = runs.pop() {
+            merge::newest(runs, max_entries, |events| table.extend(events));
+        }
+        return table;
+    }
+    let mut all = Vec::with_capacity(kept);
+    for (runs, _) in runs {
+        merge::newest(runs, max_entries, |events| all.extend_from_slice(events));
+    }
+    all.sort_by_key(|event| (event.ticks, event.thread));
+    table.extend(&all);
+    table
+}
+
+/// Puts the blocks back that were live at the snapshot's moment and freed before the live table was read: those whose
+/// first event `after` the moment is a free. Both lists are of one device and in no order.
+fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
+    after.sort_by_key(|event| event.ticks);
+    let mut first: HashMap<u64, Event> = HashMap::new();
+    for event in after {
+        if matches!(
+            event.action,
+            Action::Alloc | Action::Free | Action::FreeCompleted | Action::FreeRequested
+        ) {
+            first.entry(event.address).or_insert(event);
+        }
+    }
+    first
+        .retain(|_, event| event.action != Action::Alloc && !event.flags.contains(EventFlags::UNKNOWN_BLOCK));
+    let Some(device) = first.values().next().map(|event| event.device) else { return };
+    // The newest allocation at each address; it may have left the ring, then the free tells what it knows.
+    let mut allocs: HashMap<u64, Event> = HashMap::new();
+    let is_freed = |event: &Event| event.action == Action::Alloc && first.contains_key(&event.address);
+    for alloc in before.iter().flat_map(Run::events).filter(is_freed) {
+        let newest = allocs.entry(alloc.address).or_insert(alloc);
+        if newest.ticks < alloc.ticks {
+            *newest = alloc;
+        }
+    }
+    // What the table holds at these addresses was allocated after the moment.
+    blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
+    blocks.extend(first.values().map(|event| {
+        let alloc = allocs.get(&event.address);
+        LiveBlock {
+            device,
+            address: event.address,
+            size_bytes: event.size_bytes,
+            stream: event.stream,
+            stack: alloc.unwrap_or(event).stack,
+            scope: alloc.unwrap_or(event).scope,
+            ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
+            flags: event.flags,
+            pending_free: event.action == Action::FreeCompleted,
+        }
+    }));
+}
+
+/// Puts the segments back that were held at the snapshot's moment and given back before they were read.
+fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
+    after.sort_by_key(|event| event.ticks);
+    let mut seen: HashSet<_> = segments.iter().map(|segment| (segment.device, segment.address)).collect();
+    for event in after {
+        let ends = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
+        let begins = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
+        let is_first = (ends || begins) && seen.insert((event.device, event.address));
+        if is_first && ends {
+            let Event { address, size_bytes, stream, stack, device, .. } = event;
+            let ticks = settings::start_ticks();
+            let is_expandable = event.action == Action::SegmentUnmap;
+            segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
+        }
+    }
+}
+
+/// How the host's small blocks were sampled; `None` where none could be.
+fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> {
+    let could_be = options.wants_host_heap() && options.sample_threshold_bytes > 0;
+    let host = &sums[0];
+    could_be.then(|| Sampling {
+        unrecorded_blocks: host.allocations.saturating_sub(host.followed),
+        unrecorded_bytes: host.allocated_bytes.saturating_sub(host.followed_bytes),
+        ..host::sampling_so_far()
+    })
+}
+
+/// The counts of a device; none for one that was never heard of.
+fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<DeviceStatistics> {
+    if *sums == Sums::default() && kept == 0 {
+        return None;
+    }
+    let device = device_of(slot);
+    let reserved_bytes =
+        if device.is_host() { host::resident_bytes() } else { sums.reserved().max(0) as u64 };
+    Some(DeviceStatistics {
+        device,
+        recorded: kept + dropped,
+        dropped,
+        allocated_bytes: sums.allocated_bytes,
+        freed_bytes: sums.freed_bytes,
+        allocations: sums.allocations,
+        frees: sums.frees,
+        reserved_bytes,
+        counted: true,
+    })
+}

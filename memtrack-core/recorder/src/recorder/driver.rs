@@ -1,0 +1,296 @@
+//! What the driver handed out, as its hook saw it: each allocation is a segment and, until a pool reports blocks inside
+//! it, also its one block. Here is what a free does not say (device, size, context), and the events of both ends.
+
+use super::hooks::free_event;
+use super::live::Live;
+use super::segments::Held;
+use super::threads::slot_of;
+use super::{Inside, Recorder, settings};
+use crate::scope;
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
+use memtrack_model::snapshot::Segment;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 64;
+
+/// How memory came from the driver, which says how long it can live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Belongs to the context that was current: plain, managed and pinned memory, arrays.
+    Context,
+    /// From a pool of the device, which outlives contexts.
+    Pool,
+    /// Physical memory mapped into part of a reserved range, which may grow.
+    Mapping,
+    /// Physical memory mapped into all of a reserved range.
+    WholeRange,
+}
+
+impl Origin {
+    fn is_mapping(self) -> bool {
+        matches!(self, Self::Mapping | Self::WholeRange)
+    }
+}
+
+/// An allocation of the driver's.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverAllocation {
+    /// Its device; pinned host memory has one of its own.
+    pub device: DeviceId,
+    /// The ordinal of the device whose context was current; that of `device` but for pinned memory.
+    pub of_device: u16,
+    /// The context it belongs to; 0 for none.
+    pub context: u64,
+    /// The stream it was asked for on.
+    pub stream: StreamId,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What asked for it.
+    pub origin: Origin,
+}
+
+/// Which allocations end with a context.
+#[derive(Clone, Copy, Debug)]
+pub enum Teardown {
+    /// A context was destroyed: what belongs to it ends.
+    Context(u64),
+    /// A device's primary context was reset or ended: all of the device ends, but for other contexts' memory.
+    Primary {
+        /// The device.
+        device: u16,
+        /// Its primary context, where it is known.
+        context: Option<u64>,
+    },
+}
+
+type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;
+
+/// The driver's allocations by address (of an array: its handle). Addresses are unique over devices and the host.
+pub struct DriverTable {
+    shards: [Mutex<Allocations>; SHARDS],
+    /// Sizes of mappings by address: one unmapping may end several.
+    mappings: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Default for DriverTable {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), mappings: Mutex::default() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DriverTable {
+    fn shard(&self, address: u64) -> MutexGuard<'_, Allocations> {
+        // Addresses are multiples of 256 or more, and neighbours are mostly of one thread.
+        let mixed = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        lock(&self.shards[(mixed >> 58) as usize])
+    }
+
+    fn insert(&self, address: u64, allocation: DriverAllocation) {
+        if allocation.origin.is_mapping() {
+            lock(&self.mappings).insert(address, allocation.size_bytes);
+        }
+        self.shard(address).insert(address, allocation);
+    }
+
+    fn remove(&self, address: u64) -> Option<DriverAllocation> {
+        let removed = self.shard(address).remove(&address);
+        if removed.is_some_and(|allocation| allocation.origin.is_mapping()) {
+            lock(&self.mappings).remove(&address);
+        }
+        removed
+    }
+
+    /// Addresses of the mappings that begin within `addresses`.
+    pub fn mappings_within(&self, addresses: Range<u64>) -> Vec<u64> {
+        lock(&self.mappings).range(addresses).map(|(&address, _)| address).collect()
+    }
+
+    /// Addresses of what ends with a context.
+    pub fn ended_by(&self, teardown: Teardown) -> Vec<u64> {
+        let ends = |allocation: &DriverAllocation| match teardown {
+            Teardown::Context(context) => {
+                allocation.origin == Origin::Context && allocation.context == context
+            }
+            Teardown::Primary { device, context } => {
+                allocation.of_device == device
+                    && match allocation.origin {
+                        Origin::Context => context.is_none_or(|context| allocation.context == context),
+                        Origin::Pool => true,
+                        Origin::Mapping | Origin::WholeRange => false,
+                    }
+            }
+        };
+        let of_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
+            lock(shard)
+                .iter()
+                .filter(|(_, allocation)| ends(allocation))
+                .map(|(&address, _)| address)
+                .collect()
+        };
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        self.shards.iter().for_each(|shard| lock(shard).clear());
+        lock(&self.mappings).clear();
+    }
+}
+
+/// A driver's free on its way: its stamps are taken, its tables are cleared, its events not written yet.
+pub struct DriverFreed {
+    address: u64,
+    allocation: DriverAllocation,
+    stamps: [u64; 2],
+    held: Option<Held>,
+    block: Option<Live>,
+    stack: StackId,
+}
+
+impl Inside {
+    /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded.
+    pub fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
+        self.with_room(move || {
+            let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
+            let Some(slot) = slot_of(device) else {
+                super::too_many_devices(device);
+                return 0;
+            };
+            let stack = self.stack(settings::blocks_keep_stacks());
+            let scope = scope::current_id();
+            let flags = EventFlags::WHOLE_SEGMENT;
+            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let newest = &self.thread.own().newest_ticks;
+            self.recorder.driver.insert(address, allocation);
+            let ([segment_ticks, ticks], unseen) =
+                self.recorder.live.insert_segment(device, address, block, newest);
+            let is_expandable = origin == Origin::Mapping;
+            let segment =
+                Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
+            let older = unseen.and_then(|_| self.recorder.segments.remove_of_driver(device, address));
+            self.recorder.segments.insert_of_driver(segment);
+            let totals = &self.thread.state.slots[slot].totals;
+            if let Some(old) = unseen {
+                // The memory is gone, or its address could not have been handed out again.
+                self.ended(slot, free_event(device, address, segment_ticks - 1, &old, StackId::NONE), &old);
+            }
+            if let Some(older) = older {
+                totals.count_segment_free(older.segment.size_bytes);
+            }
+            totals.count_segment(size_bytes);
+            totals.count_alloc(size_bytes);
+            self.thread.state.allocates_from(slot);
+            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+            let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+            let thread = self.thread.thread();
+            let event = Event {
+                ticks: segment_ticks,
+                address,
+                size_bytes,
+                stream,
+                stack,
+                scope,
+                thread,
+                device,
+                action,
+                flags: EventFlags::default(),
+            };
+            self.event(slot, event);
+            self.event(slot, Event { ticks, action: Action::Alloc, flags, ..event });
+            ticks
+        })
+    }
+
+    /// Memory is about to be given back to the driver; `None` when it is not known. What is returned is for
+    /// [`Self::driver_freed`] or [`Self::driver_not_freed`].
+    pub fn driver_free(self, address: u64) -> Option<DriverFreed> {
+        self.with_room(move || {
+            let recorder: &Recorder = self.recorder;
+            let allocation = recorder.driver.remove(address)?;
+            let device = allocation.device;
+            let stack = self.stack(settings::frees_keep_own_stacks());
+            let newest = &self.thread.own().newest_ticks;
+            let held = recorder.segments.remove_of_driver(device, address);
+            let is_block = held.is_some_and(|held| held.is_block);
+            let (stamps, block) = recorder.live.remove_segment(device, address, is_block, newest);
+            Some(DriverFreed { address, allocation, stamps, held, block, stack })
+        })
+    }
+
+    /// The memory was given back.
+    pub fn driver_freed(self, freed: DriverFreed) {
+        self.with_room(move || {
+            let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
+            let device = allocation.device;
+            let Some(slot) = slot_of(device) else { return };
+            // Not in the table: a pool has reported the segment's end already.
+            let Some(held) = held else { return };
+            let totals = &self.thread.state.slots[slot].totals;
+            totals.count_segment_free(allocation.size_bytes);
+            let mut end = free_event(device, address, stamps[1], &live_of(&held), stack);
+            end.action =
+                if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
+            if let Some(block) = block {
+                self.ended(slot, free_event(device, address, stamps[0], &block, stack), &block);
+            } else {
+                self.end_blocks_within(&held.segment);
+                end.ticks = self
+                    .recorder
+                    .live
+                    .remove_segment(device, address, false, &self.thread.own().newest_ticks)
+                    .0[1];
+            }
+            self.event(slot, end);
+        })
+    }
+
+    /// What a pool reported inside a segment and never gave back ends with it.
+    #[cold]
+    fn end_blocks_within(self, segment: &Segment) {
+        let Segment { device, address, size_bytes, .. } = *segment;
+        for inside in self.recorder.live.within(device, address..address.saturating_add(size_bytes)) {
+            let freed = self.free(device, inside);
+            if freed.is_known() {
+                self.freed(freed, 0, segment.stream, false);
+            }
+        }
+    }
+
+    /// Giving the memory back failed: it is still there.
+    #[cold]
+    pub fn driver_not_freed(self, freed: DriverFreed) {
+        let DriverFreed { address, allocation, held, block, .. } = freed;
+        self.recorder.driver.insert(address, allocation);
+        if let Some(held) = held {
+            self.recorder.segments.put_back(held);
+        }
+        if let Some(block) = block {
+            self.recorder.live.put_back(allocation.device, address, block);
+        }
+    }
+}
+
+impl DriverFreed {
+    /// Whether blocks that a pool has reported inside it end with it.
+    pub fn ends_others(&self) -> bool {
+        self.held.is_some() && self.block.is_none()
+    }
+
+    /// The device, and the stamp.
+    pub fn moment(&self) -> (DeviceId, u64) {
+        (self.allocation.device, self.stamps[1])
+    }
+}
+
+/// A segment as far as a free's event needs it.
+fn live_of(held: &Held) -> Live {
+    let Segment { size_bytes, stream, stack, ticks, .. } = held.segment;
+    let (scope, flags) = (scope::current_id(), EventFlags::default());
+    Live { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
+}

@@ -1,0 +1,148 @@
+//! What must be fresh in the child of a `fork`. Other threads do not exist there, but the locks they held stay locked
+//! for ever; so everything behind a lock hangs on a [`ForkCell`], which links itself into a list that the child walks. The
+//! parent's tables are leaked in the child: they are copy-on-write pages nobody touches again. What is no cell (counters,
+//! thread-locals) is the recorder's own, and named here.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// The cells that the child of a fork empties, each linked once, before its first value: a list that nobody locks.
+static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A cell as the list has it.
+struct Link {
+    /// The value, whatever its type; null for none.
+    value: AtomicPtr<()>,
+    /// The cell that was linked before.
+    next: AtomicPtr<Link>,
+    is_linked: AtomicBool,
+}
+
+impl Link {
+    /// Enters the list, if it is not in it.
+    fn enter(&'static self) {
+        if self.is_linked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mine = std::ptr::from_ref(self).cast_mut();
+        let mut first = CELLS.load(Ordering::Acquire);
+        loop {
+            self.next.store(first, Ordering::Relaxed);
+            match CELLS.compare_exchange_weak(first, mine, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+
+    /// Empties all cells of the list, in the child of a fork.
+    fn forget_all() {
+        let mut link = CELLS.load(Ordering::Acquire);
+        // SAFETY: what is linked is a static.
+        while let Some(cell) = unsafe { link.as_ref() } {
+            cell.value.store(std::ptr::null_mut(), Ordering::Release);
+            link = cell.next.load(Ordering::Acquire);
+        }
+    }
+}
+
+/// A lazily made value that lives for ever, or until the process becomes a child, which leaves it behind.
+pub struct ForkCell<T: 'static> {
+    link: Link,
+    /// Whether a child keeps it: what nothing locks.
+    stays: bool,
+    make: fn() -> T,
+}
+
+impl<T: Send + Sync> ForkCell<T> {
+    /// An empty cell, which a child finds empty again.
+    pub const fn new(make: fn() -> T) -> Self {
+        let value = AtomicPtr::new(std::ptr::null_mut());
+        let next = AtomicPtr::new(std::ptr::null_mut());
+        Self { link: Link { value, next, is_linked: AtomicBool::new(false) }, stays: false, make }
+    }
+
+    /// An empty cell whose value a child keeps.
+    pub const fn kept(make: fn() -> T) -> Self {
+        Self { stays: true, ..Self::new(make) }
+    }
+
+    /// The value, made on first use. Two threads that race each make one; the loser's is dropped.
+    #[inline(always)]
+    pub fn get(&'static self) -> &'static T {
+        // SAFETY: a pointer in the cell comes from a leaked box of a `T` and is never freed.
+        match unsafe { self.link.value.load(Ordering::Acquire).cast::<T>().as_ref() } {
+            Some(value) => value,
+            None => self.fill(),
+        }
+    }
+
+    #[cold]
+    fn fill(&'static self) -> &'static T {
+        let _own = crate::reentry::enter();
+        let fresh = Box::into_raw(Box::new((self.make)()));
+        // Before there is a value, so that no child finds one that nobody empties.
+        if !self.stays {
+            self.link.enter();
+        }
+        let none = std::ptr::null_mut();
+        let won = self.link.value.compare_exchange(none, fresh.cast(), Ordering::AcqRel, Ordering::Acquire);
+        match won {
+            // SAFETY: just made, and leaked from here on.
+            Ok(_) => unsafe { &*fresh },
+            Err(other) => {
+                // SAFETY: the exchange failed, so nobody else has seen this box.
+                drop(unsafe { Box::from_raw(fresh) });
+                // SAFETY: as in `get`.
+                unsafe { &*other.cast::<T>() }
+            }
+        }
+    }
+
+    /// Leaves the value behind; the next `get` makes another.
+    pub fn forget(&self) {
+        self.link.value.store(std::ptr::null_mut(), Ordering::Release);
+    }
+
+    /// Whether the value was made.
+    pub fn is_made(&self) -> bool {
+        !self.link.value.load(Ordering::Acquire).is_null()
+    }
+}
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Changes in the child of a fork: state that remembers another generation belongs to a parent.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Has the child of every later fork start with fresh tables. Called when monitoring starts; once is enough.
+pub fn watch() {
+    #[cfg(unix)]
+    {
+        static WATCHED: std::sync::Once = std::sync::Once::new();
+        // SAFETY: the handler is a plain function that stays loaded; it only stores to atomics and thread-locals
+        // without destructors, which is allowed between fork and exec.
+        WATCHED.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+        });
+    }
+}
+
+#[cfg(unix)]
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    Link::forget_all();
+    crate::own::reset_after_fork();
+    super::threads::reset_after_fork();
+    super::mine::reset_after_fork();
+    super::thread_names::reset_after_fork();
+    super::hooks::reset_after_fork();
+    super::scope_sums::reset_after_fork();
+    super::inherit::reset_after_fork();
+    super::keeper::reset_after_fork();
+    crate::host::reset_after_fork();
+    crate::stack::capture::reset_after_fork();
+}

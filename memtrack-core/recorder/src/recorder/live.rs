@@ -1,0 +1,409 @@
+//! The live table: every block that is out, by device and address. Its shards are also what orders the events of one
+//! address: the stamp is taken while the address's shard is locked.
+
+use super::order::stamp;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_model::snapshot::LiveBlock;
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
+const SHARDS_OF_REGION_BITS: u32 = 2;
+/// All shards.
+const SHARD_BITS: u32 = 9;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// A region has as many bytes: what a thread's allocations lie in, by and large.
+const REGION_BITS: u32 = 21;
+
+/// What is remembered of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) ticks: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) stack: StackId,
+    pub(crate) scope: ScopeId,
+    pub(crate) flags: EventFlags,
+    pub(crate) pending_free: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    address: u64,
+    device: DeviceId,
+}
+
+impl Hash for Key {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.bits());
+    }
+}
+
+impl Key {
+    /// Addresses have 48 bits, or 57; where these meet the device's, two keys have one hash and no more.
+    #[inline(always)]
+    fn bits(&self) -> u64 {
+        self.address ^ u64::from(self.device.0) << 48
+    }
+}
+
+/// Hashes keys so that the shard follows from the region of the address: threads whose blocks lie apart then have shards,
+/// and with them cache lines, of their own.
+#[derive(Clone, Copy, Default)]
+struct ByRegion(u64);
+
+impl BuildHasher for ByRegion {
+    type Hasher = Self;
+
+    #[inline(always)]
+    fn build_hasher(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Hasher for ByRegion {
+    #[inline(always)]
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    /// The map takes the top seven bits for its tags, the lowest for places, and `SHARD_BITS` below the tags for shards.
+    #[inline(always)]
+    fn finish(&self) -> u64 {
+        const TAG_BITS: u32 = 7;
+        const SHARD_AT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
+        const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_AT;
+        // Of a product the upper half says what the lower does not: folded, all bits hang on the whole key.
+        let product = u128::from(self.0) * u128::from(FACTOR);
+        let folded = (product >> u64::BITS) as u64 ^ product as u64;
+        folded & !SHARD_MASK | shard(self.0) << SHARD_AT
+    }
+}
+
+/// Odd, and looks random (SplitMix64's).
+const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Lets every bit change those above it.
+#[inline(always)]
+fn spread(bits: u64) -> u64 {
+    bits.wrapping_mul(FACTOR)
+}
+
+/// The shard of what [`Key`] hashes.
+#[inline(always)]
+fn shard(key: u64) -> u64 {
+    let region = spread(key >> REGION_BITS) >> (u64::BITS - SHARD_BITS);
+    let within = spread(key) >> (u64::BITS - SHARDS_OF_REGION_BITS);
+    region ^ within
+}
+
+/// On a cache line of its own: two threads in neighbouring shards must not slow each other.
+#[repr(align(64))]
+#[derive(Default)]
+struct Newest(AtomicU64);
+
+/// All live blocks.
+pub(crate) struct LiveTable {
+    blocks: DashMap<Key, Live, ByRegion>,
+    /// The newest stamp of each shard; read and written only while that shard is locked.
+    newest: Box<[Newest]>,
+    /// The shard that [`Self::tidy`] looks at next.
+    next_to_tidy: AtomicUsize,
+}
+
+/// What a table of so many blocks may take: shards are powers of two of which an eighth stays empty, and may just have
+/// doubled.
+#[cfg(test)]
+pub(super) fn most_bytes(blocks: usize) -> usize {
+    (blocks * 2 + blocks * 2 / 7) * (size_of::<(Key, Live)>() + 1)
+}
+
+impl LiveTable {
+    /// An empty table.
+    pub(crate) fn new() -> Self {
+        let blocks = DashMap::with_hasher_and_shard_amount(ByRegion::default(), SHARDS);
+        let newest = (0..SHARDS).map(|_| Newest::default()).collect();
+        Self { blocks, newest, next_to_tidy: AtomicUsize::new(0) }
+    }
+
+    /// The shard in which the map has `key`.
+    #[inline(always)]
+    fn shard(&self, key: &Key) -> usize {
+        // What the map does itself, without the rest of the hash.
+        if cfg!(target_pointer_width = "64") {
+            shard(key.bits()) as usize
+        } else {
+            self.blocks.determine_map(key)
+        }
+    }
+
+    /// Must be called with the shard of `key` locked; also sets the thread's newest stamp.
+    #[inline(always)]
+    fn stamp(&self, key: &Key, newest_of_thread: &Cell<u64>) -> u64 {
+        let newest = &self.newest[self.shard(key)].0;
+        let now = super::clock::ticks_after(newest_of_thread.get());
+        let ticks = stamp(now, newest.load(Ordering::Relaxed), newest_of_thread.get());
+        newest.store(ticks, Ordering::Relaxed);
+        newest_of_thread.set(ticks);
+        ticks
+    }
+
+    /// A block was handed out. Returns its stamp, and the block whose free nobody saw if there was one at its address
+    /// (it gets the stamp before).
+    #[inline(always)]
+    pub(crate) fn insert(
+        &self,
+        device: DeviceId,
+        address: u64,
+        mut block: Live,
+        newest_of_thread: &Cell<u64>,
+    ) -> (u64, Option<Live>) {
+        let key = Key { address, device };
+        match self.blocks.entry(key) {
+            Entry::Vacant(vacant) => {
+                block.ticks = self.stamp(&key, newest_of_thread);
+                vacant.insert(block);
+                (block.ticks, None)
+            }
+            Entry::Occupied(mut occupied) => {
+                self.stamp(&key, newest_of_thread);
+                block.ticks = self.stamp(&key, newest_of_thread);
+                (block.ticks, Some(occupied.insert(block)))
+            }
+        }
+    }
+
+    /// A segment was taken from the driver, and with it the block that it is. Returns the stamps of both, and the block
+    /// whose free nobody saw if there was one at the address (its stamp is the one before the segment's).
+    #[cfg(feature = "cuda")]
+    pub(crate) fn insert_segment(
+        &self,
+        device: DeviceId,
+        address: u64,
+        mut block: Live,
+        newest_of_thread: &Cell<u64>,
+    ) -> ([u64; 2], Option<Live>) {
+        let key = Key { address, device };
+        let entry = self.blocks.entry(key);
+        self.stamp(&key, newest_of_thread);
+        let segment = self.stamp(&key, newest_of_thread);
+        block.ticks = self.stamp(&key, newest_of_thread);
+        let unseen = match entry {
+            Entry::Vacant(vacant) => {
+                vacant.insert(block);
+                None
+            }
+            Entry::Occupied(mut occupied) => Some(occupied.insert(block)),
+        };
+        ([segment, block.ticks], unseen)
+    }
+
+    /// A segment is about to be given to the driver, and with it its block if it `has_block`. Returns the stamps of the
+    /// block's end and the segment's, and the block.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn remove_segment(
+        &self,
+        device: DeviceId,
+        address: u64,
+        has_block: bool,
+        newest_of_thread: &Cell<u64>,
+    ) -> ([u64; 2], Option<Live>) {
+        let key = Key { address, device };
+        let entry = self.blocks.entry(key);
+        let stamps = [self.stamp(&key, newest_of_thread), self.stamp(&key, newest_of_thread)];
+        let block = match entry {
+            Entry::Occupied(occupied) if has_block => Some(occupied.remove()),
+            _ => None,
+        };
+        (stamps, block)
+    }
+
+    /// Addresses of the blocks that begin within a stretch of a device. Looks at all blocks.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn within(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
+        let inside = |key: &Key| key.device == device && addresses.contains(&key.address);
+        self.blocks.iter().map(|entry| *entry.key()).filter(inside).map(|key| key.address).collect()
+    }
+
+    /// A block is about to be given back. Returns its stamp, and what was known of it.
+    #[inline(always)]
+    pub(crate) fn remove(
+        &self,
+        device: DeviceId,
+        address: u64,
+        newest_of_thread: &Cell<u64>,
+    ) -> (u64, Option<Live>) {
+        let key = Key { address, device };
+        match self.blocks.entry(key) {
+            Entry::Vacant(_locked) => (self.stamp(&key, newest_of_thread), None),
+            Entry::Occupied(occupied) => (self.stamp(&key, newest_of_thread), Some(occupied.remove())),
+        }
+    }
+
+    /// Changes a block in place (a free that was requested but is not complete). Returns the stamp and the block as it
+    /// was.
+    pub(crate) fn update(
+        &self,
+        device: DeviceId,
+        address: u64,
+        newest_of_thread: &Cell<u64>,
+        change: impl FnOnce(&mut Live),
+    ) -> (u64, Option<Live>) {
+        let key = Key { address, device };
+        match self.blocks.entry(key) {
+            Entry::Vacant(_locked) => (self.stamp(&key, newest_of_thread), None),
+            Entry::Occupied(mut occupied) => {
+                let ticks = self.stamp(&key, newest_of_thread);
+                let before = *occupied.get();
+                change(occupied.get_mut());
+                (ticks, Some(before))
+            }
+        }
+    }
+
+    /// Puts a block back whose free failed, as if nothing had happened.
+    pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: Live) {
+        self.blocks.entry(Key { address, device }).or_insert(block);
+    }
+
+    /// How many blocks it holds. Takes each shard's lock for a moment.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes that the table takes.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)
+    }
+
+    /// Gives back room that some of the shards needed once and no longer use: where live blocks move about, each shard would
+    /// keep the most it ever held. Called once a chunk; all shards have had their turn after 64 calls. Waits for nobody.
+    #[cold]
+    pub(crate) fn tidy(&self) {
+        const AT_ONCE: usize = 8;
+        /// Smaller tables stay as they are.
+        const SMALL: usize = 1024;
+        let first = self.next_to_tidy.fetch_add(AT_ONCE, Ordering::Relaxed);
+        for shard in (first..first + AT_ONCE).map(|next| &self.blocks.shards()[next % SHARDS]) {
+            let Some(mut blocks) = shard.try_write() else { continue };
+            if blocks.capacity() > SMALL && blocks.len() < blocks.capacity() / 4 {
+                let keep = blocks.len() * 2;
+                blocks.shrink_to(keep, |(key, _)| self.blocks.hasher().hash_one(key));
+            }
+        }
+    }
+
+    /// The newest stamp that was given out so far; 0 before the first.
+    pub(crate) fn newest_ticks(&self) -> u64 {
+        self.newest.iter().map(|newest| newest.0.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.blocks.clear();
+    }
+
+    /// A copy of all blocks, shard by shard: each shard is locked only while it is copied.
+    pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
+        let mut blocks = Vec::with_capacity(self.blocks.len());
+        blocks.extend(
+            self.blocks.iter().map(|entry| block_of(entry.key().device, entry.key().address, entry.value())),
+        );
+        blocks
+    }
+}
+
+/// The model's row for a live block.
+pub(crate) fn block_of(device: DeviceId, address: u64, live: &Live) -> LiveBlock {
+    LiveBlock {
+        device,
+        address,
+        size_bytes: live.size_bytes,
+        stream: live.stream,
+        stack: live.stack,
+        scope: live.scope,
+        ticks: live.ticks,
+        flags: live.flags,
+        pending_free: live.pending_free,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    const DEVICES: [DeviceId; 3] = [DeviceId::HOST, DeviceId(0), DeviceId::PINNED];
+
+    /// The shard, which the map must say is the same.
+    fn shard(table: &LiveTable, device: DeviceId, address: u64) -> usize {
+        let key = Key { address, device };
+        assert_eq!(table.shard(&key), table.blocks.determine_map(&key));
+        table.shard(&key)
+    }
+
+    #[test]
+    fn blocks_of_a_region_share_few_shards_and_regions_share_hardly_any() {
+        let table = LiveTable::new();
+        let region_bytes = 1_u64 << REGION_BITS;
+        for device in DEVICES {
+            let mut of_all: HashMap<usize, usize> = HashMap::new();
+            for region in 0..1000_u64 {
+                let start = 0x7f00_0000_0000 + region * region_bytes;
+                let blocks = (start..start + region_bytes).step_by(4096);
+                let shards: HashSet<usize> = blocks.map(|address| shard(&table, device, address)).collect();
+                assert_eq!(shards.len(), 1 << SHARDS_OF_REGION_BITS);
+                shards.into_iter().for_each(|shard| *of_all.entry(shard).or_default() += 1);
+            }
+            // 4,000 in 512 shards: some eight in each.
+            assert!(of_all.len() > SHARDS * 9 / 10, "{}", of_all.len());
+            assert!(of_all.values().all(|&count| count <= 40), "{of_all:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_a_shard_have_different_places_in_it() {
+        let hash = |address| ByRegion::default().hash_one(Key { address, device: DeviceId::HOST });
+        // Whatever the distance of the blocks, the bits that choose a place and those of the tag vary.
+        for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
+            let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
+            let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();
+            let tags: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
+            assert!(low.len() > 2300, "{step}: {} places", low.len());
+            assert!(tags.len() > 100, "{step}: {} tags", tags.len());
+        }
+    }
+
+    #[test]
+    fn stamps_of_an_address_rise_on_whatever_thread() {
+        let table = LiveTable::new();
+        let (one, other) = (Cell::new(0), Cell::new(0));
+        let block = Live {
+            ticks: 0,
+            size_bytes: 1,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            flags: EventFlags::default(),
+            pending_free: false,
+        };
+        let mut newest = 0;
+        for number in 0..1000 {
+            let (mine, address) = (if number % 2 == 0 { &one } else { &other }, 0x1000);
+            let (ticks, unseen) = table.insert(DeviceId(0), address, block, mine);
+            assert!(ticks > newest && unseen.is_none());
+            let (freed, known) =
+                table.remove(DeviceId(0), address, if number % 3 == 0 { &one } else { &other });
+            assert!(freed > ticks && known.is_some_and(|known| known.ticks == ticks));
+            newest = freed;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! When an allocator reports that memory ran out: the recorder dumps itself if its options say so, then the program's
+//! observers are told. All of it happens after the hook, on the thread that ran out; whatever goes wrong here is said
+//! and goes no further, because the program may well live on without that memory.
+
+use super::fork::ForkCell;
+use super::session;
+use crate::message::say;
+use crate::reentry;
+pub use memtrack_model::OutOfMemory;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// Dumps of one session that are kept: a program that lives on may run out again and again.
+const MOST_DUMPS: u64 = 8;
+
+type Observe = dyn Fn(&OutOfMemory) + Send + Sync;
+/// With their ids, in the order in which they were attached.
+type Observers = Vec<(u64, Arc<Observe>)>;
+
+static OBSERVERS: ForkCell<RwLock<Observers>> = ForkCell::new(RwLock::default);
+
+/// An observer that was attached. It stays attached when this is dropped, as PyTorch's do.
+#[derive(Debug)]
+pub struct OutOfMemoryObserver {
+    id: u64,
+}
+
+/// Has `observer` called whenever an allocator reports by [`record_oom`](super::record_oom) that memory ran out, on the
+/// thread that ran out, after the event was recorded and before the allocator returns its error. Counterpart of
+/// `torch._C._cuda_attachOutOfMemoryObserver`.
+///
+/// Observers are called in the order in which they were attached, whether or not anything is monitored. One may allocate,
+/// dump a snapshot, attach and detach; while it runs it is not called again on its thread. If it
+/// panics, stderr says so, and the others are called all the same (unless panics abort). A forked child begins with no
+/// observer. When the host's own heap fails, observers are not called: there would be no memory to do anything in.
+///
+/// ```
+/// use memtrack_core::event::{DeviceId, StreamId};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// static MISSING_BYTES: AtomicU64 = AtomicU64::new(0);
+/// let observer = memtrack_core::attach_out_of_memory_observer(|oom| {
+///     MISSING_BYTES.store(oom.requested_bytes - oom.device_free_bytes, Ordering::Relaxed);
+/// });
+/// memtrack_core::recorder::record_oom(DeviceId(0), StreamId(0), 5 << 30, 1 << 30, 8 << 30);
+/// assert_eq!(MISSING_BYTES.load(Ordering::Relaxed), 4 << 30);
+/// observer.detach();
+/// ```
+pub fn attach_out_of_memory_observer(
+    observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
+) -> OutOfMemoryObserver {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let observer: Arc<Observe> = Arc::new(observer);
+    // Before any fork that must leave the list behind.
+    super::fork::watch();
+    let _inside = reentry::enter();
+    OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner).push((id, observer));
+    OutOfMemoryObserver { id }
+}
+
+impl OutOfMemoryObserver {
+    /// Has the observer called no more. A call that is under way on another thread goes on to its end.
+    pub fn detach(self) {
+        let detached = {
+            let _inside = reentry::enter();
+            let mut observers = OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner);
+            let place = observers.iter().position(|(id, _)| *id == self.id);
+            place.map(|place| observers.remove(place))
+        };
+        // What it holds is the program's and may do anything when it is dropped: not under the lock.
+        drop(detached);
+    }
+}
+
+thread_local! {
+    static REPORTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, the thread is reporting that memory ran out.
+struct Reporting;
+
+impl Reporting {
+    /// Begins, unless the thread is at it already.
+    fn begin() -> Option<Self> {
+        (!REPORTING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        REPORTING.set(false);
+    }
+}
+
+/// Dumps what is recorded if that is wanted, and tells the observers. Never panics.
+pub(super) fn report(oom: &OutOfMemory) {
+    if reentry::is_inside() {
+        return;
+    }
+    let Some(_reporting) = Reporting::begin() else { return };
+    guarded("the dump at out of memory", || dump(oom));
+    let mut observers: Vec<Arc<Observe>> = {
+        let _inside = reentry::enter();
+        let observers = OBSERVERS.get().read().unwrap_or_else(PoisonError::into_inner);
+        observers.iter().map(|(_, observer)| Arc::clone(observer)).collect()
+    };
+    // The observers are the program's, down to their last drop; the list is ours.
+    for observer in observers.drain(..) {
+        guarded("an observer of out of memory", move || observer(oom));
+    }
+    let _inside = reentry::enter();
+    drop(observers);
+}
+
+fn dump(oom: &OutOfMemory) {
+    let _inside = reentry::enter();
+    let begin = Instant::now();
+    let Some((snapshot, path)) = session::dump_on_oom(MOST_DUMPS) else { return };
+    let written = session::naming(&path, || (session::dumper().write)(&snapshot, &path));
+    session::dumped_on_oom(begin.elapsed());
+    match written {
+        Ok(()) => say(format_args!("{oom}; wrote {}", path.display())),
+        Err(error) => say(format_args!("{oom}; the dump could not be written: {error}")),
+    }
+}
+
+/// Does something that may panic, and says so if it does.
+fn guarded(what: &str, act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        say(format_args!("{what} panicked; the program goes on"));
+        // Its destructor could panic once more.
+        std::mem::forget(payload);
+    }
+}

@@ -1,0 +1,134 @@
+//! What each scope allocated, exactly and for nothing: a thread's running sums ([`Totals`](super::totals::Totals)) are looked
+//! at when it changes its scope, and what they grew by goes to the scope that was current. No allocation costs more for it.
+//!
+//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions, but only
+//! those that have allocated since their last change do. A collector adds what the scopes that are still open have
+//! allocated: exactly for its own thread and for all that change no scope meanwhile; of one that does, the blocks since
+//! its last change may be missing.
+
+#![allow(unsafe_code)]
+
+use super::fork::ForkCell;
+use super::threads::{self, DEVICE_SLOTS, device_of};
+use super::{Recorder, clock};
+use crate::own;
+use crate::scope::{self, SCOPE_IDS};
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::{ScopeSum, ScopeSums};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes and blocks.
+#[derive(Default)]
+struct Row([AtomicU64; 2]);
+
+/// The rows of a device, by [`place`]. 1 MiB of addresses; the system gives the pages that are used.
+struct Table(Box<[Row]>);
+
+/// What a device's takes.
+#[cfg(test)]
+pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<Row>();
+
+/// Forgotten in the child of a fork, whose scopes start at zero.
+static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
+
+impl Table {
+    fn new() -> Self {
+        own::hold(SCOPE_IDS * size_of::<Row>());
+        let zeroed = Box::<[Row]>::new_zeroed_slice(SCOPE_IDS);
+        // SAFETY: rows are numbers, and all zeros is one.
+        Self(unsafe { zeroed.assume_init() })
+    }
+}
+
+/// Scopes that were made one after another lie on different cache lines: threads in neighbouring ones do not meet.
+#[inline]
+fn place(scope: ScopeId) -> usize {
+    let id = scope.index() % SCOPE_IDS;
+    (id << 2 | id >> 14) % SCOPE_IDS
+}
+
+/// Adds to the sums of a scope; modulo 2^64, so that what is taken back can be added too.
+#[inline]
+pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
+    let Row([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[place(scope)];
+    bytes_sum.fetch_add(bytes, Relaxed);
+    blocks_sum.fetch_add(blocks, Relaxed);
+}
+
+/// A session begins: nothing is recorded, and no hook runs. The sums are of what comes now.
+pub(super) fn begin() {
+    scope::forget_folded();
+    for table in TABLES.iter().filter(|table| table.is_made()) {
+        for scope in scope::ids() {
+            table.get().0[place(scope)].0.iter().for_each(|sum| sum.store(0, Relaxed));
+        }
+    }
+    for state in threads::states() {
+        state.slots.iter().for_each(|slot| slot.totals.told_too(slot.totals.growth()));
+    }
+}
+
+/// The sums of all scopes now, also of those that are open.
+pub(super) fn all() -> ScopeSums {
+    let ticks = clock::ticks();
+    let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
+    for (slot, table) in TABLES.iter().enumerate().filter(|(_, table)| table.is_made()) {
+        for scope in scope::ids() {
+            let [bytes, blocks] = table.get().0[place(scope)].0.each_ref().map(|sum| sum.load(Relaxed));
+            if bytes | blocks != 0 {
+                sums.insert((slot, scope), [bytes, blocks]);
+            }
+        }
+    }
+    for state in threads::states() {
+        for (slot, scope, growth) in state.growth_in_open_scope() {
+            let sum = sums.entry((slot, scope)).or_default();
+            sum[0] = sum[0].wrapping_add(growth[0]);
+            sum[1] = sum[1].wrapping_add(growth[1]);
+        }
+    }
+    let row = |((slot, scope), [bytes, blocks]): ((usize, ScopeId), [u64; 2])| {
+        // Below zero for a moment, while another thread takes back what it has not told yet.
+        let [allocated_bytes, allocations] = [bytes, blocks].map(|sum| (sum as i64).max(0) as u64);
+        ScopeSum { device: device_of(slot), scope, allocated_bytes, allocations }
+    };
+    let mut rows: Vec<ScopeSum> = sums.into_iter().map(row).collect();
+    rows.retain(|row| row.allocations > 0 || row.allocated_bytes > 0);
+    rows.sort_unstable();
+    ScopeSums { ticks, folded: scope::folded(), rows }
+}
+
+/// In the child of a fork.
+pub(super) fn reset_after_fork() {
+    scope::forget_folded();
+}
+
+/// Beats of the keeper between two looks at the sums: five seconds, …
+const BEATS: usize = 10;
+/// … and one beat more for so many rows, so that the sums of many scopes do not fill the disk.
+const ROWS_PER_BEAT: usize = 1000;
+
+/// When the sums go to the stream, so that those of a killed program are not old.
+#[derive(Default)]
+pub(super) struct Due {
+    beats_left: usize,
+    written: Vec<ScopeSum>,
+}
+
+impl Due {
+    /// At each beat: writes the sums when it is time, and they have changed.
+    pub(super) fn beat(&mut self, recorder: &Recorder) {
+        if self.beats_left > 0 {
+            self.beats_left -= 1;
+            return;
+        }
+        let sums = all();
+        self.beats_left = BEATS - 1 + sums.rows.len() / ROWS_PER_BEAT;
+        if sums.rows == self.written {
+            return;
+        }
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.scope_sums(&sums)));
+        self.written = sums.rows;
+    }
+}

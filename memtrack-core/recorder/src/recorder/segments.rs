@@ -1,0 +1,183 @@
+//! The segments that are held. A segment that the driver's hook saw also is a block, until a pool reports blocks inside
+//! it: then the pool's blocks are what is allocated, and the segment is what they lie in.
+
+use super::threads::slot_of;
+use super::{Inside, scope_sums};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
+use memtrack_model::snapshot::Segment;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A segment, and who told of it.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) segment: Segment,
+    /// Seen by the driver's hook.
+    pub(super) of_driver: bool,
+    /// It is a block too.
+    pub(super) is_block: bool,
+}
+
+/// All segments by device and address.
+#[derive(Default)]
+pub(super) struct Segments {
+    held: Mutex<BTreeMap<(DeviceId, u64), Held>>,
+    /// How many of them are a block too: mostly none, and then a pool's report need not look.
+    blocks: AtomicU64,
+}
+
+impl Segments {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(DeviceId, u64), Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the table in step with what an allocator reports.
+    pub(super) fn note(&self, event: &Event) {
+        let key = (event.device, event.address);
+        match event.action {
+            Action::SegmentAlloc | Action::SegmentMap => {
+                let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
+                let is_expandable = event.action == Action::SegmentMap;
+                let segment = Segment { device, address, size_bytes, stream, stack, ticks, is_expandable };
+                self.lock().insert(key, Held { segment, of_driver: false, is_block: false });
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                let removed = self.lock().remove(&key);
+                let was_block = removed.is_some_and(|held| held.is_block);
+                self.blocks.fetch_sub(u64::from(was_block), Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// A segment that the driver handed out.
+    #[cfg(feature = "cuda")]
+    pub(super) fn insert_of_driver(&self, segment: Segment) {
+        let held = Held { segment, of_driver: true, is_block: true };
+        let before = self.lock().insert((segment.device, segment.address), held);
+        if before.is_none_or(|before| !before.is_block) {
+            self.blocks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a driver's segment out.
+    #[cfg(feature = "cuda")]
+    pub(super) fn remove_of_driver(&self, device: DeviceId, address: u64) -> Option<Held> {
+        let mut held = self.lock();
+        let found = *held.get(&(device, address)).filter(|held| held.of_driver)?;
+        held.remove(&(device, address));
+        if found.is_block {
+            self.blocks.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(found)
+    }
+
+    /// Puts a driver's segment back whose free failed.
+    #[cfg(feature = "cuda")]
+    pub(super) fn put_back(&self, held: Held) {
+        let key = (held.segment.device, held.segment.address);
+        self.lock().insert(key, held);
+        if held.is_block {
+            self.blocks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether any segment counts as a block of its own.
+    #[inline(always)]
+    fn has_blocks(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) != 0
+    }
+
+    /// The segment around an address stops being a block. Returns it if it was one.
+    fn stop_being_a_block(&self, device: DeviceId, address: u64) -> Option<Segment> {
+        let mut held = self.lock();
+        let (_, around) = held.range_mut(..=(device, address)).next_back()?;
+        let offset = address.checked_sub(around.segment.address)?;
+        if around.segment.device != device || offset >= around.segment.size_bytes || !around.is_block {
+            return None;
+        }
+        around.is_block = false;
+        self.blocks.fetch_sub(1, Ordering::Relaxed);
+        Some(around.segment)
+    }
+
+    /// Whether the driver's hook has told of exactly this segment.
+    fn is_known_from_driver(&self, device: DeviceId, address: u64, size_bytes: u64) -> bool {
+        let held = self.lock();
+        held.get(&(device, address))
+            .is_some_and(|held| held.of_driver && held.segment.size_bytes == size_bytes)
+    }
+
+    /// The segments made since `since`, up to `moment`, by device and address.
+    pub(super) fn between(&self, since: u64, moment: u64) -> Vec<Segment> {
+        let held = self.lock();
+        let all = held.values().map(|held| held.segment);
+        all.filter(|segment| segment.ticks >= since && segment.ticks <= moment).collect()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+        self.blocks.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Inside {
+    /// A pool hands out a block at `address`: if that lies in a segment that still counts as a block of its own, it does
+    /// so no more.
+    #[inline(always)]
+    pub(super) fn make_room(self, device: DeviceId, address: u64) {
+        if self.recorder.segments.has_blocks() {
+            self.make_room_in_segment(device, address);
+        }
+    }
+
+    #[cold]
+    fn make_room_in_segment(self, device: DeviceId, address: u64) {
+        if let Some(segment) = self.recorder.segments.stop_being_a_block(device, address) {
+            self.with_room(move || self.take_back(&segment));
+        }
+    }
+
+    /// A pool reports a segment that the driver's hook has reported already: its blocks are the pool's from now on.
+    /// Returns whether that was so.
+    pub(super) fn is_claimed(self, action: Action, device: DeviceId, address: u64, size_bytes: u64) -> bool {
+        let begins = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
+        if !begins || !self.recorder.segments.is_known_from_driver(device, address, size_bytes) {
+            return false;
+        }
+        self.make_room(device, address);
+        true
+    }
+
+    #[cold]
+    fn take_back(self, segment: &Segment) {
+        let Some(slot) = slot_of(segment.device) else { return };
+        let newest = &self.thread.own().newest_ticks;
+        let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);
+        let Some(block) = block else { return };
+        let totals = &self.thread.state.slots[slot].totals;
+        totals.uncount_alloc(block.size_bytes);
+        // Nor did its scope allocate it.
+        let less = [block.size_bytes, 1].map(u64::wrapping_neg);
+        totals.told_too(less);
+        scope_sums::add(slot, block.scope, less[0], less[1]);
+        let flags = block.flags.with(EventFlags::TAKEN_BACK);
+        self.event(
+            slot,
+            Event {
+                ticks,
+                address: segment.address,
+                size_bytes: block.size_bytes,
+                stream: block.stream,
+                stack: block.stack,
+                scope: block.scope,
+                thread: self.thread.thread(),
+                device: segment.device,
+                action: Action::Free,
+                flags,
+            },
+        );
+    }
+}

@@ -1,0 +1,323 @@
+//! A recording on its way to a file while the program runs: events are appended after the stacks, scopes and threads that
+//! they name. `streaming` says who does it and when.
+
+use super::chunk::Chunk;
+use super::parts::{PartFile, Place, forget_beginning, free_number};
+use super::{Options, Recorder, binaries, clock, collect, settings, thread_names};
+use crate::scope;
+use memtrack_file::part::Part;
+use memtrack_file::{RecordingWriter, replay};
+use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::{DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An open recording.
+pub(crate) struct Stream {
+    path: PathBuf,
+    pub(super) writer: RecordingWriter<PartFile>,
+    options: Options,
+    written: Tables,
+    /// The part that is written, where there are parts.
+    part: Option<Part>,
+    /// How many bytes of the part are its head.
+    head_bytes: u64,
+    /// What the events of this part and of those before add up to, where there are parts.
+    counts: HashMap<DeviceId, DeviceStatistics>,
+    /// The newest stamp that was written.
+    newest_ticks: u64,
+    /// Of chunks that were not full yet: how many of their events were written.
+    partly: HashMap<*const Chunk<Event>, usize>,
+    /// The events that are being written; kept to save its memory.
+    events: Vec<Event>,
+    broken: bool,
+    /// What the user is to know and was not told yet.
+    note: Option<String>,
+    /// What went wrong and was not told yet.
+    trouble: Option<String>,
+    /// Tells this stream from an earlier one.
+    pub(super) number: u32,
+}
+
+/// What of the tables a file has.
+struct Tables {
+    next_stack: StackId,
+    /// All scopes up to that id were written.
+    scopes_up_to: usize,
+    /// Of those after it, which.
+    later_scopes: HashSet<ScopeId>,
+    threads: usize,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self { next_stack: StackId(1), scopes_up_to: 0, later_scopes: HashSet::new(), threads: 1 }
+    }
+}
+
+// SAFETY: the pointers are compared, never followed.
+#[allow(unsafe_code)]
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// Creates the file, or replaces it, and writes the head.
+    ///
+    /// # Errors
+    /// When the file cannot be created or written.
+    pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let Place { file, path, note } = Place::find(path)?;
+        let part = options.max_bytes.map(|_| {
+            let (recording, number) = (RandomState::new().hash_one(&path), free_number(&path));
+            Part { recording, number, first: number, ..Part::default() }
+        });
+        let file = PartFile::first(file, options.max_bytes)?;
+        let writer = begun(file, options, part.as_ref())?;
+        Ok(Self {
+            path,
+            writer,
+            options: options.clone(),
+            written: Tables::default(),
+            part,
+            head_bytes: 0,
+            counts: HashMap::new(),
+            newest_ticks: 0,
+            partly: HashMap::new(),
+            events: Vec::new(),
+            broken: false,
+            note,
+            trouble: None,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// Appends a full chunk.
+    pub(super) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let written = self.partly.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
+        self.rows(recorder, chunk, written, chunk.len());
+    }
+
+    /// Appends what a chunk that is still being filled holds.
+    pub(super) fn part_of_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let len = chunk.len();
+        let written = self.partly.insert(Arc::as_ptr(chunk), len).unwrap_or(0);
+        self.rows(recorder, chunk, written, len);
+    }
+
+    fn rows(&mut self, recorder: &Recorder, chunk: &Chunk<Event>, from: usize, to: usize) {
+        let since = settings::start_ticks();
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let is_wanted = |event: &Event| event.ticks >= since && settings::is_wanted(event.action);
+        events.extend(chunk.iter_rows(from..to).filter(is_wanted));
+        if !events.is_empty() {
+            self.attempt(|stream| stream.try_write(recorder, &events));
+        }
+        self.events = events;
+    }
+
+    /// Ends the recording.
+    pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
+        if self.broken {
+            return self
+                .trouble
+                .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
+        }
+        let Self { mut writer, mut written, .. } = self;
+        // What no event names may be named by what is live, and by sums.
+        written.write_all(recorder, &mut writer)?;
+        writer.modules(&snapshot.modules)?;
+        writer.clock(snapshot.clock.last)?;
+        writer.driver(&snapshot.driver)?;
+        writer.sampling(snapshot.sampling.as_ref())?;
+        writer.folded(&snapshot.folded)?;
+        if let Some(sums) = &snapshot.scope_sums {
+            writer.scope_sums(sums)?;
+        }
+        // What the ring dropped is in the file.
+        let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
+        let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
+        writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
+    }
+
+    /// Appends what each scope has allocated so far.
+    pub(super) fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+        self.writer.scopes(&self.written.new_scopes())?;
+        self.writer.scope_sums(sums)
+    }
+
+    /// Ends it without a trace: there was nothing to record.
+    pub(crate) fn discard(mut self) -> io::Result<()> {
+        // What was put in its place is not ours to remove.
+        if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
+    }
+
+    /// Begins a new part if there are parts and this one has become as large as `times` what is due.
+    pub(super) fn begin_part_if_due(&mut self, recorder: &Recorder, times: u64) {
+        let file = self.writer.output_mut();
+        if file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times) {
+            self.attempt(|stream| {
+                let begun = stream.begin_part(recorder);
+                begun.inspect_err(|_| forget_beginning(&stream.path))
+            });
+        }
+    }
+
+    /// Goes on in a new file, which begins with all tables and with what is live.
+    ///
+    /// No hook is waited for: a block's stamp is taken while its shard is locked, so a table that is read after the moment
+    /// holds what was stamped up to it, but for what was freed since; and all events after the moment go to the new file.
+    fn begin_part(&mut self, recorder: &Recorder) -> io::Result<()> {
+        let Some(part) = &self.part else { return Ok(()) };
+        let (number, moment) = (part.number, clock::ticks().max(self.newest_ticks));
+        let mut devices: Vec<_> = self.counts.values().copied().collect();
+        devices.sort_by_key(|counts| counts.device);
+        let next = Part { number: number + 1, since_ticks: moment, devices, ..part.clone() };
+        let file = self.writer.output_mut().next(&self.path)?;
+        let mut writer = begun(file, &self.options, Some(&next))?;
+        let mut written = Tables::default();
+        let since = settings::start_ticks();
+        // Where events are left out, nobody could tell when these end.
+        let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
+        let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
+        blocks.retain(|block| block.ticks >= since);
+        let segments = recorder.segments.between(since, moment);
+        written.write_all(recorder, &mut writer)?;
+        writer.opening(&blocks, &segments)?;
+        writer.driver(&recorder.driver_readings())?;
+        writer.clock(clock::reading())?;
+        self.writer.next_part(next.number)?;
+        writer.output_mut().take_place(self.writer.output_mut(), number, &self.path)?;
+        self.head_bytes = writer.output_mut().written();
+        (self.writer, self.written, self.part) = (writer, written, Some(next));
+        Ok(())
+    }
+
+    /// Writes unless writing has failed before. A failure ends the stream, because a file with a hole would mislead; it is
+    /// told later, under no lock.
+    pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if self.broken {
+            return;
+        }
+        if let Err(error) = write(self) {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the stream for this reason.
+    pub(super) fn fail(&mut self, why: impl Display) {
+        self.broken = true;
+        self.trouble = Some(why.to_string());
+    }
+
+    /// What the user is to know, once: where the recording goes when that is elsewhere, and what went wrong.
+    pub(super) fn take_news(&mut self) -> Vec<String> {
+        let failed = |why| format!("streaming to {} failed and ends here: {why}", self.path.display());
+        let trouble = self.trouble.take().map(failed);
+        self.note.take().into_iter().chain(trouble).collect()
+    }
+
+    fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
+        self.written.bring_up_to(recorder, events, &mut self.writer)?;
+        self.writer.together(|writer| {
+            writer.events(events)?;
+            writer.clock(clock::reading())
+        })?;
+        if self.part.is_some() {
+            for event in events {
+                replay::count(&mut self.counts, event);
+                self.newest_ticks = self.newest_ticks.max(event.ticks);
+            }
+            // The keeper does it earlier, where there is one that finds time.
+            self.begin_part_if_due(recorder, 2);
+        }
+        Ok(())
+    }
+}
+
+/// A file with its head.
+fn begun(file: PartFile, options: &Options, part: Option<&Part>) -> io::Result<RecordingWriter<PartFile>> {
+    let mut writer = RecordingWriter::new(file, &collect::meta(options, false), clock::first_reading())?;
+    if let Some(part) = part {
+        writer.part(part)?;
+    }
+    writer.modules(&binaries::known_or_loaded())?;
+    Ok(writer)
+}
+
+/// Stacks that are copied at once: nobody waits long for the table meanwhile.
+const STACKS_AT_ONCE: usize = 4096;
+
+impl Tables {
+    /// Writes what the events name and the file does not have. Where they name nothing new this takes no lock and looks at
+    /// no table.
+    fn bring_up_to(
+        &mut self,
+        recorder: &Recorder,
+        events: &[Event],
+        writer: &mut RecordingWriter<PartFile>,
+    ) -> io::Result<()> {
+        if events.iter().any(|event| event.stack >= self.next_stack) {
+            self.write_stacks(recorder, writer)?;
+        }
+        let is_new = |id: ScopeId| id.index() > self.scopes_up_to && !self.later_scopes.contains(&id);
+        if events.iter().any(|event| is_new(event.scope)) {
+            writer.scopes(&self.new_scopes())?;
+        }
+        if events.iter().any(|event| event.thread.index() >= self.threads) {
+            writer.threads(&self.new_threads())?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that there is.
+    fn write_all(&mut self, recorder: &Recorder, writer: &mut RecordingWriter<PartFile>) -> io::Result<()> {
+        self.write_stacks(recorder, writer)?;
+        writer.scopes(&self.new_scopes())?;
+        writer.threads(&self.new_threads())
+    }
+
+    fn write_stacks(
+        &mut self,
+        recorder: &Recorder,
+        writer: &mut RecordingWriter<PartFile>,
+    ) -> io::Result<()> {
+        let mut stacks = StackTable::default();
+        loop {
+            recorder.stacks.copy(self.next_stack, STACKS_AT_ONCE, &mut stacks);
+            let count = stacks.len() - 1;
+            if count == 0 {
+                return Ok(());
+            }
+            writer.stacks(self.next_stack, (1..=count).map(|row| stacks.get(StackId(row as u32))))?;
+            self.next_stack = StackId(self.next_stack.0 + count as u32);
+        }
+    }
+
+    fn new_threads(&mut self) -> Vec<(ThreadId, Thread)> {
+        let first = self.threads;
+        let new = thread_names::threads_since(first);
+        self.threads += new.len();
+        let id = |row: usize| ThreadId((first + row) as u32);
+        new.into_iter().enumerate().map(|(row, thread)| (id(row), thread)).collect()
+    }
+
+    fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
+        let mut new = Vec::new();
+        for node in scope::nodes_after(self.scopes_up_to) {
+            if self.later_scopes.insert(node.id) {
+                new.push((node.id, node.row()));
+            }
+        }
+        // An id may be taken whose scope is not there yet.
+        while self.later_scopes.remove(&ScopeId(self.scopes_up_to as u32 + 1)) {
+            self.scopes_up_to += 1;
+        }
+        new
+    }
+}

@@ -1,0 +1,329 @@
+//! Who writes the stream, and when. Full chunks wait in a queue behind the store's lock, which is held for moments; the
+//! stream has a lock of its own, which is held while it is written. Whoever fills a chunk writes it, so that little is
+//! lost with the program, unless another thread is writing: then that one takes it along, and nobody waits for the disk.
+//!
+//! Only who fills chunks faster than they are written waits, for a while. The stream's lock is never asked for under the
+//! store's; what goes wrong is kept, and told under none.
+
+use super::chunk::Chunk;
+use super::stream::Stream;
+use super::{Recorder, keeper, session, threads};
+use crate::message;
+use memtrack_model::event::Event;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Chunks that may wait for the stream, of all threads.
+const MOST_WAITING: usize = 64;
+/// How long a thread that outruns the disk waits for it before the stream ends.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+/// Chunks that one thread writes for others before it goes back to its own work.
+const MOST_FOR_OTHERS: usize = 8;
+
+/// Whether the stream was given up because its disk takes nothing.
+pub(super) const NOT_STALLED: u8 = 0;
+const STALLED: u8 = 1;
+const STALLED_AND_TOLD: u8 = 2;
+
+/// A full chunk on its way to the stream.
+pub(super) struct Waiting {
+    chunk: Arc<Chunk<Event>>,
+    /// The slot that it comes from: its events are of one thread.
+    from: usize,
+}
+
+/// Full chunks in the order in which they are to be written; each stays until it was. Lies behind the store's lock, and only
+/// who holds the stream's takes some out.
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        // Not under the lock.
+        Self { waiting: VecDeque::with_capacity(MOST_WAITING + 1) }
+    }
+}
+
+impl Queue {
+    /// Takes a full chunk of the slot `from`. Returns whether the thread must wait until something was written: its own
+    /// last chunk waits still, or too many do.
+    pub(super) fn push(&mut self, chunk: Arc<Chunk<Event>>, from: usize) -> bool {
+        let outruns =
+            self.waiting.len() >= MOST_WAITING || self.waiting.iter().any(|other| other.from == from);
+        self.waiting.push_back(Waiting { chunk, from });
+        outruns
+    }
+}
+
+/// The stream, behind the lock of whoever writes it.
+#[derive(Default)]
+pub(super) enum Target {
+    /// Nothing is streamed.
+    #[default]
+    None,
+    /// This is the child of a fork: its stream is made when there is something to write.
+    OfChild,
+    /// An open stream.
+    Open(Box<Stream>),
+    /// The child of a fork whose stream could not be made: why, until it was told.
+    Failed(Option<String>),
+}
+
+impl Target {
+    /// The stream, which is made now in the child of a fork.
+    fn stream(&mut self) -> Option<&mut Stream> {
+        if let Self::OfChild = self {
+            *self = match session::stream_after_fork() {
+                None => Self::None,
+                Some(Ok(stream)) => Self::Open(Box::new(stream)),
+                Some(Err(error)) => Self::Failed(Some(format!(
+                    "the forked process {} is not recorded: {error}",
+                    std::process::id()
+                ))),
+            };
+        }
+        match self {
+            Self::Open(stream) => Some(stream),
+            Self::None | Self::OfChild | Self::Failed(_) => None,
+        }
+    }
+}
+
+impl Recorder {
+    fn target(&self) -> MutexGuard<'_, Target> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stream's lock, if it comes free in time.
+    fn target_within(&self, patience: Duration) -> Option<MutexGuard<'_, Target>> {
+        let start = Instant::now();
+        loop {
+            match self.target.try_lock() {
+                Ok(target) => return Some(target),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+
+    /// How long the stream's lock is worth waiting for: who has it may be stuck for ever.
+    fn patience(&self) -> Duration {
+        if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_PATIENCE } else { Duration::ZERO }
+    }
+
+    /// Streams to `stream` from now on.
+    ///
+    /// # Errors
+    /// When an earlier stream's disk still takes nothing.
+    pub(super) fn open_stream(&self, stream: Stream) -> io::Result<()> {
+        let Some(mut target) = self.target_within(self.patience()) else {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
+        };
+        *target = Target::Open(Box::new(stream));
+        drop(target);
+        self.stalled.store(NOT_STALLED, Ordering::Relaxed);
+        let queue = Some(Queue::default());
+        self.store().queue = queue;
+        Ok(())
+    }
+
+    /// Takes the stream out after what was waiting is written to it; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the child of a fork could make no stream, or the stream was given up, and it was not told yet.
+    pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
+        let Some(mut target) = self.target_within(self.patience()) else {
+            self.give_up_the_disk();
+            return self.told_of_stall();
+        };
+        self.write_parts(&mut target);
+        let taken = std::mem::take(&mut *target);
+        drop(target);
+        let queue = self.store().queue.take();
+        drop(queue);
+        match taken {
+            // A file with a hole must not look as if it were whole.
+            _ if self.stalled.load(Ordering::Relaxed) != NOT_STALLED => self.told_of_stall(),
+            Target::Open(stream) => Ok(Some(*stream)),
+            Target::Failed(Some(why)) => Err(io::Error::other(why)),
+            Target::None | Target::OfChild | Target::Failed(None) => Ok(None),
+        }
+    }
+
+    fn told_of_stall(&self) -> io::Result<Option<Stream>> {
+        let is_told = self.stalled.swap(STALLED_AND_TOLD, Ordering::Relaxed) == STALLED_AND_TOLD;
+        if is_told { Ok(None) } else { Err(io::Error::other(stalled())) }
+    }
+
+    /// Gives the stream up as it is.
+    pub(super) fn drop_stream(&self) {
+        let queue = self.store().queue.take();
+        let taken = self.target_within(self.patience()).map(|mut target| std::mem::take(&mut *target));
+        drop((taken, queue));
+    }
+
+    /// The number of the stream that is open; `None` when none is.
+    pub(super) fn stream_number(&self) -> Option<u32> {
+        match &*self.target() {
+            Target::Open(stream) => Some(stream.number),
+            Target::None | Target::OfChild | Target::Failed(_) => None,
+        }
+    }
+
+    /// Does something with the stream if one is open.
+    pub(super) fn with_stream(&self, act: impl FnOnce(&mut Stream)) {
+        let mut target = self.target();
+        if let Target::Open(stream) = &mut *target {
+            guarded(stream, act);
+        }
+    }
+
+    /// Writes what waits, unless another thread is at it. `outruns`: this thread waits for that one then.
+    #[cold]
+    pub(super) fn stream_full_chunks(&self, outruns: bool) {
+        let mut of_others = 0;
+        loop {
+            let target = match self.target.try_lock() {
+                Ok(target) => Some(target),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            let target = match target {
+                Some(target) => target,
+                None if !outruns => return,
+                None => match self.target_within(DISK_PATIENCE) {
+                    Some(target) => target,
+                    None => return self.give_up_the_disk(),
+                },
+            };
+            of_others += self.write_waiting(target, MOST_FOR_OTHERS - of_others);
+            // What came while the lock was held, by threads that did not get it, is nobody else's to write.
+            let more = self.store().queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty());
+            if !more || of_others >= MOST_FOR_OTHERS {
+                break;
+            }
+        }
+        if !keeper::is_alive() {
+            // Nobody else would.
+            self.tell_news();
+        }
+    }
+
+    /// Writes up to so many waiting chunks and returns how many it wrote.
+    fn write_waiting(&self, mut target: MutexGuard<'_, Target>, most: usize) -> usize {
+        for written in 0..most {
+            let next = {
+                let store = self.store();
+                store.queue.as_ref().and_then(|queue| Some(Arc::clone(&queue.waiting.front()?.chunk)))
+            };
+            let Some(next) = next else { return written };
+            if let Some(stream) = target.stream() {
+                guarded(stream, |stream| stream.full_chunk(self, &next));
+            }
+            // Not before: its thread must know that it is not written yet.
+            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+            drop(done);
+        }
+        most
+    }
+
+    /// The disk takes nothing and chunks pile up: the stream ends here. It cannot be told by the stream, which is locked.
+    fn give_up_the_disk(&self) {
+        let waiting = self.store().queue.take();
+        if waiting.is_some() {
+            self.stalled.store(STALLED, Ordering::Relaxed);
+        }
+        drop(waiting);
+    }
+
+    /// Appends to the stream what lies in chunks that are not full.
+    pub(super) fn stream_parts(&self) {
+        let mut target = self.target();
+        self.write_parts(&mut target);
+    }
+
+    /// Does so unless another thread has the stream for longer than this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn stream_parts_within(&self, patience: Duration) {
+        if let Some(mut target) = self.target_within(patience) {
+            self.write_parts(&mut target);
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn write_parts(&self, target: &mut Target) {
+        if let Target::None = target {
+            return;
+        }
+        // Room is made before the store is locked.
+        let mut parts = Vec::with_capacity(2 * threads::states().count());
+        let mut waiting = Vec::with_capacity(MOST_WAITING + 1);
+        {
+            let store = self.store();
+            let Some(queue) = &store.queue else { return };
+            waiting.extend(queue.waiting.iter().map(|waiting| Arc::clone(&waiting.chunk)));
+            for state in threads::states() {
+                for slot in &state.slots {
+                    let chunk = slot.chunk.load(Ordering::Acquire);
+                    if !chunk.is_null() {
+                        // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot
+                        // only under the store's lock, which is held here: the count that the slot owns is still there.
+                        parts.push(unsafe {
+                            Arc::increment_strong_count(chunk.cast_const());
+                            Arc::from_raw(chunk.cast_const())
+                        });
+                    }
+                }
+            }
+        }
+        if waiting.is_empty() && parts.iter().all(|chunk| chunk.len() == 0) {
+            return;
+        }
+        let Some(stream) = target.stream() else { return };
+        guarded(stream, |stream| {
+            waiting.iter().for_each(|chunk| stream.full_chunk(self, chunk));
+            parts.iter().for_each(|chunk| stream.part_of_chunk(self, chunk));
+        });
+        for _ in &waiting {
+            // As above; who holds the stream's lock is the only one who takes chunks out.
+            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+            drop(done);
+        }
+    }
+
+    /// Tells what there is to say of the stream, once. The caller holds no lock.
+    pub(super) fn tell_news(&self) {
+        // Who is writing will be done when it is asked for again.
+        let news = match self.target_within(Duration::ZERO).as_deref_mut() {
+            Some(Target::Open(stream)) => stream.take_news(),
+            Some(Target::Failed(trouble)) => trouble.take().into_iter().collect(),
+            Some(Target::None | Target::OfChild) | None => Vec::new(),
+        };
+        news.into_iter().for_each(message::say);
+        let told =
+            self.stalled.compare_exchange(STALLED, STALLED_AND_TOLD, Ordering::Relaxed, Ordering::Relaxed);
+        if told.is_ok() {
+            message::say(stalled());
+        }
+    }
+}
+
+fn stalled() -> String {
+    format!("the stream ended: its disk took nothing for {} s", DISK_PATIENCE.as_secs())
+}
+
+/// Does something with a stream; a panic, which would be memtrack's own mistake, ends the stream and not the program.
+fn guarded(stream: &mut Stream, act: impl FnOnce(&mut Stream)) {
+    if catch_unwind(AssertUnwindSafe(|| act(stream))).is_err() {
+        stream.fail("memtrack panicked");
+    }
+}
+
+/// The lock of whoever writes the stream.
+pub(super) type TargetLock = Mutex<Target>;

@@ -1,0 +1,175 @@
+//! The current scope of a thread, and the guard that sets and restores it. Everybody who enters a scope comes through
+//! here; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped, however the
+//! block is left, the thread is in the scope it was in before.
+
+use super::nodes::{ScopeNode, id_of, is_same};
+use super::observer;
+use crate::recorder::scope_changed;
+use crate::switch;
+use memtrack_model::Place;
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::ScopeKind;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
+thread_local! {
+    /// Constant initialiser and no destructor: readable inside an allocator, even while the thread ends.
+    static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
+}
+
+/// The id of the thread's scope. For the hooks: one thread-local load, and a read of the node.
+#[inline]
+pub fn current_id() -> ScopeId {
+    id_of(CURRENT.get())
+}
+
+/// The thread's scope.
+#[inline]
+pub fn current_node() -> Option<&'static ScopeNode> {
+    CURRENT.get()
+}
+
+/// Puts the thread into a scope; returns the one before.
+#[inline]
+fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
+    let previous = CURRENT.replace(node);
+    if !is_same(previous, node) {
+        scope_changed(id_of(node));
+    }
+    previous
+}
+
+/// The scope this thread is in, to be carried to another thread or task.
+///
+/// ```
+/// let scope = memtrack_core::scope::current();
+/// std::thread::spawn(move || {
+///     let _here = scope.enter();
+///     // what is allocated here belongs to the scope of the spawning thread
+/// });
+/// ```
+#[inline]
+pub fn current() -> ScopeHandle {
+    ScopeHandle { node: CURRENT.get() }
+}
+
+/// A scope that can be carried to another thread or task; see [`current`].
+#[derive(Clone, Copy)]
+pub struct ScopeHandle {
+    pub(super) node: Option<&'static ScopeNode>,
+}
+
+impl ScopeHandle {
+    /// Puts this thread into the scope until the guard is dropped. The operator or root it belongs to does not end
+    /// with the guard: it ends where it began.
+    #[inline]
+    pub fn enter(self) -> Guard {
+        if switch::is_on(switch::SCOPES) { Guard::resume(self.node) } else { Guard::inert() }
+    }
+
+    /// The scope's id in recordings.
+    #[inline]
+    pub fn id(self) -> ScopeId {
+        id_of(self.node)
+    }
+
+    /// Where the scope lies: modules, phase and operator. For logs; walks up the scopes.
+    pub fn place(self) -> Place<'static> {
+        self.node.map(ScopeNode::place).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for ScopeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScopeHandle").field(&self.id()).finish()
+    }
+}
+
+/// While it lives, the thread is in the scope; dropping it restores the scope before, also on `?`, an early return
+/// or a panic. Holding one across an `.await` makes a future that cannot change threads; use
+/// [`future`](super::future()) or an annotated `async fn` there.
+///
+/// A guard stays on its thread; what can be sent is a [`ScopeHandle`]:
+/// ```compile_fail,E0277
+/// let scope = memtrack_core::scope::module("encoder");
+/// std::thread::spawn(move || drop(scope));
+/// ```
+#[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
+pub struct Guard {
+    state: State,
+    /// The scope belongs to this thread.
+    not_send: PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Scopes were off.
+    Inert,
+    /// Only the thread's scope was changed; nothing ends with the guard.
+    Resumed { previous: Option<&'static ScopeNode> },
+    /// `node` was entered and ends with the guard.
+    Entered { node: &'static ScopeNode, previous: Option<&'static ScopeNode> },
+}
+
+impl Guard {
+    /// The guard of a scope that is not followed.
+    #[inline(always)]
+    pub(super) const fn inert() -> Self {
+        Self { state: State::Inert, not_send: PhantomData }
+    }
+
+    /// Enters `node`, a child of the current scope.
+    #[inline]
+    pub(super) fn entered(node: &'static ScopeNode) -> Self {
+        let previous = replace_current(Some(node));
+        // The guard exists before the observer runs: were it to panic, the scope would still be restored.
+        let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
+        observer::entered(node);
+        guard
+    }
+
+    /// Puts the thread into `node`'s scope without beginning anything.
+    #[inline]
+    pub(super) fn resume(node: Option<&'static ScopeNode>) -> Self {
+        let previous = replace_current(node);
+        Self { state: State::Resumed { previous }, not_send: PhantomData }
+    }
+
+    fn leave(&self) {
+        match self.state {
+            State::Inert => {}
+            State::Resumed { previous } => drop(replace_current(previous)),
+            State::Entered { node, previous } => {
+                replace_current(previous);
+                observer::left(node);
+            }
+        }
+    }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        if !matches!(self.state, State::Inert) {
+            self.leave();
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("active", &!matches!(self.state, State::Inert)).finish_non_exhaustive()
+    }
+}
+
+/// Enters a scope given by its name. Off: one relaxed load and a branch.
+#[inline]
+pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
+    if switch::is_on(switch::SCOPES) { enter_now(kind, name) } else { Guard::inert() }
+}
+
+#[inline(never)]
+fn enter_now(kind: ScopeKind, name: &str) -> Guard {
+    Guard::entered(ScopeNode::child(CURRENT.get(), kind, name))
+}

@@ -1,0 +1,283 @@
+//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name). Guards and
+//! futures look scopes up here, the recorder reads them all at the end. The set only grows and nobody ever waits in it,
+//! so it stays usable in a forked child whatever the other threads were doing.
+//!
+//! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` become one scope "(other)" per parent
+//! and kind; below [`MAX_DEPTH`] levels a scope stands in for the innermost one; an operator that calls itself is one
+//! scope. What is folded is counted, and its sums are in no other row.
+
+use super::link::{Link, empty_links};
+use super::names::Name;
+use super::set::{Set, Vacant};
+use crate::recorder::ForkCell;
+use crate::reentry;
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable};
+use memtrack_model::{Place, ScopeStep};
+use std::hash::{BuildHasher, Hasher};
+use std::iter;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// One scope inside its parent. Two nodes are the same scope exactly when they are the same node.
+pub struct ScopeNode {
+    /// Its id, from 1; above its parent's unless that is one of [`OTHERS`].
+    pub id: ScopeId,
+    /// The scope around it.
+    pub(crate) parent: Option<&'static ScopeNode>,
+    /// What it stands for.
+    pub kind: ScopeKind,
+    name: &'static Name,
+    /// How many scopes are around it.
+    depth: u16,
+    /// Whether it is the outermost module or inside it.
+    in_root: bool,
+    /// Whether it stands for all scopes that did not fit here.
+    is_other: bool,
+}
+
+/// Ids of scopes are below this.
+pub const SCOPE_IDS: usize = 1 << 16;
+/// Scopes that are told apart, at most: some 10 MiB with their names.
+const MAX_SCOPES: u32 = SCOPE_IDS as u32 - RESERVED - OTHERS.len() as u32;
+/// Ids kept for what stands for others.
+const RESERVED: u32 = 4096;
+/// Scopes in each other.
+const MAX_DEPTH: u16 = 128;
+
+/// All scopes. Never emptied: they keep their ids in a forked child.
+static NODES: ForkCell<Nodes> =
+    ForkCell::kept(|| Nodes { set: Set::new(2 * SCOPE_IDS), by_id: empty_links(SCOPE_IDS) });
+/// Losing a race wastes an id, so a scope may have several.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// What scopes and their names may take.
+#[cfg(test)]
+pub(crate) const MOST_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
+    + 3 * SCOPE_IDS * size_of::<Link<ScopeNode>>()
+    + super::names::MOST_BYTES;
+
+struct Nodes {
+    set: Set<ScopeNode>,
+    by_id: Box<[Link<ScopeNode>]>,
+}
+
+/// What stands for the others where nothing else fits: at the top, one of each kind.
+static OTHERS: [ScopeNode; 5] = [
+    last_resort(0, ScopeKind::Operator),
+    last_resort(1, ScopeKind::Module),
+    last_resort(2, ScopeKind::Root),
+    last_resort(3, ScopeKind::Backward),
+    last_resort(4, ScopeKind::Optimizer),
+];
+static OTHERS_USED: [AtomicBool; 5] = [const { AtomicBool::new(false) }; 5];
+static OTHER_NAME: Name = Name::OTHER;
+
+const fn last_resort(place: u32, kind: ScopeKind) -> ScopeNode {
+    ScopeNode {
+        id: ScopeId(SCOPE_IDS as u32 - 5 + place),
+        parent: None,
+        kind,
+        name: &OTHER_NAME,
+        depth: 0,
+        in_root: matches!(kind, ScopeKind::Root),
+        is_other: true,
+    }
+}
+
+/// How often a scope was entered that did not fit.
+static FOLDED: AtomicU64 = AtomicU64::new(0);
+
+impl ScopeNode {
+    /// The child of `parent` with that kind and name, made when it is new. A root inside a root is not the outermost
+    /// module, so it becomes a module. Costs two hashes and two look-ups, whatever there is; allocates only for what is new.
+    pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
+        let kind = match kind {
+            ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
+            kind => kind,
+        };
+        let parent = near_enough(parent);
+        let Some(name) = Name::of(name) else { return other(parent, kind) };
+        match parent {
+            // It says no more than one: the place of all levels is the same.
+            Some(same) if kind == ScopeKind::Operator && same.is(same.parent, kind, name) => return same,
+            Some(folded) if folded.is_other => return other(parent, kind),
+            _ => {}
+        }
+        let nodes = NODES.get();
+        match nodes.set.find(hash(parent, kind, name), |node| node.is(parent, kind, name)) {
+            Ok(node) => node,
+            Err(vacant) => {
+                nodes.insert(vacant, parent, kind, name, false).unwrap_or_else(|| other(parent, kind))
+            }
+        }
+    }
+
+    /// Its own name, not the path.
+    #[inline]
+    pub fn name(&self) -> &'static str {
+        self.name.text
+    }
+
+    /// The number of its name.
+    #[inline]
+    pub fn name_id(&self) -> u32 {
+        self.name.id
+    }
+
+    /// Where this scope lies: modules, phase and operator.
+    pub fn place(&'static self) -> Place<'static> {
+        Place::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
+    }
+
+    /// Its row in a table.
+    pub(crate) fn row(&self) -> Scope {
+        Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
+    }
+
+    /// Whether entering a scope in this one may fold it: then each time is counted.
+    pub(super) fn may_fold(&self) -> bool {
+        self.is_other || self.depth >= MAX_DEPTH
+    }
+
+    #[inline]
+    fn is(&self, parent: Option<&'static Self>, kind: ScopeKind, name: &'static Name) -> bool {
+        self.kind == kind && ptr::eq(self.name, name) && is_same(self.parent, parent)
+    }
+}
+
+/// The scope that a new one goes under instead of `parent`, where that lies too deep: beside it, so that the innermost
+/// scope always is what the program says. A phase is left only where phases alone are nested that deep.
+#[inline]
+fn near_enough(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
+    let is_near =
+        |node: &ScopeNode| node.depth < MAX_DEPTH || (keeps_phase(node.kind) && node.depth < 2 * MAX_DEPTH);
+    match parent {
+        Some(deep) if !is_near(deep) => {
+            FOLDED.fetch_add(1, Ordering::Relaxed);
+            outwards(parent).find(|node| is_near(node))
+        }
+        near => near,
+    }
+}
+
+/// Whether what is inside such a scope belongs to another phase, or to the root, than what is around it.
+fn keeps_phase(kind: ScopeKind) -> bool {
+    matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
+}
+
+/// What stands for the scopes of a kind in `parent` that did not fit.
+#[cold]
+fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
+    FOLDED.fetch_add(1, Ordering::Relaxed);
+    // Of what did not fit itself, only the phase is kept.
+    let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
+    if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
+        return same;
+    }
+    let nodes = NODES.get();
+    let is = |node: &ScopeNode| node.is(parent, kind, &OTHER_NAME);
+    let found = match nodes.set.find(hash(parent, kind, &OTHER_NAME), is) {
+        Ok(node) => Some(node),
+        Err(vacant) => nodes.insert(vacant, parent, kind, &OTHER_NAME, true),
+    };
+    found.unwrap_or_else(|| {
+        let place = kind as usize;
+        OTHERS_USED[place].store(true, Ordering::Relaxed);
+        &OTHERS[place]
+    })
+}
+
+/// `node` and the scopes around it, innermost first.
+pub fn outwards(node: Option<&'static ScopeNode>) -> impl Iterator<Item = &'static ScopeNode> {
+    iter::successors(node, |node| node.parent)
+}
+
+/// All scopes entered so far with ids above `after`, by id. Some may be there twice, under two ids.
+pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
+    let end = NEXT_ID.load(Ordering::Acquire) as usize;
+    let by_id = if NODES.is_made() { &NODES.get().by_id[..end.min(SCOPE_IDS)] } else { &[] };
+    let made = by_id.get(after + 1..).unwrap_or(&[]).iter().filter_map(Link::get);
+    let used = OTHERS.iter().zip(&OTHERS_USED).filter(|(_, used)| used.load(Ordering::Relaxed));
+    made.chain(used.map(|(node, _)| node))
+}
+
+/// Every id that an event may have now.
+pub fn ids() -> impl Iterator<Item = ScopeId> {
+    let end = NEXT_ID.load(Ordering::Acquire);
+    (0..end).map(ScopeId).chain(OTHERS.iter().map(|node| node.id))
+}
+
+/// All scopes entered so far as a table; ids nobody got are empty rows.
+pub fn table() -> ScopeTable {
+    let mut table = ScopeTable::default();
+    for node in nodes_after(0) {
+        if table.rows.len() <= node.id.index() {
+            table.rows.resize_with(node.id.index() + 1, Scope::default);
+        }
+        table.rows[node.id.index()] = node.row();
+    }
+    table
+}
+
+/// How often a scope was entered, since [`forget_folded`], that did not fit and was folded into another.
+pub fn folded() -> u64 {
+    FOLDED.load(Ordering::Relaxed)
+}
+
+/// Counts from here on. Also in the child of a fork.
+pub fn forget_folded() {
+    FOLDED.store(0, Ordering::Relaxed);
+}
+
+/// The id of an optional scope.
+#[inline]
+pub(crate) fn id_of(node: Option<&'static ScopeNode>) -> ScopeId {
+    node.map_or(ScopeId::NONE, |node| node.id)
+}
+
+#[inline]
+fn hash(parent: Option<&'static ScopeNode>, kind: ScopeKind, name: &Name) -> u64 {
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    hasher.write_u64(u64::from(id_of(parent).0) << 32 | u64::from(name.id));
+    hasher.write_u8(kind as u8);
+    hasher.finish()
+}
+
+impl Nodes {
+    /// Adds a node where it was missed, unless another thread adds it first; none when there are too many.
+    #[cold]
+    fn insert(
+        &self,
+        vacant: Vacant,
+        parent: Option<&'static ScopeNode>,
+        kind: ScopeKind,
+        name: &'static Name,
+        is_other: bool,
+    ) -> Option<&'static ScopeNode> {
+        let end = if is_other { MAX_SCOPES + RESERVED } else { MAX_SCOPES };
+        let next = |id| (id < end).then_some(id + 1);
+        let id = ScopeId(NEXT_ID.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).ok()?);
+        let node: &'static ScopeNode = {
+            let _own = reentry::enter();
+            let depth = parent.map_or(0, |parent| parent.depth + 1);
+            let in_root = kind == ScopeKind::Root || parent.is_some_and(|parent| parent.in_root);
+            crate::own::hold(size_of::<ScopeNode>());
+            Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
+        };
+        // Under its id before anybody can enter it, so that no event names a scope that a collector does not see. One
+        // that loses the race stays there: another row for the same scope, which no event uses.
+        let _ = self.by_id[id.index()].fill(node);
+        Some(self.set.insert(vacant, node, |other| other.is(parent, kind, name)))
+    }
+}
+
+/// Whether both are the same scope.
+#[inline]
+pub(super) fn is_same(one: Option<&'static ScopeNode>, other: Option<&'static ScopeNode>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => ptr::eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,223 @@
+//! Takes the stack of the calling thread as raw return addresses. Called by the recorder for every event that keeps a
+//! stack; it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
+//!
+//! Three ways, the cheapest that works first: frame pointers (where a self-check at the start of monitoring found the
+//! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the thread's
+//! previous stack, and the `backtrace` crate where neither is possible (another architecture, a stack that is not the
+//! thread's own).
+
+mod bounds;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod foreign;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod frame_pointers;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod modules;
+mod registers;
+mod slow;
+#[cfg(test)]
+mod tests;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod unwind;
+
+pub(crate) use bounds::StackBounds;
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use modules::MOST_COPIED_BYTES;
+pub(crate) use registers::Registers;
+
+/// Frames kept of one stack. Of a deeper one the innermost are kept.
+pub(crate) const MAX_FRAMES: usize = 256;
+
+/// How stacks are taken in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureMethod {
+    /// Along the frame pointers.
+    FramePointers,
+    /// framehop with the previous stack reused.
+    Unwinder,
+    /// `backtrace::trace_unsynchronized`.
+    Backtrace,
+}
+
+/// Room for captures, of one thread at a time: the addresses of its newest stack, **outermost first** (so that what two
+/// stacks share lies in the same place), and what the unwinder remembers. Some 370 KB, of which a thread with few call
+/// sites touches a part.
+pub(crate) struct Capture {
+    addresses: [u64; MAX_FRAMES],
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    unwind: unwind::ThreadUnwinder,
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    chain: frame_pointers::ThreadChain,
+    /// What is read of stacks that are not the thread's.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    foreign: Vec<u64>,
+}
+
+impl Capture {
+    /// Room for any thread. Allocates, and needs some 100 KB of stack in a debug build.
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self {
+            addresses: [0; MAX_FRAMES],
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            unwind: unwind::ThreadUnwinder::new(),
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            chain: frame_pointers::ThreadChain::new(),
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            foreign: Vec::new(),
+        })
+    }
+
+    /// The room serves another thread from now on.
+    pub(crate) fn forget(&mut self) {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        {
+            self.unwind.forget();
+            self.chain.forget();
+        }
+    }
+
+    /// Takes the stack that begins at `registers`, those of a frame of the calling thread that is still there, by the
+    /// method chosen for the process. `bounds` are the thread's.
+    ///
+    /// Returns return addresses, outermost first.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(crate) fn take(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
+        if !bounds.contain(registers.sp) {
+            return foreign::take(&mut self.unwind, &mut self.foreign, registers);
+        }
+        if frame_pointers::proven() {
+            // Looked at twice because a borrow that is returned on one path only is held on all (Polonius).
+            if self.chain.walk(registers, bounds).is_some() {
+                return self.chain.newest();
+            }
+        }
+        let addresses = self.unwind.walk(registers, bounds);
+        // The last resort walks from here, which may be another stack by now.
+        let here = Registers::here();
+        if !addresses.is_empty() || !bounds.contain(here.sp) {
+            addresses
+        } else {
+            slow::take(&mut self.addresses)
+        }
+    }
+
+    /// Takes the stack of the calling thread.
+    ///
+    /// Returns return addresses, outermost first.
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[inline(always)]
+    pub(crate) fn take(&mut self, _registers: &Registers, bounds: &StackBounds) -> &[u64] {
+        // On a stack of memtrack's own there is nothing to find.
+        if bounds.contain(Registers::here().sp) { slow::take(&mut self.addresses) } else { &[] }
+    }
+
+    /// Takes the stack by one method, for benchmarks and tests; `None` where it does not work.
+    #[doc(hidden)]
+    pub(crate) fn take_by(&mut self, method: CaptureMethod, bounds: &StackBounds) -> Option<&[u64]> {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        {
+            let registers = Registers::here();
+            match method {
+                CaptureMethod::FramePointers => {
+                    return self.chain.walk(&registers, bounds);
+                }
+                CaptureMethod::Unwinder => {
+                    return Some(self.unwind.walk(&registers, bounds))
+                        .filter(|addresses| !addresses.is_empty());
+                }
+                CaptureMethod::Backtrace => {}
+            }
+        }
+        (method == CaptureMethod::Backtrace).then(|| slow::take(&mut self.addresses))
+    }
+}
+
+/// Learns the loaded modules and decides by a self-check whether frame pointers can be trusted. Called when monitoring
+/// starts, outside any hook: it takes the dynamic linker's lock and allocates.
+pub fn prepare() -> CaptureMethod {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    {
+        modules::refresh();
+        frame_pointers::self_check();
+        if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
+    }
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    CaptureMethod::Backtrace
+}
+
+/// A stack that was never seen before holds `addresses`: learns modules loaded since monitoring started. Returns
+/// whether there was one, in which case the stack may have been cut short and is worth taking again.
+pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::learn(addresses);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    {
+        let _ = addresses;
+        false
+    }
+}
+
+/// A binary that is no longer loaded.
+pub(crate) struct Unloaded {
+    /// Its code, at the addresses that stacks were kept with.
+    pub(crate) code: std::ops::Range<u64>,
+    /// What recordings say of it.
+    pub(crate) module: Option<memtrack_model::snapshot::Module>,
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    gone: modules::Gone,
+}
+
+impl Unloaded {
+    /// Stacks of recordings hold addresses of its code: what comes to lie there is told from it.
+    pub(crate) fn keep_apart(&self) {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        modules::keep_for_recordings(&self.gone);
+    }
+}
+
+/// Looks at what is loaded now, and returns what is gone since this was last asked. Never inside a hook: it takes the
+/// dynamic linker's lock.
+pub(crate) fn unloaded() -> Vec<Unloaded> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    {
+        modules::refresh();
+        let tell =
+            |gone: modules::Gone| Unloaded { code: gone.code.clone(), module: gone.module.clone(), gone };
+        modules::take_gone().into_iter().map(tell).collect()
+    }
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    Vec::new()
+}
+
+/// A loaded binary as recordings have it; none whose addresses are in no stack while another one's are.
+pub(crate) fn as_recorded(
+    module: memtrack_model::snapshot::Module,
+) -> Option<memtrack_model::snapshot::Module> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::as_recorded(module);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    Some(module)
+}
+
+/// A new stack's addresses as they are kept: an address of a recording means one thing, whatever was unloaded.
+pub(crate) fn set_apart(addresses: &mut [u64]) {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    modules::set_apart(addresses);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    let _ = addresses;
+}
+
+/// In the child of a fork.
+pub(crate) fn reset_after_fork() {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    modules::reset_after_fork();
+}
+
+/// Changes when binaries were learned: a recording's module list is then incomplete.
+pub(crate) fn modules_generation() -> u32 {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return modules::generation();
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    0
+}

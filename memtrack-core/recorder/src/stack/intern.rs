@@ -1,0 +1,261 @@
+//! Gives each distinct stack a number. The table is shared by all threads; each thread keeps a small cache of its own in
+//! front of it, so that a stack seen before costs a hash and one compare.
+
+use crate::own;
+use dashmap::DashMap;
+use foldhash::fast::FixedState;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::StackTable;
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// At most this many addresses are kept (24 MiB), and [`MAX_STACKS`] stacks (some 12 MiB with what finds them). Events
+/// with others count as without a stack, and how many there were is said.
+const MAX_ADDRESSES: usize = 3 << 20;
+const MAX_STACKS: usize = 1 << 18;
+
+/// Addresses come in pieces of this many (512 KiB): growing copies nothing, and no stack lies in two pieces.
+const PIECE: usize = 1 << 16;
+
+/// What the tables may take: that of hashes may just have doubled.
+#[cfg(test)]
+pub(crate) const MOST_BYTES: usize = (MAX_ADDRESSES + PIECE) * size_of::<u64>()
+    + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
+    + 2 * MAX_STACKS * size_of::<(u16, u16, u16)>();
+
+/// All distinct stacks of the process.
+///
+/// A stack is known by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two share one is below
+/// one in 500 million.
+pub(crate) struct StackInterner {
+    by_hash: DashMap<u64, StackId, FixedState>,
+    kept: Mutex<KeptStacks>,
+    /// How often a stack found no room.
+    without_room: AtomicU64,
+}
+
+/// The stacks that are kept, innermost address first.
+#[derive(Default)]
+pub(crate) struct KeptStacks {
+    pieces: Vec<Vec<u64>>,
+    /// Of each stack from 1 on its piece, its place there and its length.
+    places: Vec<(u16, u16, u16)>,
+    addresses: usize,
+}
+
+impl KeptStacks {
+    /// One more than the largest id.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() + 1
+    }
+
+    /// The return addresses of a stack, innermost first; empty for an unknown id.
+    pub(crate) fn get(&self, stack: StackId) -> &[u64] {
+        let place = stack.index().checked_sub(1).and_then(|index| self.places.get(index));
+        place.map_or(&[], |&(piece, from, len)| {
+            &self.pieces[usize::from(piece)][usize::from(from)..usize::from(from) + usize::from(len)]
+        })
+    }
+
+    /// Keeps one more stack; `None` when there is no room.
+    fn push(&mut self, outermost_first: &[u64]) -> Option<StackId> {
+        let len = u16::try_from(outermost_first.len()).ok()?;
+        if self.addresses + outermost_first.len() > MAX_ADDRESSES || self.places.len() >= MAX_STACKS {
+            return None;
+        }
+        if self.pieces.last().is_none_or(|piece| piece.len() + outermost_first.len() > PIECE) {
+            self.pieces.push(Vec::with_capacity(PIECE));
+            own::hold(PIECE * size_of::<u64>());
+        }
+        let piece = self.pieces.len() - 1;
+        let addresses = &mut self.pieces[piece];
+        let from = addresses.len() as u16;
+        addresses.extend(outermost_first.iter().rev());
+        self.addresses += outermost_first.len();
+        self.places.push((piece as u16, from, len));
+        Some(StackId(self.places.len() as u32))
+    }
+}
+
+impl StackInterner {
+    /// An empty table.
+    pub(crate) fn new() -> Self {
+        Self {
+            by_hash: DashMap::with_hasher_and_shard_amount(FixedState::default(), 64),
+            kept: Mutex::default(),
+            without_room: AtomicU64::new(0),
+        }
+    }
+
+    /// The id of a stack (outermost first) seen before, by its hash.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
+        self.by_hash.get(&hash).map(|id| *id)
+    }
+
+    /// The id of a stack, which is stored innermost first, as reports read it; none where there is no room for it.
+    #[cold]
+    pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
+        let stack = self.find(hash).or_else(|| {
+            let mut kept = self.kept();
+            // Another thread may have been quicker.
+            self.find(hash).or_else(|| {
+                let stack = kept.push(outermost_first)?;
+                self.by_hash.insert(hash, stack);
+                Some(stack)
+            })
+        });
+        stack.unwrap_or_else(|| {
+            self.without_room.fetch_add(1, Ordering::Relaxed);
+            StackId::NONE
+        })
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, KeptStacks> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has stacks through `code`, which is no longer loaded, be kept anew when their addresses are met again: then it is
+    /// other code. Returns whether there are any.
+    pub(crate) fn forget(&self, code: &Range<u64>) -> bool {
+        let kept = self.kept();
+        let goes_through = |id: &StackId| kept.get(*id).iter().any(|address| code.contains(address));
+        let mut any = false;
+        self.by_hash.retain(|_, id| {
+            let gone = goes_through(id);
+            any |= gone;
+            !gone
+        });
+        any
+    }
+
+    /// How often a stack was left out because there was no room.
+    pub(crate) fn without_room(&self) -> u64 {
+        self.without_room.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the tables that [`own`] does not know of.
+    pub(crate) fn table_bytes(&self) -> usize {
+        let places_bytes = self.kept().places.capacity() * size_of::<(u16, u16, u16)>();
+        self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + places_bytes
+    }
+
+    /// All stacks so far.
+    pub(crate) fn table(&self) -> StackTable {
+        let kept = self.kept();
+        let mut table = StackTable::default();
+        table.offsets.reserve_exact(kept.places.len());
+        table.addresses.reserve_exact(kept.addresses);
+        for id in 1..kept.len() {
+            table.push(kept.get(StackId(id as u32)));
+        }
+        table
+    }
+
+    /// Fills `copy` with the stacks from `first` on, its own from 1 on, but not many more than `most` and not much more
+    /// than a megabyte of them.
+    pub(crate) fn copy(&self, first: StackId, most: usize, copy: &mut StackTable) {
+        const MOST_COPIED: usize = 128 << 10;
+        copy.offsets.truncate(2);
+        copy.addresses.clear();
+        // Room is made before the table is locked.
+        copy.offsets.reserve(most);
+        copy.addresses.reserve(MOST_COPIED);
+        let kept = self.kept();
+        let ids = first.index()..kept.len().min(first.index() + most);
+        for id in ids {
+            let addresses = kept.get(StackId(id as u32));
+            if copy.addresses.len() + addresses.len() > MOST_COPIED && copy.len() > 1 {
+                break;
+            }
+            copy.push(addresses);
+        }
+    }
+}
+
+/// The hash by which stacks are known.
+#[inline(always)]
+pub(crate) fn hash(addresses: &[u64]) -> u64 {
+    const STATE: FixedState = FixedState::with_seed(0x6d65_6d74_7261_636b);
+    STATE.hash_one(addresses)
+}
+
+const CACHE_SLOTS: usize = 4096;
+
+/// One thread's newest stacks, found by hash in one look.
+pub(crate) struct StackCache {
+    slots: Box<[(u64, StackId)]>,
+}
+
+impl StackCache {
+    /// Allocates 64 KB.
+    pub(crate) fn new() -> Self {
+        Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill((0, StackId::NONE));
+    }
+
+    /// The id kept for `hash`.
+    #[inline(always)]
+    pub(crate) fn get(&self, hash: u64) -> Option<StackId> {
+        let slot = self.slots[hash as usize % CACHE_SLOTS];
+        (slot.0 == hash).then_some(slot.1)
+    }
+
+    /// Keeps an id in place of whatever shared its slot.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, hash: u64, stack: StackId) {
+        self.slots[hash as usize % CACHE_SLOTS] = (hash, stack);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_keeps_its_number() {
+        let interner = StackInterner::new();
+        let stack = [1, 2, 3];
+        let id = interner.insert(hash(&stack), &stack);
+        assert_eq!(interner.insert(hash(&stack), &stack), id);
+        assert_eq!(interner.find(hash(&stack)), Some(id));
+        assert_eq!(interner.table().get(id), &[3, 2, 1]);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_grows_nothing() {
+        let interner = StackInterner::new();
+        let stack = |number: u64| [number; 250];
+        let mut kept = 0;
+        for number in 1.. {
+            let stack = stack(number);
+            if interner.insert(hash(&stack), &stack).is_none() {
+                break;
+            }
+            kept += 1;
+        }
+        assert!(kept * 250 <= MAX_ADDRESSES && (kept + 300) * 250 > MAX_ADDRESSES);
+        let bytes = interner.table_bytes();
+        for number in 0..10_000 {
+            let stack = stack(u64::MAX - number);
+            assert!(interner.insert(hash(&stack), &stack).is_none());
+        }
+        assert_eq!((interner.without_room(), interner.table_bytes()), (10_001, bytes));
+        assert_eq!(interner.table().get(StackId(kept as u32)), [kept as u64; 250]);
+    }
+
+    #[test]
+    fn a_cache_slot_holds_the_newest() {
+        let mut cache = StackCache::new();
+        cache.put(5, StackId(1));
+        assert_eq!(cache.get(5), Some(StackId(1)));
+        cache.put(5 + CACHE_SLOTS as u64, StackId(2));
+        assert_eq!(cache.get(5), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! The binaries loaded into this process, as the dynamic loader lists them. The recorder calls [`loaded_modules`]
+//! when it writes a recording, so that addresses can be named later. The unsafe code here only reads memory that the
+//! loader mapped and describes, while the loader holds its lock.
+#![allow(unsafe_code)]
+
+use libc::{PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info};
+use memtrack_file::binary_id::{code_id, hex};
+use memtrack_model::snapshot::Module;
+use std::ffi::{CStr, c_int, c_void};
+use std::path::Path;
+
+/// Type of the GNU note that holds the build id.
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// Lists the loaded binaries that hold code, the program first.
+///
+/// Takes the dynamic loader's lock and allocates; call it where that is no harm. Cost: some microseconds per binary;
+/// a binary without a build id costs a checksum of its code besides.
+pub fn loaded_modules() -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    // SAFETY: `visit` has the signature that the loader asks for, and `modules` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
+    for module in &mut modules {
+        module.path = real_path(&module.path);
+    }
+    modules
+}
+
+/// The loader's name as a path that still means the same elsewhere.
+fn real_path(name: &str) -> String {
+    if name.is_empty() {
+        let program = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
+        // What the kernel appends when the program's file was replaced while it runs.
+        return program.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(program);
+    }
+    if name.contains('/') && !name.starts_with('/') {
+        return std::path::absolute(Path::new(name))
+            .map_or_else(|_| name.to_owned(), |path| path.to_string_lossy().into_owned());
+    }
+    name.to_owned()
+}
+
+extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid entry, and `modules` is the vector of `loaded_modules`, which waits.
+    let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
+    if !info.dlpi_phdr.is_null() {
+        // SAFETY: an entry's program headers are `dlpi_phnum` in number and stay while the binary is loaded.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let name = if info.dlpi_name.is_null() {
+            String::new()
+        } else {
+            // SAFETY: the name is a C string that stays while the binary is loaded.
+            unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+        };
+        modules.extend(describe(name, info.dlpi_addr, headers));
+    }
+    0
+}
+
+/// One loaded binary by its program headers; `None` when it has no code.
+pub(crate) fn describe_loaded(name: &str, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
+    let module = describe(name.to_owned(), bias, headers)?;
+    Some(Module { path: real_path(name), ..module })
+}
+
+fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
+    let loads = || headers.iter().filter(|header| header.p_type == PT_LOAD);
+    let code = || loads().filter(|header| header.p_flags & PF_X != 0);
+    let start = code().map(|header| bias.wrapping_add(header.p_vaddr)).min()?;
+    let end = code().map(|header| bias.wrapping_add(header.p_vaddr).wrapping_add(header.p_memsz)).max()?;
+    // The bytes of `header` that came from the file, if a readable segment holds them all.
+    let bytes = |header: &libc::Elf64_Phdr| -> Option<&[u8]> {
+        let mapped = loads().any(|load| {
+            load.p_flags & PF_R != 0
+                && load.p_vaddr <= header.p_vaddr
+                && header.p_vaddr.saturating_add(header.p_filesz)
+                    <= load.p_vaddr.saturating_add(load.p_filesz)
+        });
+        let address = bias.wrapping_add(header.p_vaddr) as *const u8;
+        // SAFETY: the range lies in a readable segment that the loader mapped from the file and keeps while it calls
+        // us; segments of code and notes are not written to.
+        mapped.then(|| unsafe { std::slice::from_raw_parts(address, header.p_filesz as usize) })
+    };
+    let notes = headers.iter().filter(|header| header.p_type == PT_NOTE);
+    let build_id = notes
+        .filter_map(|note| build_id_note(bytes(note)?, if note.p_align == 8 { 8 } else { 4 }))
+        .next()
+        .map(hex)
+        .unwrap_or_default();
+    let code_id = if build_id.is_empty() { code_id(code().filter_map(bytes)) } else { String::new() };
+    Some(Module { path, bias, start, end, build_id, code_id })
+}
+
+/// The build id among the notes of a segment: each has three words (length of name, length of content, type), then
+/// name and content, each padded to `align`.
+fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
+    loop {
+        let (head, rest) = notes.split_first_chunk::<12>()?;
+        let word =
+            |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (name_bytes, content_bytes) = (word(0), word(4));
+        // Padding counts from the start of the note, whose head is 12 bytes.
+        let content_at = (12 + name_bytes).checked_next_multiple_of(align)? - 12;
+        let content = rest.get(content_at..content_at.checked_add(content_bytes)?)?;
+        if word(8) == NT_GNU_BUILD_ID as usize && rest.get(..name_bytes) == Some(b"GNU\0") {
+            return Some(content);
+        }
+        let next = (12 + content_at + content_bytes).checked_next_multiple_of(align)? - 12;
+        notes = rest.get(next..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_symbols::build_id;
+
+    #[test]
+    fn this_function_lies_in_the_first_module_whose_file_has_the_same_id() {
+        let modules = loaded_modules();
+        let here = this_function_lies_in_the_first_module_whose_file_has_the_same_id as fn() as usize as u64;
+        let program = &modules[0];
+        assert!((program.start..program.end).contains(&here));
+        let id = build_id::read(Path::new(&program.path)).unwrap();
+        assert_eq!((id.build_id, id.code_id), (program.build_id.clone(), program.code_id.clone()));
+    }
+
+    #[test]
+    fn the_c_library_has_its_path_and_the_id_of_its_file() {
+        let modules = loaded_modules();
+        let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
+        assert!(libc.path.starts_with('/'));
+        assert_eq!(build_id::read(Path::new(&libc.path)).unwrap().build_id, libc.build_id);
+    }
+
+    #[test]
+    fn the_code_id_in_memory_is_that_of_the_file() {
+        /// The first module again, as if it had no notes.
+        extern "C" fn first(info: *mut dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+            // SAFETY: as in `visit`; `found` is the option below.
+            let (info, found) = unsafe { (&*info, &mut *found.cast::<Option<Module>>()) };
+            // SAFETY: as in `visit`.
+            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+            let loads: Vec<_> = headers.iter().copied().filter(|h| h.p_type == PT_LOAD).collect();
+            *found = describe(String::new(), info.dlpi_addr, &loads);
+            1
+        }
+        let mut found: Option<Module> = None;
+        // SAFETY: as in `loaded_modules`.
+        unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+        let module = found.unwrap();
+        assert!(module.build_id.is_empty());
+        assert_eq!(build_id::code_id_of(&std::env::current_exe().unwrap()), Some(module.code_id));
+    }
+
+    #[test]
+    fn notes_are_walked_and_bad_ones_end_the_walk() {
+        let mut notes = Vec::new();
+        for (kind, content) in [(1u32, &b"abcde"[..]), (NT_GNU_BUILD_ID, &[1, 2, 3])] {
+            notes.extend(4u32.to_ne_bytes());
+            notes.extend((content.len() as u32).to_ne_bytes());
+            notes.extend(kind.to_ne_bytes());
+            notes.extend(b"GNU\0");
+            notes.extend(content);
+            notes.resize(notes.len().next_multiple_of(4), 0);
+        }
+        assert_eq!(build_id_note(&notes, 4), Some(&[1, 2, 3][..]));
+        assert_eq!(build_id_note(&notes[..30], 4), None);
+        assert_eq!(build_id_note(&[0xff; 40], 4), None);
+        assert_eq!(build_id_note(&[0; 24], 4), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! The one word that every hook reads first. All its bits are clear while nothing is monitored, so that a hook that is
+//! off costs one relaxed load and a branch that is predicted.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Scopes are followed (`scope::*`, `#[track_memory]`).
+pub const SCOPES: u32 = 1;
+/// Allocations and frees are recorded.
+pub const EVENTS: u32 = 2;
+/// Those of the host heap among them.
+pub const HOST: u32 = 4;
+/// Memory has run out inside memtrack, which then lives on what it had set aside.
+pub const RESERVE: u32 = 8;
+
+static SWITCHES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether any of `switches` is on.
+#[inline(always)]
+pub fn is_on(switches: u32) -> bool {
+    SWITCHES.load(Ordering::Relaxed) & switches != 0
+}
+
+/// Turns `switches` on or off for all threads.
+pub fn set(switches: u32, on: bool) {
+    if on {
+        SWITCHES.fetch_or(switches, Ordering::SeqCst);
+    } else {
+        SWITCHES.fetch_and(!switches, Ordering::SeqCst);
+    }
+}

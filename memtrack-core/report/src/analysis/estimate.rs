@@ -1,0 +1,537 @@
+//! How far a sum over samples can be trusted. A block of size s that was picked with chance p stands for 1/p blocks and
+//! s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
+//! bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed, and with none there is
+//! no variance to see: limits come from gamma distributions, as the exact ones of Poisson counts do, and take into account
+//! what the next sample would have added.
+//!
+//! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can have
+//! more unrecorded blocks than all of them together.
+
+use super::lifetimes::{Lifetime, not_one_by_one};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::{human_bytes, human_count, human_share};
+use serde_json::{Value, json};
+
+/// Standard deviations that leave 2.5 % beyond them.
+const TWO_SIDED: f64 = 1.959_964;
+/// And 5 %.
+const ONE_SIDED: f64 = 1.644_854;
+/// A relative error above which a number is shown as a bound.
+const MOST_ERROR: f64 = 0.5;
+
+/// A number with what it may be off by. Of an exact one all fields but the error are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Its standard error, from the samples alone; 0 also where there was no sample.
+    pub standard_error: f64,
+    /// The lower end of the interval that holds the truth in 95 of 100 cases.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// What the truth is below in 95 of 100 cases.
+    pub bound: f64,
+}
+
+impl Estimate {
+    /// A number that is known.
+    pub const fn exact(value: f64) -> Self {
+        Self { value, standard_error: 0.0, low: value, high: value, bound: value }
+    }
+
+    /// Whether the number is known.
+    pub fn is_exact(&self) -> bool {
+        self.low == self.high
+    }
+
+    /// The same, where it is known that the number is not below `least`.
+    pub(super) fn at_least(self, least: f64) -> Self {
+        let Self { value, standard_error, low, high, bound } = self;
+        match least > high {
+            true => Self::exact(least),
+            false => Self {
+                value: value.max(least),
+                standard_error,
+                low: low.max(least),
+                high,
+                bound: bound.max(least),
+            },
+        }
+    }
+
+    /// The larger distance to an end of the interval, as a part of the number; above all bounds for 0.
+    pub fn relative_error(&self) -> f64 {
+        if self.is_exact() {
+            return 0.0;
+        }
+        (self.high - self.value).max(self.value - self.low) / self.value
+    }
+
+    /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`.
+    pub(crate) fn as_bytes(&self, bytes: u64) -> String {
+        match self.percent() {
+            Shown::Exact => human_bytes(bytes),
+            Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
+            Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+        }
+    }
+
+    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share is off
+    /// by as many percent as its number.
+    pub(super) fn as_share(&self, share: f64) -> String {
+        match self.percent() {
+            Shown::Bound => format!("< {}", human_share((share * self.bound / self.value).min(1.0))),
+            _ => human_share(share),
+        }
+    }
+
+    /// The number as a count: `23,000 ± 4 %`, or as a bound, `< 700`.
+    pub(super) fn as_count(&self, count: u64) -> String {
+        // Digits that the error makes meaningless are not shown.
+        let digits = |value: f64, of: f64| {
+            let unit = 10_f64.powf(of.max(1.0).log10().floor());
+            human_count(((value / unit).round() * unit) as u64)
+        };
+        match self.percent() {
+            Shown::Exact => human_count(count),
+            Shown::Error(percent) => {
+                let off = (self.high - self.value).max(self.value - self.low);
+                format!("{} ± {percent} %", digits(self.value, off))
+            }
+            Shown::Bound => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
+        }
+    }
+
+    /// The same with what is counted: `23,000 ± 4 % blocks`.
+    pub(super) fn as_counted(&self, count: u64, what: &str) -> String {
+        format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
+    }
+
+    /// A number without samples is shown as it is: all that it stands for was recorded, and what may be missing a report
+    /// says once, for all of them.
+    fn percent(&self) -> Shown {
+        let error = self.relative_error();
+        match error {
+            _ if self.standard_error == 0.0 => Shown::Exact,
+            _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
+            _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
+            _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
+        }
+    }
+
+    /// Puts standard error and interval beside the number `name` of a JSON object.
+    pub(crate) fn put(&self, name: &str, into: &mut Value) {
+        into[format!("{name}_se")] = json!(self.standard_error);
+        into[format!("{name}_interval")] = json!([self.low.floor() as u64, self.high.ceil() as u64]);
+    }
+}
+
+enum Shown {
+    Exact,
+    /// So many percent.
+    Error(String),
+    Bound,
+}
+
+/// A sum over blocks, some of which are samples, while it grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Sum {
+    /// Over the blocks that were recorded, each for itself.
+    recorded: f64,
+    /// Over what they stand for.
+    value: f64,
+    /// Of [`Self::value`], the part that samples make.
+    sampled: f64,
+    variance: f64,
+}
+
+impl Sum {
+    /// Adds a block that counts for `amount` and stands for `weight` blocks.
+    pub(crate) fn add(&mut self, amount: f64, weight: f64) {
+        let value = amount * weight;
+        self.recorded += amount;
+        self.value += value;
+        if weight > 1.0 {
+            self.sampled += value;
+            self.variance += value * value * (1.0 - 1.0 / weight);
+        }
+    }
+
+    /// Both sums together.
+    pub(crate) fn with(self, other: &Self) -> Self {
+        Self {
+            recorded: self.recorded + other.recorded,
+            value: self.value + other.value,
+            sampled: self.sampled + other.sampled,
+            variance: self.variance + other.variance,
+        }
+    }
+
+    /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded; both
+    /// are 0 where every block was.
+    fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
+        if unrecorded <= 0.0 {
+            return Estimate::exact(self.value);
+        }
+        let (sampled, variance) = (self.sampled, self.variance);
+        let certain = self.value - sampled;
+        // What a sample of this row adds on average.
+        let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
+        let next = next.max(usual);
+        let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -TWO_SIDED);
+        let high = gamma(sampled + next / 2.0, variance + next * next / 2.0, TWO_SIDED);
+        let bound = gamma(sampled + next, variance + next * next, ONE_SIDED);
+        let most = self.recorded + unrecorded;
+        let at_most = |limit: f64| (certain + limit).min(most).max(self.value);
+        Estimate {
+            value: self.value,
+            standard_error: variance.sqrt(),
+            low: (certain + low).max(self.recorded).min(self.value),
+            high: at_most(high),
+            bound: at_most(bound),
+        }
+    }
+}
+
+/// The value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in standard
+/// deviations of the normal distribution that goes with it (Wilson and Hilferty).
+fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
+    if variance <= 0.0 || mean <= 0.0 {
+        return mean.max(0.0);
+    }
+    let shape = mean * mean / variance;
+    let root = 1.0 - 1.0 / (9.0 * shape) + deviations / (3.0 * shape.sqrt());
+    mean * root.max(0.0).powi(3)
+}
+
+/// What the samples of one device's recording can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Precision {
+    /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
+    next_bytes: f64,
+    next_blocks: f64,
+    /// All that was not recorded.
+    unrecorded_bytes: f64,
+    unrecorded_blocks: f64,
+}
+
+impl Precision {
+    /// Of the blocks of `device`, whose lifetimes these are.
+    pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+        let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
+        let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
+        // Where nobody says what went unrecorded, the exact counts may.
+        if snapshot.sampling.is_none()
+            && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
+        {
+            precision.unrecorded_bytes = precision.unrecorded_bytes.min(bytes as f64);
+            precision.unrecorded_blocks = precision.unrecorded_blocks.min(blocks as f64);
+        }
+        precision
+    }
+
+    /// The same for a device of which it is not known which one it is: it lacks blocks where there are samples.
+    pub(super) fn of_some_device(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Self {
+        Self::of_samples(snapshot, false, lifetimes)
+    }
+
+    fn of_samples(snapshot: &Snapshot, lacks: bool, lifetimes: &[Lifetime]) -> Self {
+        let (mut bytes, mut blocks) = ((0.0, 0.0), (0.0, 0.0));
+        let mut any = false;
+        for lifetime in lifetimes.iter().filter(|lifetime| lifetime.estimated) {
+            let (weight, size) = (lifetime.blocks, lifetime.size_bytes as f64);
+            // What this sample says was not recorded.
+            let missing = weight - 1.0;
+            bytes = (bytes.0 + size * weight * size * missing, bytes.1 + size * missing);
+            blocks = (blocks.0 + weight * missing, blocks.1 + missing);
+            any = true;
+        }
+        if !lacks && !any {
+            return Self::default();
+        }
+        let meta = &snapshot.meta;
+        let sampling = snapshot.sampling;
+        let widest =
+            sampling.map_or(0, |sampling| sampling.widest_interval_bytes).max(meta.sample_mean_bytes);
+        let mean = |(sum, of): (f64, f64), otherwise: f64| if of > 0.0 { sum / of } else { otherwise };
+        let unrecorded = |count: fn(&memtrack_model::snapshot::Sampling) -> u64| {
+            sampling.as_ref().map_or(f64::INFINITY, |sampling| count(sampling) as f64)
+        };
+        Self {
+            next_bytes: mean(bytes, widest as f64),
+            // Without any sample, blocks as small as allocators make them.
+            next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
+            unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
+            unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
+        }
+    }
+
+    /// A sum of bytes.
+    pub(crate) fn bytes(&self, sum: &Sum) -> Estimate {
+        sum.estimate(self.next_bytes, self.unrecorded_bytes)
+    }
+
+    /// A sum of blocks.
+    pub(super) fn blocks(&self, sum: &Sum) -> Estimate {
+        sum.estimate(self.next_blocks, self.unrecorded_blocks)
+    }
+
+    /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every block
+    /// was recorded.
+    pub(super) fn detection_limit_bytes(&self) -> u64 {
+        // −ln 0.05.
+        (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_above_a_half_is_shown_as_a_bound() {
+        let shown = |low: f64, value: f64, high: f64| {
+            let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high };
+            (estimate.as_bytes(value as u64), estimate.as_count(value as u64))
+        };
+        assert_eq!(Estimate::exact(23_456.0).as_count(23_456), "23,456");
+        assert_eq!(shown(22_500.0, 23_456.0, 24_400.0), ("22.9 KiB ± 4 %".into(), "23,500 ± 4 %".into()));
+        assert_eq!(shown(23_450.0, 23_456.0, 23_460.0).0, "22.9 KiB ± 0.1 %");
+        assert_eq!(shown(400.0, 1000.0, 2048.0), ("< 2.0 KiB".into(), "< 2,200".into()));
+        let bound = Estimate { value: 1000.0, standard_error: 1.0, low: 400.0, high: 2048.0, bound: 2000.0 };
+        assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
+        assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
+        assert_eq!(
+            Estimate { standard_error: 0.0, value: 7.0, high: 90.0, ..Estimate::default() }.as_count(7),
+            "7"
+        );
+    }
+
+    #[test]
+    fn few_samples_have_the_limits_of_poisson_counts() {
+        // The exact one-sided limits are 3.00, 4.74 and 16.96.
+        for (samples, bound) in [(0, 2.97), (1, 4.73), (10, 16.96)] {
+            let mut sum = Sum::default();
+            (0..samples).for_each(|_| sum.add(1.0 / 1e9, 1e9));
+            let estimate = sum.estimate(1.0, f64::INFINITY);
+            assert!((estimate.bound - bound).abs() < 0.02, "{samples}: {}", estimate.bound);
+            assert!(estimate.low <= estimate.value && estimate.value <= estimate.high);
+        }
+    }
+
+    #[test]
+    fn limits_hold_what_was_recorded_and_no_more_than_was_not() {
+        let mut sum = Sum::default();
+        sum.add(1000.0, 1.0);
+        sum.add(10.0, 50.0);
+        let estimate = sum.estimate(500.0, 700.0);
+        assert_eq!((estimate.value, estimate.high, estimate.bound), (1500.0, 1710.0, 1710.0));
+        assert!(estimate.low >= 1010.0 && estimate.low < 1100.0, "{}", estimate.low);
+        assert_eq!(sum.estimate(500.0, 0.0), Estimate::exact(1500.0));
+    }
+}
+
+/// Whether the stated intervals hold the truth as often as they say: the real sampler, the real report, and programs
+/// whose sums are known.
+#[cfg(test)]
+mod coverage {
+    use super::*;
+    use crate::analysis::patterns::Patterns;
+    use crate::analysis::top::{By, TopOptions, TopRow, top};
+    use memtrack_model::event::{Action, Event, EventFlags, ScopeId, interval_of_class};
+    use memtrack_model::snapshot::{Sampling, Scope, ScopeKind};
+    use memtrack_recorder::host::{Rules, Sampler};
+    use std::collections::HashMap;
+
+    const LARGE: u64 = 64 << 10;
+    const ROWS: usize = 24;
+
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+
+        fn below(&mut self, end: u64) -> u64 {
+            (self.next() >> 11) % end
+        }
+
+        /// A block's size in a row of a kind: of one size, around one, over all, mostly tiny and a few larger, and with
+        /// some that are always recorded.
+        fn size(&mut self, kind: usize) -> u64 {
+            match kind % 5 {
+                0 => 64,
+                1 => 16 + self.below(500),
+                2 => 1 << (4 + self.below(12)),
+                3 if self.below(10) > 0 => 32,
+                3 => 8000 + self.below(16_000),
+                _ if self.below(20) == 0 => LARGE + self.below(LARGE),
+                _ => 200 + self.below(4000),
+            }
+        }
+    }
+
+    /// Bytes, bytes live at the peak, and blocks.
+    type Numbers = [f64; 3];
+
+    /// What one program was, and what its report said of it.
+    struct Program {
+        /// The truth of each row of the report, and the estimates.
+        rows: Vec<(Numbers, [Estimate; 3])>,
+        /// Rows of the report whose small blocks have fewer bytes than the detection limit.
+        rows_below_limit: usize,
+        /// What has no row, though it has more.
+        missing_above_limit: usize,
+    }
+
+    fn program(seed: u64) -> Program {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut blocks: Vec<usize> = Vec::new();
+        for row in 0..ROWS {
+            let most = [30, 100, 300, 1000, 3000, 10_000][(row + seed as usize) % 6];
+            blocks.extend(std::iter::repeat_n(row, most / 2 + random.below(most as u64) as usize));
+        }
+        for place in (1..blocks.len()).rev() {
+            blocks.swap(place, random.below(place as u64 + 1) as usize);
+        }
+        // A fixed rate, or one that follows what was picked so far.
+        let is_fixed = seed.is_multiple_of(3);
+        let rules = match is_fixed {
+            true => Rules { mean_bytes: 16 << 10, ..Rules::default() },
+            false => Rules { budget: 0.03, live_blocks: u64::MAX, mean_bytes: 0 },
+        };
+        let mut class = (seed % 7) as u8;
+        let mut sampler = Sampler::for_test(seed, rules, class);
+        let mut snapshot = Snapshot::default();
+        snapshot.meta.sample_threshold_bytes = LARGE;
+        snapshot.meta.sample_mean_bytes = rules.mean_bytes;
+        snapshot.meta.sample_block_bytes = memtrack_recorder::host::sample_block_bytes(rules.budget);
+        let operator =
+            |row| Scope { kind: ScopeKind::Operator, name: format!("row{row}"), ..Scope::default() };
+        snapshot.scopes.rows.extend((0..ROWS).map(operator));
+        let mut sampling = Sampling::default();
+        let mut truth = vec![Numbers::default(); ROWS];
+        let mut small_bytes = [0; ROWS];
+        let mut picked_lately = 0;
+        for (block, &row) in blocks.iter().enumerate() {
+            if !is_fixed && block % 512 == 511 {
+                class = match picked_lately {
+                    0..40 => class.saturating_sub(1),
+                    100.. => (class + 1).min(11),
+                    _ => class,
+                };
+                sampler.change(class);
+                sampling.widest_interval_bytes =
+                    sampling.widest_interval_bytes.max(if class == 0 { 0 } else { interval_of_class(class) });
+                picked_lately = 0;
+            }
+            let size_bytes = random.size(row);
+            let is_kept = random.below(3) == 0;
+            truth[row][0] += size_bytes as f64;
+            truth[row][1] += if is_kept { size_bytes as f64 } else { 0.0 };
+            truth[row][2] += 1.0;
+            small_bytes[row] += if size_bytes < LARGE { size_bytes } else { 0 };
+            let picked =
+                if size_bytes >= LARGE { Some(EventFlags::default()) } else { sampler.picks(size_bytes, 0) };
+            let Some(flags) = picked else {
+                sampling.unrecorded_blocks += 1;
+                sampling.unrecorded_bytes += size_bytes;
+                continue;
+            };
+            picked_lately += 1;
+            let event = Event {
+                ticks: 2 * block as u64,
+                address: block as u64,
+                size_bytes,
+                scope: ScopeId(row as u32 + 1),
+                device: DeviceId::HOST,
+                action: Action::Alloc,
+                flags,
+                ..Event::BLANK
+            };
+            snapshot.events.push(&event);
+            if !is_kept {
+                snapshot.events.push(&Event { ticks: event.ticks + 1, action: Action::Free, ..event });
+            }
+        }
+        snapshot.sampling = Some(sampling);
+        let options = TopOptions { limit: usize::MAX, patterns: Patterns::default(), at: None };
+        let report = top(&snapshot, By::Operator, DeviceId::HOST, &options);
+        let errors: HashMap<_, _> = report.rows.iter().map(|row| (row.name.as_str(), row.errors)).collect();
+        let mut program = Program { rows: Vec::new(), rows_below_limit: 0, missing_above_limit: 0 };
+        for (row, truth) in truth.into_iter().enumerate() {
+            let is_below = small_bytes[row] <= report.detection_limit_bytes;
+            match errors.get(format!("row{row}").as_str()) {
+                Some(errors) => {
+                    let estimates = [errors.allocated_bytes, errors.live_at_peak_bytes, errors.count];
+                    program.rows.push((truth, estimates));
+                    program.rows_below_limit += usize::from(is_below);
+                }
+                None => program.missing_above_limit += usize::from(!is_below),
+            }
+        }
+        program
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_in_95_of_100_cases() {
+        let programs: Vec<_> = (1..=110).map(program).collect();
+        let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
+        for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
+            let all = rows.iter().map(|(truth, estimates)| (truth[number], estimates[number]));
+            let (shown, bounds): (Vec<_>, Vec<_>) = all
+                .filter(|(_, estimate)| !estimate.is_exact())
+                .partition(|(_, estimate)| estimate.relative_error() <= MOST_ERROR);
+            let within = |rows: &[(f64, Estimate)]| {
+                rows.iter().filter(|(truth, e)| *truth >= e.low && *truth <= e.high).count()
+            };
+            let share = |part: usize, of: usize| part as f64 / of as f64;
+            assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
+            let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
+            assert!((0.93..=0.97).contains(&all), "{name}: {all}");
+            // Also of those alone whose error is shown.
+            let shown = share(within(&shown), shown.len());
+            assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
+            let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();
+            let below = share(below, bounds.len());
+            assert!(below >= 0.95, "{name} < …: {below}");
+        }
+        // Who has more than the limit in small blocks has a row.
+        let (mut above, mut missing) = (0, 0);
+        for program in &programs {
+            above += program.rows.len() - program.rows_below_limit;
+            missing += program.missing_above_limit;
+        }
+        assert!(missing * 20 <= above, "{missing} of {above} rows above the detection limit are missing");
+    }
+
+    #[test]
+    fn a_program_of_which_everything_was_recorded_has_no_errors() {
+        let mut random = Random(7);
+        let mut snapshot = Snapshot::default();
+        snapshot.meta.sample_threshold_bytes = LARGE;
+        snapshot.sampling = Some(Sampling::default());
+        for address in 0..100 {
+            let size_bytes = random.size(2);
+            let (device, action) = (DeviceId::HOST, Action::Alloc);
+            snapshot.events.push(&Event {
+                ticks: address,
+                address,
+                size_bytes,
+                device,
+                action,
+                ..Event::BLANK
+            });
+        }
+        let report = top(&snapshot, By::Size, DeviceId::HOST, &TopOptions::default());
+        let exact = |row: &TopRow| row.errors.allocated_bytes.is_exact() && row.errors.count.is_exact();
+        assert!(report.rows.iter().all(|row| exact(row) && !row.estimated) && !report.totals.estimated);
+        assert!(!report.to_text(None).contains(['~', '±', '<']), "{report}");
+    }
+}

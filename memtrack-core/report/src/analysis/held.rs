@@ -1,0 +1,169 @@
+//! What a device holds at the end of a snapshot in PyTorch's form: bytes handed out, rounded away, pending and free.
+//! `summary` and `check` ask; the sums are those of PyTorch's own statistics.
+
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use std::collections::BTreeMap;
+
+/// Sums over the segments of a device, in bytes unless they are counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Segments.
+    pub segments: u64,
+    /// Of those, parts of expandable ones.
+    pub expandable: u64,
+    /// Bytes of all segments.
+    pub reserved: u64,
+    /// Blocks that are handed out.
+    pub blocks: u64,
+    /// Bytes of those blocks.
+    pub allocated: u64,
+    /// Bytes that were asked for, of those blocks.
+    pub requested: u64,
+    /// Blocks that were given back but are not free yet.
+    pub pending_blocks: u64,
+    /// Bytes of those.
+    pub pending: u64,
+    /// Bytes that were asked for, of those.
+    pub pending_requested: u64,
+    /// Whether sampled blocks are among those that are handed out, so that their bytes and number are estimates.
+    pub estimated: bool,
+    /// Bytes of free blocks.
+    pub inactive: u64,
+    /// Bytes of free blocks that share a segment with others, expandable ones aside: they cannot be given back.
+    pub inactive_split: u64,
+    /// Those blocks.
+    pub inactive_split_blocks: u64,
+    /// Bytes of the largest of them.
+    pub largest_inactive_split: u64,
+    /// Bytes of the largest free block.
+    pub largest_inactive: u64,
+    /// Segments that are free as a whole.
+    pub free_segments: u64,
+    /// Bytes of those.
+    pub free_segment_bytes: u64,
+}
+
+impl Held {
+    /// What `device` holds; of a recording that is not in PyTorch's form, nothing.
+    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
+        let mut held = Self::default();
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return held };
+        for (row, segment) in snapshot.segments.iter().enumerate() {
+            if segment.device == device && row < pytorch.segments.len() {
+                held.segment(snapshot, pytorch, row);
+            }
+        }
+        held.weigh(snapshot, pytorch, device);
+        held
+    }
+
+    /// What the private pools of `device` hold, each by itself and by its number, the largest first. Memory that is free in
+    /// one serves no requests but its own.
+    pub fn of_private_pools(snapshot: &Snapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
+        let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
+        for (row, segment) in snapshot.segments.iter().enumerate() {
+            if segment.device != device || row >= pytorch.segments.len() {
+                continue;
+            }
+            let pool = pytorch.segments.named_pool(row, Key::SegmentPoolId);
+            if let Some(pool) = pool.filter(|&pool| pool != DEFAULT_POOL) {
+                pools.entry(pool).or_default().segment(snapshot, pytorch, row);
+            }
+        }
+        let mut pools: Vec<_> = pools.into_iter().collect();
+        pools.sort_by_key(|(_, held)| std::cmp::Reverse(held.reserved));
+        pools
+    }
+
+    /// Counts the blocks that sampled ones stand for; their bytes are in the file as they are.
+    fn weigh(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
+        if pytorch.samples.is_empty() {
+            return;
+        }
+        let blocks = snapshot.blocks.iter().enumerate();
+        let live = blocks.filter(|(_, block)| block.device == device && !block.pending_free);
+        let sampled: Vec<f64> = live
+            .map(|(row, _)| snapshot.weighed_block(row))
+            .filter_map(|weighed| weighed.estimated.then_some(weighed.blocks - 1.0))
+            .collect();
+        self.estimated = !sampled.is_empty();
+        self.blocks = self.blocks.saturating_add(sampled.iter().sum::<f64>().round() as u64);
+    }
+
+    fn segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {
+        let total = pytorch.segments.number(row, Key::TotalSize);
+        self.segments += 1;
+        self.expandable += u64::from(pytorch.segments.number(row, Key::IsExpandable) != 0);
+        add(&mut self.reserved, total);
+        let blocks = pytorch.segments.rows(row, Key::Blocks);
+        // Pages of expandable segments are unmapped one by one; PyTorch does not count them either.
+        let split = blocks.len() > 1 && pytorch.segments.number(row, Key::IsExpandable) == 0;
+        let mut active = false;
+        for block in blocks {
+            let table = &pytorch.blocks;
+            let size = table.number(block, Key::Size);
+            let asked = || if table.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
+            match snapshot.strings.bytes(table.text(block, Key::State)) {
+                b"active_allocated" => {
+                    active = true;
+                    self.blocks += 1;
+                    add(&mut self.allocated, size);
+                    add(&mut self.requested, table.number(block, asked()));
+                }
+                b"active_pending_free" | b"active_awaiting_free" => {
+                    active = true;
+                    self.pending_blocks += 1;
+                    add(&mut self.pending, size);
+                    add(&mut self.pending_requested, table.number(block, asked()));
+                }
+                _ => {
+                    add(&mut self.inactive, size);
+                    if split {
+                        add(&mut self.inactive_split, size);
+                        self.inactive_split_blocks += 1;
+                        self.largest_inactive_split = self.largest_inactive_split.max(size);
+                    }
+                    self.largest_inactive = self.largest_inactive.max(size);
+                }
+            }
+        }
+        if !active {
+            self.free_segments += 1;
+            add(&mut self.free_segment_bytes, total);
+        }
+    }
+
+    /// Bytes of blocks that are handed out or pending.
+    pub fn active(&self) -> u64 {
+        self.allocated.saturating_add(self.pending)
+    }
+
+    /// Bytes that rounding added to what was asked for.
+    pub fn rounding(&self) -> u64 {
+        self.allocated.saturating_sub(self.requested)
+    }
+
+    /// Free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds, and can neither
+    /// give back nor use for a request larger than its pieces.
+    pub fn fragmentation(&self) -> f64 {
+        if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
+    }
+}
+
+const DEFAULT_POOL: (u64, u64) = (0, 0);
+
+/// What reports call a pool.
+pub fn pool_name(pool: (u64, u64)) -> String {
+    match pool {
+        DEFAULT_POOL => "default pool".to_owned(),
+        (first, second) => format!("pool ({first}, {second})"),
+    }
+}
+
+/// Sums stay at the largest number rather than overflow.
+fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
+}

@@ -1,0 +1,195 @@
+//! Everything that was live at the highest point of a device, grouped by stack, biggest first. `memtrack peak` prints
+//! it. The ranking is [`top`](super::top)'s; here is when it was, and the stacks in full.
+
+use super::layout::{Layout, SHORTEST_NAME};
+use super::moment::Moment;
+use super::reserved::{ReservedPeak, reserved_after};
+use super::top::frames::frame_lines;
+use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::{Since, Snapshot};
+use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
+use memtrack_symbols::Symbolizer;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Before the frames of a group.
+const INDENT: &str = "     ";
+
+/// Of what the highest point is sought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HighestOf {
+    /// Requested bytes that were live: what the sizes of a trace add up to.
+    #[default]
+    Requested,
+    /// Bytes of segments.
+    Reserved,
+}
+
+impl HighestOf {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// The highest point of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Highest {
+    /// Of what.
+    pub of: HighestOf,
+    /// The event that reached it, by its number in the device's trace; none: it was before the first.
+    pub event: Option<usize>,
+    /// Seconds from what [`Self::since`] says; none when [`Self::event`] is.
+    pub seconds: Option<f64>,
+    /// What the seconds count from.
+    pub since: Since,
+    /// Requested bytes that were live then.
+    pub requested_bytes: u64,
+    /// Whether sampled blocks were among them, so that the number is an estimate.
+    pub estimated: bool,
+    /// Reserved bytes then; 0 where the snapshot has no segments.
+    pub reserved_bytes: u64,
+    /// What was live then, by stack.
+    pub live: TopReport,
+}
+
+impl Highest {
+    /// The highest point of `device`, with at most `limit` groups.
+    pub fn find(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        of: HighestOf,
+        limit: usize,
+    ) -> Self {
+        let at = match of {
+            HighestOf::Requested => Moment::Peak,
+            HighestOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
+        };
+        let options = TopOptions { limit, at: Some(at), ..TopOptions::default() };
+        let live = top_with(snapshot, symbols, By::Stack, device, &options);
+        let row = if of == HighestOf::Requested { live.peak.row } else { at.row() };
+        let before = |row| Moment::events_before(snapshot, device, row);
+        Self {
+            of,
+            event: row.map(before),
+            seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            since: snapshot.seconds_since(),
+            requested_bytes: live.totals.allocated_bytes,
+            estimated: live.totals.estimated,
+            reserved_bytes: reserved_after(snapshot, device, row),
+            live,
+        }
+    }
+
+    /// Whether nothing was ever live or reserved.
+    pub fn is_empty(&self) -> bool {
+        self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
+    }
+
+    /// The report as JSON: bytes as integers, times in seconds.
+    pub fn to_json(&self) -> Value {
+        let mut value = self.live.to_json();
+        value["highest"] = json!({
+            "of": self.of.name(),
+            "event": self.event,
+            "seconds": self.seconds,
+            "seconds_since": self.since.name(),
+            "requested_bytes": self.requested_bytes,
+            "estimated": self.estimated,
+            // A heap reserves nothing.
+            "reserved_bytes": (!self.live.is_host).then_some(self.reserved_bytes),
+        });
+        value
+    }
+}
+
+impl fmt::Display for Highest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Layout::default())
+    }
+}
+
+impl Highest {
+    /// The report as text.
+    pub fn to_text(&self, layout: impl Into<Layout>) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, layout.into());
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, layout: Layout) -> fmt::Result {
+        let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
+        let live = &self.live;
+        let name = &live.device_name;
+        let (of, requested) = (self.of.name(), live.totals.bytes_error.as_bytes(self.requested_bytes));
+        write!(f, "Highest {of} of {name}: {requested} requested")?;
+        if self.reserved_bytes > 0 && !live.is_host {
+            write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
+        }
+        match (self.event, self.seconds) {
+            (Some(event), Some(seconds)) => {
+                writeln!(f, ", after event {event}, {}", self.since.moment(seconds))?;
+            }
+            _ => writeln!(f, ", before the first event")?,
+        }
+        for (place, row) in live.rows.iter().enumerate() {
+            let error = &row.errors.allocated_bytes;
+            let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
+            let blocks = row.errors.count.as_counted(row.count, "block");
+            writeln!(f, "\n{:>3}. {bytes}  {share}  {blocks}", place + 1)?;
+            if row.stack.is_empty() {
+                writeln!(f, "{INDENT}{}", printable(&row.name))?;
+            }
+            for line in text_lines(row, room) {
+                writeln!(f, "{INDENT}{line}")?;
+            }
+            for line in frame_lines(&row.stack, layout.frames, room) {
+                writeln!(f, "{INDENT}{line}")?;
+            }
+        }
+        let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();
+        let more = live.rows_in_all - live.rows.len();
+        if more > 0 {
+            let rest = match self.estimated {
+                true => String::new(),
+                false => format!(", {}", human_bytes(self.requested_bytes.saturating_sub(shown))),
+            };
+            writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Texts of the program's that are shown of a group.
+const TEXTS: usize = 3;
+
+/// What the program said of a group's blocks; how much of it, where it did not say the same of all.
+fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
+    const TITLE: &str = "user_metadata: ";
+    let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));
+    let left = room.saturating_sub(TITLE.len());
+    match &row.texts[..] {
+        [one] if one.bytes == row.allocated_bytes => vec![format!("{TITLE}{}", shown(&one.text, left))],
+        texts => {
+            let line = |(place, one): (usize, &RowText)| {
+                let (bytes, blocks) = (human_bytes(one.bytes), counted(one.blocks, "block"));
+                let title = if place == 0 { TITLE.to_owned() } else { " ".repeat(TITLE.len()) };
+                let numbers = format!("  {bytes} in {blocks}");
+                let text = shown(&one.text, left.saturating_sub(numbers.len()));
+                format!("{title}{text}{numbers}")
+            };
+            let mut lines: Vec<String> = texts.iter().take(TEXTS).enumerate().map(line).collect();
+            let more = row.texts_in_all.saturating_sub(TEXTS);
+            if more > 0 {
+                lines.push(format!("{}… and {}", " ".repeat(TITLE.len()), counted(more as u64, "more text")));
+            }
+            lines
+        }
+    }
+}

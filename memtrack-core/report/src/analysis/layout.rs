@@ -1,0 +1,124 @@
+//! How much of a stack and of its names a text shows. Names of C++ functions fill pages: where they do not fit, their
+//! parameters go first, then their template arguments, then their middle.
+
+use memtrack_model::units::shorten_middle;
+
+/// The room that a text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Characters a line may have; none: as many as it needs, with all names whole.
+    pub width: Option<usize>,
+    /// Frames shown of a stack, those that say something; 0: all there are.
+    pub frames: usize,
+}
+
+/// Frames shown unless another number is asked for.
+pub const FRAMES: usize = 7;
+/// Names are not made shorter than this many characters, however narrow the terminal.
+pub(super) const SHORTEST_NAME: usize = 16;
+
+impl Default for Layout {
+    /// No limit of width, and [`FRAMES`] frames.
+    fn default() -> Self {
+        Self { width: None, frames: FRAMES }
+    }
+}
+
+/// A width with the usual number of frames.
+impl From<Option<usize>> for Layout {
+    fn from(width: Option<usize>) -> Self {
+        Self { width, ..Self::default() }
+    }
+}
+
+/// A function's name in at most `room` characters.
+pub(super) fn fit(function: &str, room: usize) -> String {
+    let fits = |text: &str| text.chars().count() <= room;
+    if fits(function) {
+        return function.to_owned();
+    }
+    let without_parameters = cut(function, '(', ')');
+    if fits(&without_parameters) {
+        return without_parameters;
+    }
+    shorten_middle(&cut(&without_parameters, '<', '>'), room)
+}
+
+/// `name` with an ellipsis for what stands between brackets: `f<…>` of `f<a, b>`. Brackets that are part of a name stay,
+/// as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
+fn cut(name: &str, open: char, close: char) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find(open) {
+        let (before, bracketed) = rest.split_at(at);
+        short.push_str(before);
+        let is_name = bracketed.starts_with("(anonymous namespace)")
+            || bracketed.starts_with("()")
+            || short.ends_with("operator")
+            || !short.ends_with(|last: char| last.is_alphanumeric() || "_:)>".contains(last));
+        let end = end_of(bracketed, open, close).filter(|_| !is_name);
+        match end {
+            Some(end) => {
+                short.extend([open, '…', close]);
+                rest = &bracketed[end..];
+            }
+            None => {
+                short.push(open);
+                rest = &bracketed[open.len_utf8()..];
+            }
+        }
+    }
+    short + rest
+}
+
+/// Behind the bracket that closes the one `text` begins with. The `>` of an arrow closes nothing.
+fn end_of(text: &str, open: char, close: char) -> Option<usize> {
+    let (mut depth, mut last) = (0usize, ' ');
+    for (at, letter) in text.char_indices() {
+        if letter == open {
+            depth += 1;
+        } else if letter == close && !(close == '>' && last == '-') {
+            depth -= 1;
+            if depth == 0 {
+                return Some(at + letter.len_utf8());
+            }
+        }
+        last = letter;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_go_before_template_arguments_and_these_before_letters() {
+        let name =
+            "at::(anonymous namespace)::wrap<std::vector<at::Tensor>, long>::call(at::Tensor const&, long)";
+        for (room, short) in [
+            (100, name),
+            (80, "at::(anonymous namespace)::wrap<std::vector<at::Tensor>, long>::call(…)"),
+            (60, "at::(anonymous namespace)::wrap<…>::call(…)"),
+            (20, "at::(anon…>::call(…)"),
+        ] {
+            assert_eq!(fit(name, room), short);
+        }
+    }
+
+    #[test]
+    fn brackets_that_are_names_stay() {
+        for (name, short) in [
+            ("<candle::Tensor as Into<A>>::into::<Vec<u8>>", "<candle::Tensor as Into<…>>::into::<…>"),
+            ("a::operator<(b, c)", "a::operator<(b, c)"),
+            ("f<g(a->b)>::h", "f<…>::h"),
+            ("broken<<<", "broken<<<"),
+        ] {
+            assert_eq!(cut(name, '<', '>'), short);
+        }
+        assert_eq!(
+            cut("torch::Node::operator()(std::vector<int>&&)", '(', ')'),
+            "torch::Node::operator()(…)"
+        );
+    }
+}

@@ -1,0 +1,296 @@
+//! Limits for a gate: does a snapshot stay below the peak, the leak and the fragmentation that it may have? A number that
+//! rests on samples is judged with its error: a limit that lies within that is not kept for certain, and a gate must not
+//! open for it.
+
+use super::estimate::{Estimate, Precision, Sum};
+use super::held::Held;
+use super::lifetimes::{Lifetime, is_estimate, lifetimes};
+use super::net::net;
+use super::peak::Peak;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::{counted, human_bytes, human_share};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// With fewer events a verdict says so.
+const FEW_EVENTS: u64 = 10;
+
+/// What a device may come to; `None`: anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// The highest requested bytes.
+    pub peak: Option<u64>,
+    /// Requested bytes live at the end that were allocated within the trace.
+    pub leak: Option<u64>,
+    /// Free bytes in split segments as a share of reserved ones, 0 to 1.
+    pub fragmentation: Option<f64>,
+}
+
+/// How a number stands to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is not above it; of an estimate, all of the interval that holds the truth in 95 of 100 cases.
+    Within,
+    /// The limit lies in that interval.
+    CannotTell,
+    /// It is above it; of an estimate, all of that interval.
+    Exceeded,
+}
+
+impl Verdict {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Within => "within",
+            Self::CannotTell => "cannot_tell",
+            Self::Exceeded => "exceeded",
+        }
+    }
+}
+
+/// Bytes of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// The requested bytes.
+    pub bytes: u64,
+    /// How far they may be off.
+    pub error: Estimate,
+}
+
+impl Measured {
+    /// How it stands to a limit.
+    pub fn against(&self, limit: u64) -> Verdict {
+        let (low, high) = self.interval();
+        match (low > limit, high > limit) {
+            (true, _) => Verdict::Exceeded,
+            (_, true) => Verdict::CannotTell,
+            _ => Verdict::Within,
+        }
+    }
+
+    /// The interval that holds the truth in 95 of 100 cases; of a number that is known, the number.
+    fn interval(&self) -> (u64, u64) {
+        match self.error.is_exact() {
+            true => (self.bytes, self.bytes),
+            false => (self.error.low.floor() as u64, self.error.high.ceil() as u64),
+        }
+    }
+
+    /// The interval in words.
+    fn range(&self) -> String {
+        let (low, high) = self.interval();
+        format!("{} to {} in 95 of 100 cases", human_bytes(low), human_bytes(high))
+    }
+}
+
+/// What each device comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The highest requested bytes of each device.
+    pub peaks: Vec<Measured>,
+    /// Of each device, requested bytes live at the end that were allocated within the trace.
+    pub leaks: Vec<Measured>,
+    /// The highest fragmentation, and its device.
+    pub fragmentation: (f64, u16),
+    /// What the devices are called, by their ordinals.
+    pub names: BTreeMap<u16, String>,
+    /// Events of all devices.
+    pub events: u64,
+    /// Blocks that are live at the end, and segments.
+    pub held: u64,
+    /// Older events that the recorder dropped.
+    pub dropped: u64,
+    /// Whether there is nothing but the heap, which cannot be fragmented as segments are.
+    pub heap_alone: bool,
+}
+
+impl Found {
+    /// What the devices of a snapshot in PyTorch's form come to.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut found = Self {
+            events: snapshot.events.len() as u64,
+            held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
+            dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
+            heap_alone: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
+            ..Self::default()
+        };
+        for id in snapshot.device_ids() {
+            let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
+            found.names.insert(device, snapshot.device_name(id));
+            let precision = Precision::of(snapshot, id, &lifetimes);
+            // What was handed out and not given back by the recorder's own count is there for certain.
+            let estimated = is_estimate(snapshot, id, &lifetimes);
+            let certain =
+                if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
+            let measured = |bytes: u64, error: Estimate| Measured {
+                device,
+                bytes: bytes.max(certain),
+                error: error.at_least(certain as f64),
+            };
+            let mut peak = Peak::of(snapshot, &lifetimes);
+            peak.judge(&precision, &lifetimes);
+            found.peaks.push(measured(peak.bytes, peak.error));
+            let is_leaked = |one: &&Lifetime| one.from.is_some() && one.to.is_none();
+            let (mut bytes, mut sum) = (0u64, Sum::default());
+            for one in lifetimes.iter().filter(is_leaked) {
+                bytes = bytes.saturating_add(one.bytes);
+                sum.add(one.size_bytes as f64, one.blocks);
+            }
+            found.leaks.push(measured(bytes, precision.bytes(&sum)));
+            // A heap's blocks lie in no segments that could be fragmented.
+            let is_heap = snapshot.is_heap(id);
+            let fragmentation = if is_heap { 0.0 } else { Held::of(snapshot, id).fragmentation() };
+            if fragmentation > found.fragmentation.0 {
+                found.fragmentation = (fragmentation, device);
+            }
+        }
+        found
+    }
+
+    /// The peak of the worst device: the highest, or where there is a limit the one that stands worst to it.
+    pub fn peak(&self, limit: Option<u64>) -> Measured {
+        worst(&self.peaks, limit)
+    }
+
+    /// The leak of the worst device, likewise.
+    pub fn leak(&self, limit: Option<u64>) -> Measured {
+        worst(&self.leaks, limit)
+    }
+
+    /// Peak, leak and fragmentation in words.
+    pub fn to_text(&self) -> String {
+        let fragmentation = match self.heap_alone {
+            true => String::new(),
+            false => format!(", fragmentation {}", human_share(self.fragmentation.0)),
+        };
+        let shown = |found: Measured| found.error.as_bytes(found.bytes);
+        let (peak, leak) = (shown(self.peak(None)), shown(self.leak(None)));
+        format!("peak {peak} requested, leak {leak} requested{fragmentation}")
+    }
+
+    /// Why one of the limits cannot be judged at all: there is nothing in the file that could exceed it. A gate must not
+    /// open for that.
+    pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
+        match (self.events, self.held) {
+            (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
+            (0, _) if limits.leak.is_some() => {
+                Some("it holds no events, so that a leak cannot be seen; record the history of memory")
+            }
+            _ if limits.fragmentation.is_some() && self.heap_alone => {
+                Some("it holds nothing but the heap, which lies in no segments that could be fragmented")
+            }
+            _ => None,
+        }
+    }
+
+    /// What a reader of the verdict should know: how little it may rest on.
+    pub fn caveats(&self, limits: &Limits) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if self.events == 0 && limits.peak.is_some() {
+            caveats.push("there are no events: the peak is what is live at the end".to_owned());
+        } else if self.events < FEW_EVENTS && (limits.peak.is_some() || limits.leak.is_some()) {
+            caveats.push(format!("there is little to judge by: {}", counted(self.events, "event")));
+        }
+        let judged =
+            [(limits.peak, self.peak(limits.peak), "peak"), (limits.leak, self.leak(limits.leak), "leak")];
+        for (_, found, name) in
+            judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
+        {
+            caveats.push(format!(
+                "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() to judge it to \
+                 the byte",
+                found.range()
+            ));
+        }
+        if self.dropped > 0 {
+            caveats.push(format!(
+                "{} did not fit the ring: what they did is not judged",
+                counted(self.dropped, "older event")
+            ));
+        }
+        caveats
+    }
+
+    /// A line for each limit that is exceeded.
+    pub fn exceeded(&self, limits: &Limits) -> Vec<String> {
+        let mut lines = self.lines(limits, Verdict::Exceeded);
+        let (share, device) = self.fragmentation;
+        if let Some(limit) = limits.fragmentation.filter(|&limit| share > limit) {
+            let (share, limit) = (human_share(share), human_share(limit));
+            let device = self.called(device);
+            lines.push(format!("fragmentation of {device}: {share}, limit {limit}"));
+        }
+        lines
+    }
+
+    /// A line for each limit of which the samples cannot tell whether it is exceeded: it lies within the error.
+    pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
+        self.lines(limits, Verdict::CannotTell)
+    }
+
+    /// The limits of bytes that the worst device stands to in that way.
+    fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
+        let line = |name: &str, found: Measured, limit: Option<u64>| {
+            let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
+            let (device, shown) = (self.called(found.device), found.error.as_bytes(found.bytes));
+            let more = match (found.error.is_exact(), verdict) {
+                (true, _) => format!(" ({} bytes)", found.bytes),
+                (_, Verdict::CannotTell) => format!(", {}", found.range()),
+                _ => String::new(),
+            };
+            Some(format!(
+                "{name} of {device}: {shown} requested{more}, limit {} ({limit} bytes)",
+                human_bytes(limit)
+            ))
+        };
+        let peak = line("peak", self.peak(limits.peak), limits.peak);
+        peak.into_iter().chain(line("leak", self.leak(limits.leak), limits.leak)).collect()
+    }
+
+    fn called(&self, device: u16) -> String {
+        self.names.get(&device).cloned().unwrap_or_else(|| format!("device {device}"))
+    }
+
+    /// The numbers beside their limits as JSON. Peak and leak are requested bytes, with their standard error and the
+    /// interval that holds the truth in 95 of 100 cases.
+    pub fn to_json(&self, limits: &Limits) -> Value {
+        let bytes = |found: Measured, limit: Option<u64>| {
+            let mut value = json!({
+                "requested_bytes": found.bytes,
+                "estimated": !found.error.is_exact(),
+                "device": found.device,
+                "limit_bytes": limit,
+                "verdict": limit.map(|limit| found.against(limit).name()),
+            });
+            found.error.put("requested_bytes", &mut value);
+            value
+        };
+        let share = (!self.heap_alone).then_some(self.fragmentation.0);
+        let verdict = |limit| if self.fragmentation.0 > limit { Verdict::Exceeded } else { Verdict::Within };
+        json!({
+            "peak": bytes(self.peak(limits.peak), limits.peak),
+            "leak": bytes(self.leak(limits.leak), limits.leak),
+            "fragmentation": {
+                "share": share,
+                "device": self.fragmentation.1,
+                "limit": limits.fragmentation,
+                "verdict": limits.fragmentation.map(|limit| verdict(limit).name()),
+            },
+            "exceeded": self.exceeded(limits),
+            "cannot_tell": self.cannot_tell(limits),
+            "events": self.events,
+            "caveats": self.caveats(limits),
+        })
+    }
+}
+
+/// Of several devices the one that stands worst to the limit; of those that stand alike, and without a limit, the one
+/// with the most.
+fn worst(all: &[Measured], limit: Option<u64>) -> Measured {
+    let verdict = |found: &Measured| limit.map(|limit| found.against(limit));
+    // Of equal ones the first.
+    let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));
+    worst.copied().unwrap_or_default()
+}

@@ -1,0 +1,22 @@
+//! Questions to a [`Snapshot`](memtrack_model::snapshot::Snapshot): what was live at the peak ([`peak`]), who made it
+//! ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds at the end ([`held`], [`summary`]), and
+//! whether that is too much ([`limits`]). Reports and programs call in here; nothing here knows
+//! where the snapshot came from.
+
+pub mod attribution;
+pub mod estimate;
+pub mod held;
+pub mod highest;
+pub mod layout;
+pub mod lifetimes;
+pub mod limits;
+pub mod moment;
+pub mod net;
+pub mod patterns;
+pub mod peak;
+pub mod phases;
+pub mod reserved;
+pub mod summary;
+pub mod top;
+mod torch_stacks;
+pub mod trim;

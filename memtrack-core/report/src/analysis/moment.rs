@@ -1,0 +1,76 @@
+//! A moment of a snapshot that a report can be about: `peak`, `end`, `oom`, or an event by its number.
+
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::Snapshot;
+
+/// A moment on one device. Rows are those of the snapshot's event table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// When the most bytes were live.
+    Peak,
+    /// When the most bytes were reserved: after the event at that row, or before the first.
+    Reserved(Option<usize>),
+    /// After the last event.
+    End,
+    /// When memory ran out last, at this row.
+    Oom(usize),
+    /// After the event with this number in the device's trace, at that row.
+    Event(usize, usize),
+}
+
+impl Moment {
+    /// When `device` ran out of memory last; `None` when it did not.
+    pub fn last_oom(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
+        let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
+        rows.last().map(Self::Oom)
+    }
+
+    /// After event `number` of the device's trace, as PyTorch's form of it counts them; `None` when it has fewer.
+    pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
+        let mut end = 0;
+        let mut rows = snapshot.events.rows_of(device);
+        let found = rows.find(|&row| {
+            end += events_of(snapshot, row);
+            number < end
+        });
+        found.map(|row| Self::Event(number, row))
+    }
+
+    /// How many events the device's trace has in PyTorch's form.
+    pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
+        snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
+    }
+
+    /// The number of the event in `row` in its device's trace.
+    pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
+        let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
+        earlier.map(|row| events_of(snapshot, row)).sum()
+    }
+
+    /// The row of the event after which it is. The peak's is known to [`Peak`](super::peak::Peak) only.
+    pub fn row(self) -> Option<usize> {
+        match self {
+            Self::Peak => None,
+            Self::Reserved(row) => row,
+            // Later than every event.
+            Self::End => Some(usize::MAX),
+            Self::Oom(row) | Self::Event(_, row) => Some(row),
+        }
+    }
+
+    /// The moment in words.
+    pub fn name(self) -> String {
+        match self {
+            Self::Peak => "at the peak".into(),
+            Self::Reserved(_) => "when most was reserved".into(),
+            Self::End => "at the end".into(),
+            Self::Oom(_) => "when memory ran out".into(),
+            Self::Event(number, _) => format!("after event {number}"),
+        }
+    }
+}
+
+/// A free that is complete at once is two events in PyTorch's form, in which reports number them.
+fn events_of(snapshot: &Snapshot, row: usize) -> usize {
+    1 + usize::from(snapshot.events.action[row] == Action::Free)
+}

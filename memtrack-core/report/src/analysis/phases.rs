@@ -1,0 +1,73 @@
+//! The short answer: how much each phase requested and held at the peak, and where the peak was. Programs print it
+//! after a run; the numbers are those of [`top`](super::top) by phase.
+
+use super::peak::Peak;
+use super::top::{By, TopOptions, TopReport, TopRow, top_with};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::fmt;
+
+/// Phases and peak of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseReport {
+    /// One row per phase that allocated or was live at the peak: forward, backward, optimizer, `(no phase)`, and
+    /// blocks from before the recording.
+    pub rows: Vec<TopRow>,
+    /// The peak.
+    pub peak: Peak,
+    /// The phase and the operator of the event that reached the peak; none when it was reached before.
+    pub peak_place: Option<(String, String)>,
+}
+
+/// Sums up the phases of `device`.
+pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
+    let options = TopOptions { limit: usize::MAX, ..TopOptions::default() };
+    let symbols = &mut Symbolizer::of(snapshot);
+    let TopReport { mut rows, peak, peak_place, .. } =
+        top_with(snapshot, symbols, By::Phase, device, &options);
+    // In the order of a training step, not of size.
+    let order = ["forward", "backward", "optimizer", "(no phase)"];
+    rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
+    PhaseReport { rows, peak, peak_place }
+}
+
+impl PhaseReport {
+    /// The report as JSON: bytes and counts as integers, times in seconds.
+    pub fn to_json(&self) -> serde_json::Value {
+        let row = |row: &TopRow| {
+            let mut value = serde_json::json!({
+                "phase": row.name,
+                "requested_bytes": row.allocated_bytes,
+                "live_at_peak_bytes": row.live_at_peak_bytes,
+                "count": row.count,
+                "estimated": row.estimated,
+                "live_at_peak_estimated": row.live_estimated,
+            });
+            row.errors.put(&mut value);
+            value
+        };
+        serde_json::json!({
+            "phases": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "peak": self.peak.to_json(self.peak_place.as_ref()),
+        })
+    }
+}
+
+impl fmt::Display for PhaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        for row in &self.rows {
+            let errors = &row.errors;
+            writeln!(
+                f,
+                "{:width$}  {:>12} requested  {:>12} live at the peak  {:>10} blocks",
+                row.name,
+                errors.allocated_bytes.as_bytes(row.allocated_bytes),
+                errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),
+                errors.count.as_count(row.count),
+            )?;
+        }
+        writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))
+    }
+}

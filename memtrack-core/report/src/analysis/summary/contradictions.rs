@@ -1,0 +1,53 @@
+//! Where a snapshot's trace and its segments cannot both be right: they are of two moments, or one of them is not whole.
+//! Numbers that rest on both are then worth little, and the summary says so.
+
+use super::DeviceSummary;
+use crate::analysis::lifetimes::Lifetime;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::{counted, human_bytes, human_count};
+use std::collections::HashSet;
+
+/// Blocks that the trace of `device` leaves live and that no segment holds, and their bytes.
+pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
+    let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
+    let held: HashSet<u64> = of_device.map(|block| block.address).collect();
+    let kept = lifetimes.iter().filter(|one| one.to.is_none());
+    let missing =
+        kept.filter(|one| one.from.is_some_and(|row| !held.contains(&snapshot.events.address[row])));
+    missing.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
+}
+
+impl DeviceSummary {
+    /// What cannot be, in words and numbers. Of the host's heap nothing is said: there, reserved bytes are pages that were
+    /// touched, and allocated ones need not be.
+    pub fn contradictions(&self) -> Vec<String> {
+        if self.is_host || self.held.segments == 0 {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        let (peak, reserved) = (self.peak.requested_bytes, self.reserved_peak.bytes);
+        if peak > reserved {
+            all.push(format!(
+                "the trace has {} live at its peak, but its segments never came to more than {}",
+                told(peak, reserved),
+                told(reserved, peak)
+            ));
+        }
+        let (blocks, bytes) = self.unheld;
+        if blocks > 0 {
+            all.push(format!(
+                "the trace leaves {} in {} live that no segment holds",
+                human_bytes(bytes),
+                counted(blocks, "block")
+            ));
+        }
+        all
+    }
+}
+
+/// `bytes` for people, in full where it would otherwise read like `other`.
+fn told(bytes: u64, other: u64) -> String {
+    let text = human_bytes(bytes);
+    if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }
+}

@@ -1,0 +1,239 @@
+//! One page about a snapshot: what each device holds, its peak, its fragmentation, what the trace has lost, and the
+//! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
+
+mod contradictions;
+mod driver;
+mod json;
+mod text;
+
+use super::estimate::{self, Estimate, Precision};
+use super::held::Held;
+use super::highest::{Highest, HighestOf};
+use super::lifetimes::{Lifetime, is_estimate, lifetimes};
+use super::net::{Net, net};
+use super::reserved::ReservedPeak;
+use super::top::StackLine;
+use super::top::stacks::named;
+pub use driver::DriverMoment;
+#[doc(hidden)]
+pub use driver::parts;
+use memtrack_model::event::{Action, DeviceId, StackId};
+use memtrack_model::snapshot::{Folded, Since, Snapshot};
+use memtrack_symbols::Symbolizer;
+use std::collections::BTreeMap;
+
+/// Most `oom` events that are told one by one.
+const MOST_OOMS: usize = 5;
+
+/// What a device comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSummary {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
+    /// Whether it is the host heap.
+    pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
+    /// What it holds at the end.
+    pub held: Held,
+    /// What each of its private pools holds of that, by the pool's number, the largest first.
+    pub private_pools: Vec<((u64, u64), Held)>,
+    /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where `held` is an
+    /// estimate and this is exact.
+    pub net: Option<Net>,
+    /// Of a heap, the resident set of the process at the end, where it is known.
+    pub resident_bytes: Option<u64>,
+    /// Its highest point of requested bytes, with the largest groups.
+    pub peak: Highest,
+    /// The most bytes that were reserved.
+    pub reserved_peak: ReservedPeak,
+    /// Events in its trace.
+    pub events: u64,
+    /// Events that the recorder dropped, where it says so.
+    pub dropped: u64,
+    /// How often a scope was entered that did not fit the recorder's tables, in the whole recording.
+    pub folded_scopes: u64,
+    /// What else did not fit them.
+    pub folded: Folded,
+    /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
+    pub earlier_parts: u64,
+    /// Blocks that were live before the trace begins.
+    pub older: Sum,
+    /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
+    pub frees_without_allocation: u64,
+    /// Blocks that are live at the end, as the trace and the live blocks tell of them.
+    pub live: Sum,
+    /// Blocks that were allocated within the trace and are live at its end.
+    pub kept: Sum,
+    /// Of these, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
+    pub unheld: (u64, u64),
+    /// The stack that most of those bytes are from, as named, and its bytes.
+    pub largest_kept: Option<(Vec<StackLine>, Sum)>,
+    /// When memory ran out, the last times.
+    pub ooms: Vec<Oom>,
+    /// How often memory ran out.
+    pub oom_count: u64,
+    /// What the CUDA driver said of the device, by moment; nothing where it was not hooked.
+    pub driver: Vec<DriverMoment>,
+}
+
+/// Blocks, and what they come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// How many.
+    pub blocks: u64,
+    /// Their requested bytes.
+    pub bytes: u64,
+    /// Whether they are estimates from samples.
+    pub estimated: bool,
+    /// How far their number may be off.
+    pub blocks_error: Estimate,
+    /// How far their bytes may be off.
+    pub bytes_error: Estimate,
+}
+
+impl Sum {
+    /// The same, where it is known that so much is there at least.
+    fn at_least(self, net: Net) -> Self {
+        let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
+        Self {
+            blocks: self.blocks.max(blocks),
+            bytes: self.bytes.max(bytes),
+            estimated: self.estimated,
+            blocks_error: self.blocks_error.at_least(blocks as f64),
+            bytes_error: self.bytes_error.at_least(bytes as f64),
+        }
+    }
+
+    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>, precision: &Precision) -> Self {
+        let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
+        let (mut block_sum, mut byte_sum) = (estimate::Sum::default(), estimate::Sum::default());
+        for one in lifetimes {
+            blocks += one.blocks;
+            bytes = bytes.saturating_add(one.bytes);
+            estimated |= one.estimated;
+            block_sum.add(1.0, one.blocks);
+            byte_sum.add(one.size_bytes as f64, one.blocks);
+        }
+        let (blocks_error, bytes_error) = (precision.blocks(&block_sum), precision.bytes(&byte_sum));
+        Self { blocks: blocks.round() as u64, bytes, estimated, blocks_error, bytes_error }
+    }
+}
+
+/// Memory ran out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Oom {
+    /// The event's number in the device's trace.
+    pub event: usize,
+    /// Seconds from what [`Self::since`] says.
+    pub seconds: f64,
+    /// What the seconds count from.
+    pub since: Since,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// Free bytes of the device.
+    pub device_free_bytes: u64,
+    /// Blocks live then.
+    pub live: Sum,
+}
+
+impl DeviceSummary {
+    /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding nobody
+    /// sees, allocated bytes are the requested ones.
+    pub fn allocated(&self) -> (i64, i64, bool) {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        match self.net {
+            Some(net) => (net.bytes, net.blocks, false),
+            None => (signed(self.held.allocated), signed(self.held.blocks), self.held.estimated),
+        }
+    }
+
+    /// The highest requested bytes: those of the trace, or what is there at the end if that is more. An estimate may lie
+    /// below what was counted.
+    pub fn peak_bytes(&self) -> u64 {
+        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
+        self.peak.requested_bytes.max(now)
+    }
+
+    /// How far they may be off: what is there at the end is known.
+    pub fn peak_error(&self) -> Estimate {
+        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
+        self.peak.live.totals.bytes_error.at_least(now as f64)
+    }
+}
+
+/// Sums a snapshot in PyTorch's form up, device by device.
+pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
+    let devices = snapshot.device_ids().into_iter();
+    let all = devices.map(|device| summary_of(snapshot, symbols, device));
+    all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
+}
+
+fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
+    let peak = Highest::find(snapshot, symbols, device, HighestOf::Requested, 3);
+    let lifetimes = lifetimes(snapshot, device);
+    let is_heap = snapshot.is_heap(device);
+    // Of a sampled heap every sum is an estimate, also one into which no sample went.
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
+        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
+        Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
+    };
+    let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
+    let held_net = net(snapshot, device).filter(|_| estimated);
+    // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
+    let kept = held_net.map_or(sum(&is_kept), |net| sum(&is_kept).at_least(net));
+    let mut by_stack: BTreeMap<StackId, u64> = BTreeMap::new();
+    for one in lifetimes.iter().filter(|one| is_kept(one)) {
+        let bytes = by_stack.entry(one.stack).or_default();
+        *bytes = bytes.saturating_add(one.bytes);
+    }
+    let largest_kept = by_stack.into_iter().max_by_key(|&(_, bytes)| bytes);
+    let largest_kept = largest_kept
+        .map(|(stack, _)| (named(snapshot, stack, symbols), sum(&|one| is_kept(one) && one.stack == stack)));
+    let rows = || snapshot.events.rows_of(device);
+    let ooms: Vec<(usize, usize)> =
+        rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
+    let oom = |&(event, row): &(usize, usize)| Oom {
+        event,
+        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        since: snapshot.seconds_since(),
+        requested_bytes: snapshot.events.size_bytes[row],
+        device_free_bytes: snapshot.oom_free_bytes(row),
+        live: sum(&|one| one.is_live_after(Some(row))),
+    };
+    let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
+    let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
+    let mut held = Held::of(snapshot, device);
+    held.estimated |= estimated;
+    let counts = snapshot.exact_counts(device).filter(|_| is_heap);
+    DeviceSummary {
+        device: snapshot.ordinal(device),
+        device_name: snapshot.device_name(device),
+        is_host: is_heap,
+        is_pinned: snapshot.is_pinned(device),
+        net: net(snapshot, device).filter(|_| held.estimated),
+        resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
+        held,
+        private_pools: Held::of_private_pools(snapshot, device),
+        peak,
+        reserved_peak: ReservedPeak::of(snapshot, device),
+        events: rows().count() as u64,
+        dropped,
+        live: sum(&|one| one.to.is_none()),
+        folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
+        earlier_parts: snapshot.meta.earlier_parts,
+        older: sum(&|one| one.from.is_none()),
+        frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
+        kept,
+        unheld: contradictions::unheld(snapshot, device, &lifetimes),
+        largest_kept,
+        ooms: last_ooms,
+        oom_count: ooms.len() as u64,
+        driver: driver::moments(snapshot, device),
+    }
+}

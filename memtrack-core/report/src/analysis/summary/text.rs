@@ -1,0 +1,305 @@
+//! A summary in words, with the three things to look at first.
+
+use super::DeviceSummary;
+use crate::analysis::held::{Held, pool_name};
+use crate::analysis::net::Net;
+use crate::analysis::top::StackLine;
+use crate::analysis::top::folded;
+use crate::analysis::top::frames::described;
+use crate::analysis::top::rows::NO_STACK;
+use crate::analysis::top::stacks::asking;
+use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
+use std::fmt;
+
+/// Shares below these are nothing to worry about, then something, then much.
+const FRAGMENTATION: [(f64, &str); 3] = [
+    (0.05, "little: free memory is not stuck between blocks"),
+    (0.20, "some: a large request may need new segments although memory is free"),
+    (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
+];
+
+/// Private pools that are told one by one.
+const MOST_POOLS: usize = 5;
+
+/// Characters for the function that memory is from.
+const ORIGIN: usize = 60;
+
+impl DeviceSummary {
+    /// At most three things to look at, the most pressing first.
+    pub fn look_first(&self) -> Vec<String> {
+        let held = &self.held;
+        // What weighs more comes first: running out, then bytes as a share of the device's peak.
+        let reserved = if self.is_host { 0 } else { self.reserved_peak.bytes };
+        let whole = reserved.max(self.peak_bytes()).max(1) as f64;
+        let mut things: Vec<(f64, String)> = Vec::new();
+        if let Some(oom) = self.ooms.last() {
+            things.push((
+                f64::INFINITY,
+                format!(
+                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
+                    oom.event,
+                    human_bytes(oom.requested_bytes),
+                    oom.live.bytes_error.as_bytes(oom.live.bytes)
+                ),
+            ));
+        }
+        if let Some(row) = self.peak.live.rows.first() {
+            let error = &row.errors.allocated_bytes;
+            let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
+            let text = format!(
+                "the largest group at the peak, {bytes} ({share}), {}",
+                origin(&row.name, &row.stack)
+            );
+            things.push((row.allocated_bytes as f64 / whole, text));
+        }
+        if held.inactive_split > 0 && !self.is_host {
+            let bytes = human_bytes(held.inactive_split);
+            let text = format!(
+                "{bytes} are free but stuck in split segments, in {}; the largest of them has {}",
+                counted(held.inactive_split_blocks, "piece"),
+                human_bytes(held.largest_inactive_split)
+            );
+            things.push((held.inactive_split as f64 / whole, text));
+        }
+        if held.free_segment_bytes > 0 && !self.is_host {
+            let bytes = human_bytes(held.free_segment_bytes);
+            let segments = counted(held.free_segments, "whole segment");
+            let text = format!("{bytes} in {segments} are cached and could be given back");
+            things.push((held.free_segment_bytes as f64 / whole, text));
+        }
+        if let Some((stack, largest)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
+            let text = format!(
+                "{} allocated in the trace are live at its end; the largest group, {}, {}",
+                self.kept.bytes_error.as_bytes(self.kept.bytes),
+                largest.bytes_error.as_bytes(largest.bytes),
+                origin(NO_STACK, stack)
+            );
+            // Memory that stays is mostly meant to: half as pressing as the peak it makes.
+            things.push((self.kept.bytes as f64 / whole / 2.0, text));
+        }
+        if held.rounding() > 0 && !self.is_host {
+            let text = format!("{} were added by rounding", human_bytes(held.rounding()));
+            things.push((held.rounding() as f64 / whole, text));
+        }
+        if held.pending > 0 {
+            let text = format!("{} wait for other streams before they are free", human_bytes(held.pending));
+            things.push((held.pending as f64 / whole, text));
+        }
+        things.sort_by(|a, b| b.0.total_cmp(&a.0));
+        things.into_iter().take(3).map(|(_, text)| text).collect()
+    }
+}
+
+/// Where a group comes from, as the end of a sentence.
+fn origin(name: &str, stack: &[StackLine]) -> String {
+    match asking(stack) {
+        Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
+        None if name == NO_STACK => "has no recorded stack".to_owned(),
+        None => format!("was {}", printable(name.trim_matches(['(', ')']))),
+    }
+}
+
+/// Writes a line with its title.
+type Line<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
+
+impl fmt::Display for DeviceSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", capitalised(&self.device_name))?;
+        let line = &mut |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
+        if self.is_host {
+            self.heap(line)?
+        } else {
+            self.segments(line)?
+        }
+        let bytes = human_bytes;
+        for oom in &self.ooms {
+            line(
+                "Out of memory",
+                format!(
+                    "event {}: {} asked for, {} free on the device, {} live in {}",
+                    oom.event,
+                    bytes(oom.requested_bytes),
+                    bytes(oom.device_free_bytes),
+                    oom.live.bytes_error.as_bytes(oom.live.bytes),
+                    oom.live.blocks_error.as_counted(oom.live.blocks, "block")
+                ),
+            )?;
+        }
+        if self.oom_count > self.ooms.len() as u64 {
+            line("", format!("{} in all", counted(self.oom_count, "time")))?;
+        }
+        for (title, text) in super::driver::lines(&self.driver) {
+            line(title, text)?;
+        }
+        let mut trace = counted(self.events, "event");
+        if self.dropped > 0 {
+            let older = counted(self.dropped, "older one");
+            trace += &match self.earlier_parts {
+                0 => format!("; {older} did not fit the ring"),
+                parts => {
+                    let were = if self.dropped == 1 { "was" } else { "were" };
+                    format!("; {older} {were} in {} of the recording that are gone", counted(parts, "part"))
+                }
+            };
+        }
+        line("Trace", trace)?;
+        let older = self.older;
+        if older.blocks > 0 {
+            line(
+                "",
+                format!(
+                    "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
+                    older.blocks_error.as_counted(older.blocks, "block"),
+                    older.bytes_error.as_bytes(older.bytes),
+                    human_count(self.frees_without_allocation)
+                ),
+            )?;
+        }
+        for (place, folded) in folded(self.folded_scopes, &self.folded).into_iter().enumerate() {
+            line(if place == 0 { "Folded" } else { "" }, folded)?;
+        }
+        if self.is_host && (self.held.estimated || self.peak.estimated) {
+            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases, and numbers without them may lack what \
+                        was not picked";
+            line("", text.to_owned())?;
+        }
+        for contradiction in self.contradictions() {
+            line("Contradiction", contradiction)?;
+        }
+        for (place, thing) in self.look_first().into_iter().enumerate() {
+            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceSummary {
+    /// What a heap holds: blocks in no segments, whose rounding nobody sees.
+    fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
+        match self.net {
+            Some(Net { bytes, blocks }) if bytes >= 0 => {
+                // Older blocks that were given back may have been more than are there.
+                let blocks = u64::try_from(blocks).map(|blocks| format!(" in {}", counted(blocks, "block")));
+                let (bytes, blocks) = (human_bytes(bytes.unsigned_abs()), blocks.unwrap_or_default());
+                line("Allocated", format!("{bytes}{blocks}: all handed out less all given back, counted"))?;
+            }
+            Some(Net { bytes, .. }) => {
+                let more =
+                    format!("more was given back than handed out, by {}", human_bytes(bytes.unsigned_abs()));
+                line("Allocated", format!("{more}: it was from before recording began"))?;
+                self.held(line, "")?;
+            }
+            None => self.held(line, "Allocated")?,
+        }
+        if self.held.pending_blocks > 0 {
+            let (bytes, blocks) =
+                (human_bytes(self.held.pending), counted(self.held.pending_blocks, "block"));
+            line("", format!("{bytes} in {blocks} pending their free"))?;
+        }
+        if let Some(resident) = self.resident_bytes {
+            let resident = human_bytes(resident);
+            line("Resident", format!("{resident} at the end: the whole process, its code and stacks too"))?;
+        }
+        self.peak(line)
+    }
+
+    /// The recorded blocks that are live.
+    fn held(&self, line: &mut Line<'_>, title: &str) -> fmt::Result {
+        let held = &self.held;
+        let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
+        let blocks = blocks.as_counted(held.blocks, "block");
+        line(title, format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
+    }
+
+    /// What private pools keep for themselves.
+    fn private_pools(&self, line: &mut Line<'_>) -> fmt::Result {
+        let pools = &self.private_pools;
+        let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
+            human_bytes(of.iter().fold(0, |sum, (_, held)| sum.saturating_add(bytes(held))))
+        };
+        if pools.is_empty() {
+            return Ok(());
+        }
+        let (reserved, free) = (sum(|held| held.reserved, pools), sum(|held| held.inactive, pools));
+        let count = counted(pools.len() as u64, "pool");
+        let text =
+            format!("{reserved} reserved in {count}, {free} of it free for requests of the same pool only");
+        line("Private pools", text)?;
+        for (pool, held) in pools.iter().take(MOST_POOLS) {
+            let whose = if pool.1 == 0 { ", of a graph capture" } else { "" };
+            let (reserved, allocated) = (human_bytes(held.reserved), human_bytes(held.allocated));
+            let (segments, blocks) = (counted(held.segments, "segment"), counted(held.blocks, "block"));
+            let name = pool_name(*pool);
+            line("", format!("{name}{whose}: {reserved} in {segments}, {allocated} allocated in {blocks}"))?;
+        }
+        match pools.get(MOST_POOLS..) {
+            Some(rest) if !rest.is_empty() => {
+                let (count, reserved) =
+                    (counted(rest.len() as u64, "more pool"), sum(|held| held.reserved, rest));
+                line("", format!("… and {count}, {reserved}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
+        let when = match (self.peak.event, self.peak.seconds) {
+            _ if self.peak_bytes() > self.peak.requested_bytes => "at the end".to_owned(),
+            (Some(event), Some(seconds)) => {
+                format!("after event {event}, {}", self.peak.since.moment(seconds))
+            }
+            _ => "before the first event".to_owned(),
+        };
+        let bytes = self.peak_error().as_bytes(self.peak_bytes());
+        line("Peak", format!("{bytes} requested, {when}"))
+    }
+
+    /// What the segments of a device hold.
+    fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
+        let held = &self.held;
+        let (bytes, count) = (human_bytes, human_count);
+        let blocks = |number| counted(number, "block");
+        line(
+            "Allocated",
+            format!(
+                "{} in {}; {} requested",
+                bytes(held.allocated),
+                blocks(held.blocks),
+                bytes(held.requested)
+            ),
+        )?;
+        let pending = match held.pending_blocks {
+            0 => "no frees pending".to_owned(),
+            number => format!("{} in {} pending their free", bytes(held.pending), blocks(number)),
+        };
+        line("Active", format!("{}; {pending}", bytes(held.active())))?;
+        let expandable = match held.expandable {
+            0 => String::new(),
+            number => format!(", {} of them parts of expandable ones", count(number)),
+        };
+        line(
+            "Reserved",
+            format!("{} in {}{expandable}", bytes(held.reserved), counted(held.segments, "segment")),
+        )?;
+        line(
+            "Inactive",
+            format!("{}; the largest free block is {}", bytes(held.inactive), bytes(held.largest_inactive)),
+        )?;
+        let (_, words) = FRAGMENTATION
+            .iter()
+            .find(|(below, _)| held.fragmentation() < *below)
+            .unwrap_or(&FRAGMENTATION[2]);
+        line("Fragmentation", format!("{}, {words}", human_share(held.fragmentation())))?;
+        line(
+            "Free",
+            format!(
+                "{} inside of blocks (rounding), {} outside",
+                bytes(held.rounding()),
+                bytes(held.inactive)
+            ),
+        )?;
+        self.private_pools(line)?;
+        self.peak(line)?;
+        line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))
+    }
+}

@@ -1,0 +1,77 @@
+//! The rows that scopes alone decide: their allocated bytes and blocks are the recorder's own sums, exact however few of
+//! the blocks were recorded one by one. Rows that stacks decide, inside or outside of scopes, stay what the recorded
+//! blocks make of them. `rows` asks.
+
+use super::By;
+use crate::analysis::attribution::Attributor;
+use memtrack_model::event::{DeviceId, ScopeId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+
+/// The sums of one device's scopes.
+pub(super) struct ExactSums {
+    /// Of each scope that decides its row: the row's name, bytes and blocks.
+    decided: HashMap<ScopeId, (String, [u64; 2])>,
+    /// Bytes of operators' scopes.
+    pub(super) annotated: u64,
+    /// Over all scopes.
+    pub(super) total: [u64; 2],
+}
+
+impl ExactSums {
+    /// None where there are none, or where the rows are not about scopes.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        by: By,
+        device: DeviceId,
+        attributor: &mut Attributor<'_>,
+        symbols: &mut Symbolizer,
+    ) -> Option<Self> {
+        if !matches!(by, By::Operator | By::Module | By::Phase) {
+            return None;
+        }
+        let mut sums = Self { decided: HashMap::new(), annotated: 0, total: [0; 2] };
+        for row in snapshot.scope_sums_of(device)? {
+            let sum = [row.allocated_bytes, row.allocations];
+            add(&mut sums.total, sum);
+            let place = snapshot.scopes.place(row.scope);
+            if place.operator.is_some() {
+                sums.annotated = sums.annotated.saturating_add(row.allocated_bytes);
+            }
+            let name = match by {
+                By::Operator => {
+                    place.operator.map(|_| attributor.operator(row.scope, StackId::NONE, symbols).0)
+                }
+                By::Module => (!place.modules.is_empty() || place.phase.is_some())
+                    .then(|| attributor.module(row.scope, StackId::NONE, symbols)),
+                _ => place.phase.map(|phase| phase.name().to_owned()),
+            };
+            if let Some(name) = name {
+                add(&mut sums.decided.entry(row.scope).or_insert((name, [0; 2])).1, sum);
+            }
+        }
+        Some(sums)
+    }
+
+    /// Whether the sums of this scope are a row's, or part of it.
+    pub(super) fn decides(&self, scope: ScopeId) -> bool {
+        self.decided.contains_key(&scope)
+    }
+
+    /// The rows with their bytes and blocks, in no order.
+    pub(super) fn rows(&self) -> HashMap<&str, [u64; 2]> {
+        let mut rows: HashMap<&str, [u64; 2]> = HashMap::new();
+        for (name, sum) in self.decided.values() {
+            add(rows.entry(name).or_default(), *sum);
+        }
+        rows
+    }
+}
+
+/// Adds bytes and blocks; a foreign file may hold any numbers.
+fn add(sum: &mut [u64; 2], more: [u64; 2]) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum = sum.saturating_add(more);
+    }
+}

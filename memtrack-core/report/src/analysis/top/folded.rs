@@ -1,0 +1,25 @@
+//! What did not fit the recorder's tables, in words. `top` and `summary` say it, where there is something.
+
+use memtrack_model::snapshot::Folded;
+use memtrack_model::units::counted;
+
+/// A line for each table that was full; `scopes` is how often one was entered that did not fit.
+pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
+    let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
+    let scopes = line(scopes, &|| {
+        format!(
+            "scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in what lies \
+             deepest.",
+            counted(scopes, "time")
+        )
+    });
+    let stacks = line(folded.stacks, &|| {
+        let events = counted(folded.stacks, "event");
+        format!("{events} had a stack for which the recorder's table had no room; they count as without one.")
+    });
+    let threads = line(folded.threads, &|| {
+        let threads = counted(folded.threads, "thread");
+        format!("{threads} beyond what the recorder tells apart went in as the unknown thread.")
+    });
+    [scopes, stacks, threads].into_iter().flatten().collect()
+}

@@ -1,0 +1,114 @@
+//! A stack as lines for people: of a Python program its own lines, not those of the C++ that carries them out.
+
+use super::StackLine;
+use crate::analysis::layout::{SHORTEST_NAME, fit};
+use crate::analysis::trim::is_internal;
+use memtrack_model::Frame;
+use memtrack_model::units::{counted, printable};
+
+/// At most `layout.frames` frames in `room` characters each, and a line for those that are left out. Where Python's are
+/// among them only those are shown: hardly anyone can change the others, and there may be dozens on top. Frames that only
+/// pass a call on are left out too.
+pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
+    if frames == 0 {
+        return stack.iter().map(|line| described(&line.frame, room)).collect();
+    }
+    let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
+    let rest = stack.iter().filter(|line| of_python == 0 || is_python(&line.frame));
+    let telling = |line: &&StackLine| !is_internal(&line.frame);
+    // A stack of nothing but those is shown as it is.
+    let all_internal = !rest.clone().any(|line| telling(&line));
+    let chosen: Vec<_> = rest.clone().filter(|line| all_internal || telling(line)).collect();
+    let internal = rest.count() - chosen.len();
+    let mut lines: Vec<String> =
+        chosen.iter().take(frames).map(|line| described(&line.frame, room)).collect();
+    let counts = [
+        (chosen.len().saturating_sub(frames), "more"),
+        (if of_python == 0 { 0 } else { stack.len() - of_python }, "C++ frame"),
+        (internal, "internal frame"),
+    ];
+    let left_out = counts.iter().filter(|(count, _)| *count > 0).map(|&(count, what)| match what {
+        "more" => format!("{count} more"),
+        what => counted(count as u64, what),
+    });
+    let left_out: Vec<String> = left_out.collect();
+    if !left_out.is_empty() {
+        lines.push(format!("… {}", left_out.join(", ")));
+    }
+    lines
+}
+
+/// Whether the frame is Python's: from a file of Python's, or from `<string>` and the like.
+pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
+    let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>'));
+    frame.file.as_deref().is_some_and(of)
+}
+
+/// `function file:line` in about `room` characters, with the file's name only.
+pub(in crate::analysis) fn described(frame: &Frame, room: usize) -> String {
+    // PyTorch writes `??` and 0 for what it does not know.
+    let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
+    let file = file.filter(|file| !file.is_empty() && *file != "??");
+    let place = match (file, frame.line.filter(|&line| line > 0)) {
+        (Some(file), Some(line)) => format!(" {file}:{line}"),
+        (Some(file), None) => format!(" {file}"),
+        _ => String::new(),
+    };
+    let left = room.saturating_sub(place.chars().count()).max(SHORTEST_NAME);
+    printable(&(fit(&frame.function, left) + &place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(files: &[&str]) -> Vec<StackLine> {
+        let line = |(place, file): (usize, &&str)| StackLine {
+            address: place as u64,
+            frame: Frame { function: format!("f{place}"), file: Some((*file).into()), line: Some(7) },
+        };
+        files.iter().enumerate().map(line).collect()
+    }
+
+    #[test]
+    fn python_comes_first_and_the_rest_is_counted() {
+        let mixed = stack(&["??", "a.cpp", "/x/optimizer.py", "??", "<string>"]);
+        assert_eq!(
+            frame_lines(&mixed, 7, usize::MAX),
+            ["f2 optimizer.py:7", "f4 <string>:7", "… 3 C++ frames"]
+        );
+        assert_eq!(frame_lines(&mixed, 1, usize::MAX), ["f2 optimizer.py:7", "… 1 more, 3 C++ frames"]);
+        assert_eq!(frame_lines(&mixed[1..3], 7, usize::MAX), ["f2 optimizer.py:7", "… 1 C++ frame"]);
+    }
+
+    #[test]
+    fn stacks_of_one_language_are_shown_from_their_top() {
+        assert_eq!(
+            frame_lines(&stack(&["a.rs", "b.rs", "c.rs"]), 2, 80),
+            ["f0 a.rs:7", "f1 b.rs:7", "… 1 more"]
+        );
+        assert_eq!(frame_lines(&stack(&["a.py", "b.py"]), 2, 80), ["f0 a.py:7", "f1 b.py:7"]);
+    }
+
+    #[test]
+    fn what_only_passes_a_call_on_is_counted_and_shown_on_demand() {
+        let mut calls =
+            stack(&["/v/torch/nn/modules/module.py", "/app/model.py", "/v/torch/nn/modules/module.py"]);
+        calls[0].frame.function = "_call_impl".into();
+        calls[2].frame.function = "Module._wrapped_call_impl".into();
+        assert_eq!(frame_lines(&calls, 7, 80), ["f1 model.py:7", "… 2 internal frames"]);
+        assert_eq!(frame_lines(&calls, 0, 80).len(), 3);
+        assert_eq!(frame_lines(&calls[..1], 7, 80), ["_call_impl module.py:7"], "nothing else is there");
+    }
+
+    #[test]
+    fn an_unknown_place_is_not_shown_and_a_known_one_always() {
+        let frame = |file: &str, line| Frame {
+            function: "f(int, int, int)".repeat(3),
+            file: Some(file.into()),
+            line: Some(line),
+        };
+        assert_eq!(described(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
+        assert_eq!(described(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
+    }
+}

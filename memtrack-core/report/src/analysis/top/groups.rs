@@ -1,0 +1,107 @@
+//! Rows that are not named by scopes or stacks: streams, pools, sizes and the categories of a profile. `rows` asks for
+//! each block.
+
+use super::By;
+use super::texts::Texts;
+use crate::analysis::held::pool_name;
+use crate::analysis::lifetimes::Lifetime;
+use memtrack_model::Frame;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::units::{human_bytes, human_count, shorten_middle};
+
+/// Names the groups of one device's blocks.
+pub(super) struct Groups<'a> {
+    snapshot: &'a Snapshot,
+    by: By,
+    texts: Texts<'a>,
+    /// The segments of the device by address: where they end, and their rows.
+    segments: Vec<(u64, u64, usize)>,
+}
+
+impl<'a> Groups<'a> {
+    /// For the blocks of `device`.
+    pub(super) fn new(snapshot: &'a Snapshot, by: By, device: DeviceId) -> Self {
+        let rows = snapshot.segments.iter().enumerate().filter(|(_, segment)| segment.device == device);
+        let place = |(row, segment): (usize, &memtrack_model::snapshot::Segment)| {
+            (segment.address, segment.address.saturating_add(segment.size_bytes), row)
+        };
+        let mut segments: Vec<_> = rows.map(place).collect();
+        segments.sort_unstable();
+        let texts = if by == By::Metadata { Texts::of_device(snapshot, device) } else { Texts::default() };
+        Self { snapshot, by, texts, segments }
+    }
+
+    /// The group of a block; `None` when the ranking is by scopes or stacks.
+    pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
+        Some(match self.by {
+            By::Size => {
+                format!("{} ({} bytes)", human_bytes(lifetime.size_bytes), human_count(lifetime.size_bytes))
+            }
+            By::Stream => match self.stream(lifetime) {
+                0 => "default stream".into(),
+                stream => format!("stream {stream:#x}"),
+            },
+            By::Pool => match self.pool(lifetime) {
+                Some(pool) => pool_name(pool),
+                None => "(unknown pool)".into(),
+            },
+            By::Category => self.text(lifetime, Key::Category).unwrap_or_else(|| "(no category)".into()),
+            By::Metadata => {
+                let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
+                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
+            }
+            _ => return None,
+        })
+    }
+
+    fn stream(&self, lifetime: &Lifetime) -> u64 {
+        let block = lifetime.block.and_then(|row| self.snapshot.blocks.get(row as usize));
+        match (lifetime.from.or(lifetime.to), block) {
+            (Some(row), _) => self.snapshot.events.stream[row].0,
+            (None, Some(block)) => block.stream.0,
+            (None, None) => 0,
+        }
+    }
+
+    /// The pool that an event says, or else that of the segment that has the address at the end.
+    fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
+        let pytorch = self.snapshot.pytorch.as_deref()?;
+        let row = lifetime.from.or(lifetime.to);
+        if let Some(row) = row.filter(|&row| pytorch.events.has(row, Key::PoolId)) {
+            return pytorch.events.named_pool(row, Key::PoolId);
+        }
+        let address = match (row, lifetime.block) {
+            (Some(row), _) => self.snapshot.events.address[row],
+            (None, Some(block)) => self.snapshot.blocks.get(block as usize)?.address,
+            (None, None) => return None,
+        };
+        let after = self.segments.partition_point(|&(start, _, _)| start <= address);
+        let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
+        if address < end { pytorch.segments.named_pool(segment, Key::SegmentPoolId) } else { None }
+    }
+
+    /// A text of the block's event.
+    fn text(&self, lifetime: &Lifetime, key: Key) -> Option<String> {
+        let pytorch = self.snapshot.pytorch.as_deref()?;
+        let row = lifetime.from.or(lifetime.to).filter(|&row| pytorch.events.has(row, key))?;
+        Some(self.snapshot.strings.get(pytorch.events.text(row, key)).into_owned())
+    }
+}
+
+/// Characters of a program's text that name a row.
+pub(super) const MOST_OF_A_TEXT: usize = 1000;
+
+/// A frame's row: `function file:line`, or the file alone.
+pub(super) fn frame_name(frame: &Frame, by: By) -> String {
+    // PyTorch writes `??` and 0 for what it does not know.
+    let file = frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??");
+    match (by, file, frame.line.filter(|&line| line > 0)) {
+        (By::File, Some(file), _) => file.to_owned(),
+        (By::File, None, _) => "(no file)".into(),
+        (_, Some(file), Some(line)) => format!("{} {file}:{line}", frame.function),
+        (_, Some(file), None) => format!("{} {file}", frame.function),
+        _ => frame.function.clone(),
+    }
+}

@@ -1,0 +1,329 @@
+//! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
+//! of those is named once.
+
+use super::exact::ExactSums;
+use super::groups::{self, Groups, MOST_OF_A_TEXT};
+use super::stacks::{Trimmer, asking, lines};
+use super::texts::Texts;
+use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
+use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
+use crate::analysis::moment::Moment;
+use crate::analysis::peak::Peak;
+use memtrack_model::Phase;
+use memtrack_model::event::{DeviceId, ScopeId, StackId};
+use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
+use memtrack_model::units::shorten_middle;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+
+/// The row of blocks of which only the free was recorded.
+const BEFORE: &str = "(allocated before the first event)";
+
+/// The row of blocks without a stack.
+pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
+
+/// Texts of the program's that a row shows at most.
+const MOST_TEXTS: usize = 10;
+
+/// What makes two allocations one row.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Name(String),
+    Stack(Vec<u64>),
+}
+
+/// Sums of one row while they grow.
+#[derive(Default)]
+struct Sums {
+    allocated: Sum,
+    live_at_peak: Sum,
+    count: Sum,
+    allocated_bytes: u64,
+    live_at_peak_bytes: u64,
+    blocks: f64,
+    largest_bytes: u64,
+    estimated: bool,
+    live_estimated: bool,
+    /// Bytes and blocks by what the program said of them.
+    texts: HashMap<StringId, [u64; 2]>,
+    /// Recorded blocks went in that only their stack brought here.
+    is_split: bool,
+    /// The recorder's own sums went in, and nothing else.
+    is_exact: bool,
+}
+
+/// Finds the rows of allocations.
+struct Sorter<'a> {
+    snapshot: &'a Snapshot,
+    symbols: &'a mut Symbolizer,
+    by: By,
+    groups: Groups<'a>,
+    /// What the program said, where rows show it.
+    texts: Texts<'a>,
+    attributor: Attributor<'a>,
+    trimmer: Trimmer,
+    rows: HashMap<Key, usize>,
+    sums: Vec<Sums>,
+    known: HashMap<(ScopeId, StackId), (usize, Source), foldhash::fast::RandomState>,
+}
+
+impl Sorter<'_> {
+    fn row(&mut self, key: Key) -> usize {
+        let next = self.sums.len();
+        let row = *self.rows.entry(key).or_insert(next);
+        if row == next {
+            self.sums.push(Sums::default());
+        }
+        row
+    }
+
+    fn row_of(&mut self, lifetime: &Lifetime) -> (usize, Source) {
+        if let Some(name) = self.groups.name(lifetime) {
+            // The rows are few; who asked for the blocks does not matter to them.
+            return (self.row(Key::Name(name)), Source::Unattributed);
+        }
+        if !lifetime.known {
+            return (self.row(Key::Name(BEFORE.into())), Source::Unattributed);
+        }
+        let place = (lifetime.scope, lifetime.stack);
+        if let Some(&known) = self.known.get(&place) {
+            return known;
+        }
+        let (operator, source) = self.attributor.operator(place.0, place.1, self.symbols);
+        let key = match self.by {
+            By::Operator => Key::Name(operator),
+            By::Module => Key::Name(self.attributor.module(place.0, place.1, self.symbols)),
+            By::Phase => Key::Name(phase_name(self.attributor.phase(place.0, place.1, self.symbols))),
+            By::Frame | By::File => {
+                let keys = self.snapshot.frame_keys(place.1);
+                let stack = lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
+                let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
+                Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
+            }
+            // Their rows are found by their groups.
+            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
+            By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
+                [] => Key::Name(NO_STACK.into()),
+                addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
+            },
+        };
+        let row = self.row(key);
+        self.known.insert(place, (row, source));
+        (row, source)
+    }
+
+    fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
+        let (sums, symbols, snapshot) = (self.sums, self.symbols, self.snapshot);
+        let row = |(key, place): (Key, usize)| {
+            let sums = &sums[place];
+            let stack = match &key {
+                Key::Name(_) => Vec::new(),
+                Key::Stack(addresses) => lines(addresses, symbols),
+            };
+            let name = match key {
+                Key::Name(name) => name,
+                Key::Stack(_) => stack.first().map_or(String::new(), |line| line.frame.function.clone()),
+            };
+            let share =
+                if allocated_bytes == 0 { 0.0 } else { sums.allocated_bytes as f64 / allocated_bytes as f64 };
+            TopRow {
+                name,
+                allocated_bytes: sums.allocated_bytes,
+                live_at_peak_bytes: sums.live_at_peak_bytes,
+                count: sums.blocks.round() as u64,
+                largest_bytes: sums.largest_bytes,
+                share,
+                estimated: sums.estimated,
+                live_estimated: sums.live_estimated,
+                errors: RowErrors {
+                    allocated_bytes: match sums.is_exact {
+                        true => Estimate::exact(sums.allocated_bytes as f64),
+                        false => precision.bytes(&sums.allocated),
+                    },
+                    live_at_peak_bytes: precision.bytes(&sums.live_at_peak),
+                    count: match sums.is_exact {
+                        true => Estimate::exact(sums.blocks),
+                        false => precision.blocks(&sums.count),
+                    },
+                },
+                stack,
+                texts: texts(snapshot, &sums.texts),
+                texts_in_all: sums.texts.len(),
+            }
+        };
+        let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
+        rows.sort_by(|a, b| {
+            // Where the trace allocates nothing, what was live is all there is to rank.
+            let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
+            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
+            let order = order.then_with(|| a.name.cmp(&b.name));
+            // Stacks may share all of that: their addresses keep the order the same from run to run.
+            order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
+        });
+        rows
+    }
+}
+
+pub(super) fn rank(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    by: By,
+    device: DeviceId,
+    options: &TopOptions,
+) -> TopReport {
+    let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let mut peak = Peak::of(snapshot, &lifetimes);
+    peak.estimated |= estimated;
+    peak.judge(&precision, &lifetimes);
+    let mut attributor = Attributor::new(snapshot, &options.patterns);
+    let peak_place = peak.row.map(|row| {
+        let event = snapshot.events.get(row);
+        let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
+        (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
+    });
+    let exact = match options.at {
+        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
+        Some(_) => None,
+    };
+    let mut sorter = Sorter {
+        snapshot,
+        symbols,
+        by,
+        groups: Groups::new(snapshot, by, device),
+        texts: match (by, options.at) {
+            (By::Stack, Some(_)) => Texts::of_device(snapshot, device),
+            _ => Texts::default(),
+        },
+        attributor,
+        trimmer: Trimmer::default(),
+        rows: HashMap::new(),
+        sums: Vec::new(),
+        known: HashMap::default(),
+    };
+    let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
+    let mut attribution = AttributedBytes::default();
+    let (mut all_bytes, mut all_blocks, mut attributed) =
+        (Sum::default(), Sum::default(), [Sum::default(); 3]);
+    for lifetime in &lifetimes {
+        let live = lifetime.is_live_after(peak.row);
+        let allocated = match options.at {
+            None => lifetime.from.is_some(),
+            Some(Moment::Peak) => live,
+            Some(moment) => lifetime.is_live_after(moment.row()),
+        };
+        // At a moment, what is not live then has no row.
+        if !allocated && (!live || options.at.is_some()) {
+            continue;
+        }
+        let (row, source) = sorter.row_of(lifetime);
+        let sums = &mut sorter.sums[row];
+        sums.live_estimated |= live && lifetime.estimated;
+        if live {
+            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
+        }
+        if allocated {
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            attribution.add(source, lifetime.bytes);
+            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
+            if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
+                continue;
+            }
+            sums.estimated |= lifetime.estimated;
+            sums.is_split = true;
+            if let Some(text) = sorter.texts.of_the_program(lifetime) {
+                let [bytes, blocks] = sums.texts.entry(text).or_default();
+                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
+            }
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
+            sums.blocks += lifetime.blocks;
+            sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
+            sums.count.add(1.0, lifetime.blocks);
+            totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
+            blocks += lifetime.blocks;
+            all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+            all_blocks.add(1.0, lifetime.blocks);
+        }
+    }
+    totals.count = blocks.round() as u64;
+    totals.bytes_error = precision.bytes(&all_bytes);
+    totals.count_error = precision.blocks(&all_blocks);
+    let mut attribution_errors = attributed.map(|sum| precision.bytes(&sum));
+    if let Some(exact) = &exact {
+        for (name, [bytes, count]) in exact.rows() {
+            let row = sorter.row(Key::Name(name.to_owned()));
+            let sums = &mut sorter.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.allocated.add(bytes as f64, 1.0);
+            sums.count.add(count as f64, 1.0);
+            sums.is_exact = !sums.is_split;
+        }
+        attribution.annotated = exact.annotated;
+        attribution_errors[Source::Annotated as usize] = Estimate::exact(exact.annotated as f64);
+        let [allocated_bytes, count] = exact.total;
+        totals = Totals {
+            allocated_bytes,
+            count,
+            estimated: false,
+            bytes_error: Estimate::exact(allocated_bytes as f64),
+            count_error: Estimate::exact(count as f64),
+        };
+    }
+    let mut rows = sorter.finish(totals.allocated_bytes, &precision);
+    let rows_in_all = rows.len();
+    rows.truncate(options.limit);
+    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
+    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
+    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
+    let statistics =
+        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
+    TopReport {
+        device: snapshot.ordinal(device),
+        device_name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
+        by,
+        at: options.at,
+        rows,
+        rows_in_all,
+        totals,
+        estimated,
+        sampled: not_one_by_one(snapshot, device, &lifetimes),
+        exact_scopes: exact.is_some(),
+        sums_at_seconds,
+        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
+        attribution,
+        attribution_errors,
+        peak,
+        peak_place,
+        statistics,
+        sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
+        sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        sample_block_bytes: snapshot.meta.sample_block_bytes,
+        budget: snapshot.meta.budget,
+        sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
+        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
+    }
+}
+
+/// The texts with the most bytes, the largest first.
+fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
+    let mut largest: Vec<_> = all.iter().map(|(&text, &[bytes, blocks])| (text, bytes, blocks)).collect();
+    largest.sort_by_key(|&(text, bytes, _)| (std::cmp::Reverse(bytes), text));
+    let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
+        text: shorten_middle(&snapshot.strings.get(text), MOST_OF_A_TEXT),
+        bytes,
+        blocks,
+    };
+    largest.iter().take(MOST_TEXTS).map(row).collect()
+}
+
+fn phase_name(phase: Option<Phase>) -> String {
+    phase.map_or("(no phase)", Phase::name).into()
+}

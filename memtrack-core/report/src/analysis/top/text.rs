@@ -1,0 +1,250 @@
+//! A ranking as a table for people, with the answers to "is that all?" below it.
+
+use super::folded::folded;
+use super::frames::frame_lines;
+use super::{By, TopReport, TopRow};
+use crate::analysis::attribution::Source;
+use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
+use crate::analysis::moment::Moment;
+use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
+use std::fmt::{self, Write};
+
+impl fmt::Display for TopReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(None))
+    }
+}
+
+impl TopReport {
+    /// The report as text. Where the layout has a width, names are shortened until the table fits.
+    pub fn to_text(&self, layout: impl Into<Layout>) -> String {
+        let Layout { width, frames } = layout.into();
+        let mut text = self.title();
+        if self.rows.is_empty() {
+            match self.at {
+                Some(_) => text.push_str("Nothing was live then.\n"),
+                None => text.push_str(&self.why_empty()),
+            }
+        } else {
+            let full = self.table(frames, usize::MAX);
+            let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            match width {
+                Some(width) if widest > width => {
+                    let longest =
+                        self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
+                    let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
+                    let room = longest.saturating_sub(widest - width).max(SHORTEST_NAME);
+                    text.push_str(&self.table(frames, room));
+                }
+                _ => text.push_str(&full),
+            }
+        }
+        text.push('\n');
+        self.footer(&mut text);
+        text
+    }
+
+    /// What to say in place of a table.
+    fn why_empty(&self) -> String {
+        let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
+        match (self.rows_in_all, count) {
+            (0, 0) => "Nothing was allocated in the recorded time.\n".to_owned(),
+            (0, _) => format!(
+                "{} in {} were allocated, so small that none was picked as a sample; record with \
+                 Options::exact() to see them.\n",
+                human_bytes(bytes),
+                counted(count, "block")
+            ),
+            _ => String::new(),
+        }
+    }
+
+    fn title(&self) -> String {
+        let plural = match self.by {
+            By::Operator => "operators",
+            By::Module => "modules",
+            By::Stack => "stacks",
+            By::Phase => "phases",
+            By::Frame => "frames",
+            By::File => "files",
+            By::Category => "categories",
+            By::Stream => "streams",
+            By::Pool => "pools",
+            By::Metadata => "texts of the program's",
+            By::Size => "sizes",
+        };
+        let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
+        format!(
+            "Top {plural} of {}{when}: {} of {}\n\n",
+            self.device_name,
+            self.rows.len(),
+            human_count(self.rows_in_all as u64)
+        )
+    }
+
+    fn table(&self, frames: usize, name_width: usize) -> String {
+        let mut table = Table::new();
+        table.load_style(
+            TableStyle::new()
+                .header_lines(ContentLineStyle::none())
+                .header_separator(LineStyle::none().fill('─'))
+                .content_lines(ContentLineStyle::none()),
+        );
+        let title = match self.by {
+            By::Operator => "Operator",
+            By::Module => "Module",
+            By::Stack => "Stack",
+            By::Phase => "Phase",
+            By::Frame => "Frame",
+            By::File => "File",
+            By::Category => "Category",
+            By::Stream => "Stream",
+            By::Pool => "Pool",
+            By::Metadata => "Text",
+            By::Size => "Size",
+        };
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        let allocated = if self.at.is_some() { "Live" } else { "Requested" };
+        // At the peak, what was live then and what was live at the peak is one.
+        let at_peak = (self.at != Some(Moment::Peak)).then_some("Live at peak");
+        let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
+        table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
+        for row in &self.rows {
+            let errors = &row.errors;
+            let name: Vec<String> = name_lines(row, self.by, frames, name_width)
+                .map(|line| shorten_middle(&line, name_width))
+                .collect();
+            let live_at_peak = at_peak.map(|_| errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes));
+            let allocated = [
+                errors.allocated_bytes.as_bytes(row.allocated_bytes),
+                errors.allocated_bytes.as_share(row.share),
+            ];
+            let blocks = [errors.count.as_count(row.count), human_bytes(row.largest_bytes)];
+            let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
+            table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
+        }
+        table.trim_fmt() + "\n"
+    }
+
+    fn footer(&self, text: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
+        let total = self.totals.allocated_bytes;
+        let errors = &self.attribution_errors;
+        let part = |bytes: u64, source: Source| {
+            let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
+            let error = &errors[source as usize];
+            format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
+        };
+        let what = if self.at.is_some() { "Live then" } else { "Requested" };
+        if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
+            // The recorder counts every block, also those of which only a sample is recorded.
+            let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
+            let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
+        } else {
+            let count = self.totals.count_error.as_counted(self.totals.count, "block");
+            let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
+        }
+        if self.at.is_none() && total == 0 && !self.rows.is_empty() {
+            let _ = writeln!(
+                text,
+                "Nothing was allocated within the trace; --at peak or --at end rank what was live."
+            );
+        }
+        // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
+        let attributed = self.by == By::Operator || self.attribution.unattributed < total;
+        if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
+            let _ = writeln!(
+                text,
+                "Attributed: annotated {}, named from stacks {}, unattributed {}",
+                part(self.attribution.annotated, Source::Annotated),
+                part(self.attribution.named_from_stacks, Source::NamedFromStack),
+                part(self.attribution.unattributed, Source::Unattributed),
+            );
+        }
+        if self.statistics.dropped > 0 {
+            let _ = write!(
+                text,
+                "Dropped: {} did not fit the ring",
+                counted(self.statistics.dropped, "older event")
+            );
+            let _ = match self.statistics.counted {
+                true => writeln!(
+                    text,
+                    "; {} were requested in all, in {}",
+                    human_bytes(self.statistics.allocated_bytes),
+                    counted(self.statistics.allocations, "block"),
+                ),
+                false => writeln!(text),
+            };
+        }
+        for folded in folded(self.folded_scopes, &self.folded) {
+            let _ = writeln!(text, "Folded: {folded}");
+        }
+        if let Some(seconds) = self.sums_at_seconds {
+            let _ = writeln!(
+                text,
+                "The exact sums of scopes are those of {}; the recording was not ended.",
+                self.peak.since.moment(seconds)
+            );
+        }
+        self.say_how_sampled(text);
+    }
+
+    /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
+    fn say_how_sampled(&self, text: &mut String) {
+        if !self.estimated {
+            return;
+        }
+        let these = match self.sampled {
+            Some((bytes, blocks)) => format!(", {} in {},", human_bytes(bytes), counted(blocks, "block")),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "± and < hold in 95 of 100 cases: blocks below {}{these} are sampled, {}",
+            human_bytes(self.sample_threshold_bytes),
+            self.how_sampled(),
+        );
+        if self.detection_limit_bytes > 0 {
+            let limit = human_bytes(self.detection_limit_bytes);
+            let _ = writeln!(
+                text,
+                "Of rows without ± and < no sample was picked: they may lack up to {limit} in such blocks, and rows with less \
+                 may be missing"
+            );
+        }
+    }
+
+    /// How far apart samples lie.
+    fn how_sampled(&self) -> String {
+        let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
+        let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
+        match (self.sample_mean_bytes, widest) {
+            (0, 0) => format!("where each would take {budget} of the time"),
+            (0, widest) => {
+                let widest = human_bytes(widest);
+                let more = match self.sample_block_bytes {
+                    0 => String::new(),
+                    bytes => format!(" (each counts for {} more)", human_bytes(bytes)),
+                };
+                format!(
+                    "at worst one per {widest} on average{more}, where each would take {budget} of the time"
+                )
+            }
+            (mean, _) => format!("one per {} on average", human_bytes(mean)),
+        }
+    }
+}
+
+/// A row's name, and for a stack the frames below it, in about `room` characters.
+fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
+    let lines = match by {
+        By::Stack if !row.stack.is_empty() => frame_lines(&row.stack, frames, room.saturating_sub(2)),
+        By::Operator | By::Frame => vec![printable(&fit(&row.name, room))],
+        _ => vec![printable(&row.name)],
+    };
+    let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };
+    lines.into_iter().enumerate().map(indented)
+}

@@ -1,0 +1,82 @@
+//! What a program said of its blocks itself: PyTorch's `user_metadata`. The event of an allocation carries the text that its
+//! thread had set, and an `annotate` event may name the block later, which says more.
+
+use crate::analysis::lifetimes::Lifetime;
+use memtrack_model::event::{Action, DeviceId, ScopeId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{Snapshot, StringId};
+use std::collections::HashMap;
+
+/// The texts of one device's blocks.
+#[derive(Default)]
+pub(super) struct Texts<'a> {
+    from: Option<(&'a Snapshot, &'a PyTorch)>,
+    /// Texts of later annotations, by the rows of the blocks' allocations.
+    annotated: HashMap<usize, StringId>,
+    /// And of blocks from before the trace, by their addresses.
+    annotated_older: HashMap<u64, StringId>,
+}
+
+impl<'a> Texts<'a> {
+    /// Of the blocks of `device`; of a recording that is not in PyTorch's form there are none.
+    pub(super) fn of_device(snapshot: &'a Snapshot, device: DeviceId) -> Self {
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
+        let mut texts = Self { from: Some((snapshot, pytorch)), ..Self::default() };
+        let events = &snapshot.events;
+        if events.action.contains(&Action::Annotate) {
+            // The rows of the allocations of live blocks, by address.
+            let mut open: HashMap<u64, usize> = HashMap::new();
+            for row in events.rows_of(device) {
+                let address = events.address[row];
+                match events.action[row] {
+                    Action::Alloc => {
+                        open.insert(address, row);
+                    }
+                    Action::Free | Action::FreeRequested | Action::FreeCompleted => {
+                        open.remove(&address);
+                    }
+                    Action::Annotate => texts.annotate(open.get(&address).copied(), address, row),
+                    _ => {}
+                }
+            }
+        }
+        texts
+    }
+
+    fn annotate(&mut self, block: Option<usize>, address: u64, row: usize) {
+        let Some(text) = self.of_event(row) else { return };
+        match block {
+            Some(block) => self.annotated.insert(block, text),
+            None => self.annotated_older.insert(address, text),
+        };
+    }
+
+    /// The text of a block; none where nothing, or the empty text, was said.
+    pub(super) fn of(&self, lifetime: &Lifetime) -> Option<StringId> {
+        let (snapshot, _) = self.from?;
+        let annotated = match (lifetime.from, lifetime.to, lifetime.block) {
+            (Some(from), ..) => self.annotated.get(&from),
+            (None, Some(to), _) => self.annotated_older.get(&snapshot.events.address[to]),
+            (None, None, Some(block)) => {
+                let block = snapshot.blocks.get(block as usize)?;
+                self.annotated_older.get(&block.address)
+            }
+            (None, None, None) => None,
+        };
+        annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
+    }
+
+    /// The same without what memtrack wrote itself: scopes, and what samples stand for.
+    pub(super) fn of_the_program(&self, lifetime: &Lifetime) -> Option<StringId> {
+        let (_, pytorch) = self.from?;
+        let is_ours = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
+        self.of(lifetime).filter(|&text| !is_ours(text))
+    }
+
+    fn of_event(&self, row: usize) -> Option<StringId> {
+        let (_, pytorch) = self.from?;
+        let has = pytorch.events.has(row, Key::UserMetadata);
+        let text = has.then(|| pytorch.events.text(row, Key::UserMetadata));
+        text.filter(|&text| text != StringId::EMPTY)
+    }
+}

@@ -1,0 +1,262 @@
+//! What a stack of PyTorch's says about an allocation where no scope does: the operator, the part of the training step
+//! and the modules. This is the one place that knows PyTorch's frames; `attribution` asks it once per distinct stack.
+//!
+//! | what | is read from |
+//! |---|---|
+//! | operator `aten::NAME` | the outermost `at::_ops::NAME::call` or `::redispatch` that no line of Python and no node of autograd lies within: what those called; its overload stays in the name, as `aten::add_Tensor` |
+//! | operator `torch.NAME` | in a profiler's stacks, the `<built-in method NAME …>` that Python called |
+//! | `backward` | autograd's engine and its nodes, `Tensor.backward`, `torch.autograd.backward` and `grad` |
+//! | `optimizer` | Python files below `torch/optim`, functions of C++'s `torch::optim`, fused optimizers |
+//! | `forward` | inside a module, and in neither of those |
+//! | modules | in Python stacks, the line (or the class, where the frame names it) that runs within each call of a module; in a profiler's stacks, the modules by name |
+//!
+//! Of backward and optimizer the innermost decides, as with scopes. Stacks of C++ alone do not tell forward from the
+//! rest, nor modules.
+
+use super::top::frames::is_python;
+use memtrack_model::Frame;
+use memtrack_model::Phase;
+
+/// What one stack says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TorchStack {
+    /// The operator.
+    pub(super) operator: Option<String>,
+    /// The part of the training step.
+    pub(super) phase: Option<Phase>,
+    /// The modules, outermost first.
+    pub(super) modules: Vec<String>,
+}
+
+/// Operators that only optimizers call.
+const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
+/// How a profiler names the frames of modules.
+const PROFILED_MODULE: &str = "nn.Module: ";
+
+impl TorchStack {
+    /// Reads a stack, innermost frame first.
+    pub(super) fn of(frames: &[Frame]) -> Self {
+        let mut stack = Self::default();
+        let mut explicit = None;
+        // The operators of the innermost caller are complete.
+        let mut called = false;
+        let mut inner: Option<Line<'_>> = None;
+        let profiled = frames.iter().any(|frame| frame.function.starts_with(PROFILED_MODULE));
+        for frame in frames {
+            let line = Line::of(frame);
+            if line.is_python || is_autograd(line.function) {
+                called = true;
+            } else if let Some(name) = operator(line.function).filter(|_| !called) {
+                stack.operator = Some(format!("aten::{name}"));
+            }
+            explicit = explicit.or_else(|| phase_of(&line));
+            if let Some(module) = line.function.strip_prefix(PROFILED_MODULE) {
+                stack.modules.push(module.to_owned());
+            } else if line.is_module_call() && !profiled {
+                // Two frames call a module, one within the other.
+                stack.modules.extend(inner.take().map(|inner| inner.module()));
+            } else if line.is_python {
+                inner = Some(line);
+            }
+        }
+        stack.modules.reverse();
+        stack.operator = stack.operator.or_else(|| frames.first().and_then(built_in));
+        stack.phase = explicit.or((!stack.modules.is_empty()).then_some(Phase::Forward));
+        stack
+    }
+}
+
+/// A frame, whether a tracer wrote it as function, file and line, or a profiler as `file(line): function`.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    file: &'a str,
+    function: &'a str,
+    line: Option<u32>,
+    is_python: bool,
+}
+
+impl<'a> Line<'a> {
+    fn of(frame: &'a Frame) -> Self {
+        let function = frame.function.as_str();
+        if let Some((file, rest)) = function.split_once(".py(")
+            && let Some((line, function)) = rest.split_once("): ")
+        {
+            let file = &frame.function[..file.len() + ".py".len()];
+            return Self { file, function, line: line.parse().ok(), is_python: true };
+        }
+        let file = frame.file.as_deref().unwrap_or_default();
+        Self { file, function, line: frame.line, is_python: is_python(frame) }
+    }
+
+    /// Whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
+    fn is_in(&self, path: &str) -> bool {
+        let found = self.file.match_indices(path).any(|(at, _)| {
+            let begins = at == 0 || self.file.as_bytes()[at - 1] == b'/';
+            begins && (path.ends_with('/') || at + path.len() == self.file.len())
+        });
+        self.is_python && found
+    }
+
+    /// The function without its class, which newer Pythons name too.
+    fn method(&self) -> &'a str {
+        self.function.rsplit('.').next().unwrap_or(self.function)
+    }
+
+    fn is_module_call(&self) -> bool {
+        self.is_in("torch/nn/modules/module.py")
+            && matches!(self.method(), "_call_impl" | "_wrapped_call_impl")
+    }
+
+    /// The name of the module whose code this is: of its class, else of its file and line.
+    fn module(&self) -> String {
+        if let Some((class, _)) = self.function.rsplit_once('.')
+            && !class.ends_with('>')
+        {
+            return class.rsplit('.').next().unwrap_or(class).to_owned();
+        }
+        let file = self.file.rsplit('/').next().unwrap_or(self.file);
+        self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
+    }
+}
+
+fn phase_of(line: &Line<'_>) -> Option<Phase> {
+    let backward = is_autograd(line.function)
+        || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
+        || (line.is_in("torch/_tensor.py") && line.method() == "backward")
+        || line.is_in("torch/autograd/graph.py") && line.method() == "_engine_run_backward";
+    if backward {
+        return Some(Phase::Backward);
+    }
+    let fused =
+        || operator(line.function).is_some_and(|name| FUSED_OPTIMIZERS.contains(&name.trim_end_matches('_')));
+    let optimizer = line.is_in("torch/optim/") || line.function.starts_with("torch::optim::") || fused();
+    optimizer.then_some(Phase::Optimizer)
+}
+
+/// Whether this function of C++ runs a backward pass.
+fn is_autograd(function: &str) -> bool {
+    function.starts_with("torch::autograd::Engine::")
+        || function.starts_with("torch::autograd::python::PythonEngine::")
+        || function.starts_with("torch::autograd::Node::operator()")
+        || (function.starts_with("torch::autograd::generated::") && function.contains("Backward"))
+        || function.starts_with("torch::autograd::AccumulateGrad::")
+}
+
+/// `add_Tensor` of `at::_ops::add_Tensor::call(…)`.
+fn operator(function: &str) -> Option<&str> {
+    let (name, rest) = function.strip_prefix("at::_ops::")?.split_once("::")?;
+    let dispatch = rest.split('(').next()?;
+    matches!(dispatch, "call" | "redispatch").then_some(name)
+}
+
+/// `torch.mul_` of `<built-in method mul_ of Parameter object at 0x0>`.
+fn built_in(frame: &Frame) -> Option<String> {
+    let rest = frame.function.strip_prefix("<built-in ")?;
+    let name = rest.strip_prefix("method ").or_else(|| rest.strip_prefix("function "))?;
+    let name = name.split([' ', '>']).next()?;
+    (name != "run_backward").then(|| format!("torch.{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames as `function` or `function @ file:line`.
+    fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
+        let frame = |text: &&str| match text.split_once(" @ ") {
+            None => Frame { function: (*text).into(), ..Frame::default() },
+            Some((function, place)) => {
+                let (file, line) = place.rsplit_once(':').unwrap();
+                Frame { function: function.into(), file: Some(file.into()), line: line.parse().ok() }
+            }
+        };
+        let frames: Vec<Frame> = frames.iter().map(frame).collect();
+        let TorchStack { operator, phase, modules } = TorchStack::of(&frames);
+        (operator, phase, modules.join(" > "))
+    }
+
+    const CALL: &str = "_call_impl @ /v/torch/nn/modules/module.py:1790";
+    const WRAPPED: &str = "_wrapped_call_impl @ /v/torch/nn/modules/module.py:1779";
+
+    #[test]
+    fn the_operator_is_what_python_called() {
+        let stack = [
+            "at::detail::empty_cuda(c10::ArrayRef<long>)",
+            "at::_ops::bmm::redispatch(c10::DispatchKeySet, at::Tensor const&)",
+            "torch::autograd::VariableType::(anonymous namespace)::bmm(c10::DispatchKeySet)",
+            "at::_ops::bmm::call(at::Tensor const&)",
+            "at::_ops::einsum::call(std::basic_string_view<char>)",
+            "torch::autograd::THPVariable_einsum(_object*, _object*, _object*)",
+            "forward @ /app/model.py:39",
+            CALL,
+            WRAPPED,
+            "forward @ /app/model.py:382",
+            CALL,
+            "at::_ops::outer::call(at::Tensor const&)",
+            "<module> @ /app/train.py:1",
+        ];
+        assert_eq!(
+            read(&stack),
+            (Some("aten::einsum".into()), Some(Phase::Forward), "model.py:382 > model.py:39".into())
+        );
+        assert_eq!(read(&["at::_ops::bmm::schema_str"]).0, None);
+    }
+
+    #[test]
+    fn a_stack_of_c_plus_plus_names_the_backward_pass() {
+        let stack = [
+            "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
+            "torch::autograd::generated::ExpBackward0::apply(std::vector<at::Tensor>&&)",
+            "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+            "at::_ops::checkpoint::call(at::Tensor const&)",
+        ];
+        assert_eq!(read(&stack), (Some("aten::mul_Tensor".into()), Some(Phase::Backward), String::new()));
+        assert_eq!(read(&stack[..1]).1, None, "C++ alone may be forward or not");
+    }
+
+    #[test]
+    fn the_innermost_of_backward_and_optimizer_decides() {
+        let step = "wrapper @ /v/torch/optim/optimizer.py:533";
+        let backward = "backward @ /v/torch/_tensor.py:566";
+        assert_eq!(read(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
+        assert_eq!(read(&[backward, "closure @ /app/a.py:3", step]).1, Some(Phase::Backward));
+        assert_eq!(read(&["forward @ /app/m.py:7", CALL, step]).1, Some(Phase::Optimizer));
+        assert_eq!(read(&["at::_ops::_fused_adamw_::call(at::Tensor const&)"]).1, Some(Phase::Optimizer));
+        for other in
+            ["step @ /app/mytorch/optim/adam.py:7", "backward @ /app/my_tensor.py:1", "f @ /app/a.py:1"]
+        {
+            assert_eq!(read(&[other]).1, None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_class_names_its_module_where_the_frame_has_it() {
+        let stack = [
+            "Linear.forward @ /v/torch/nn/modules/linear.py:134",
+            "Module._call_impl @ /v/torch/nn/modules/module.py:9",
+        ];
+        assert_eq!(read(&stack).2, "Linear");
+        let local = ["main.<locals>.forward @ /app/a.py:3", CALL];
+        assert_eq!(read(&local).2, "a.py:3");
+    }
+
+    #[test]
+    fn a_profilers_frames_are_read_too() {
+        let stack = [
+            "<built-in method conv2d of type object at 0x0>",
+            "torch/nn/modules/conv.py(564): forward",
+            "torch/nn/modules/module.py(1791): _call_impl",
+            "nn.Module: Conv2d_0",
+            "torch/nn/modules/module.py(1791): _call_impl",
+            "nn.Module: Sequential_0",
+        ];
+        let read_back = read(&stack);
+        assert_eq!((read_back.0.as_deref(), read_back.1), (Some("torch.conv2d"), Some(Phase::Forward)));
+        assert_eq!(read_back.2, "Sequential_0 > Conv2d_0");
+        let backward = [
+            "<built-in method run_backward of torch._C._EngineBase object at 0x0>",
+            "torch/autograd/graph.py(1100): _engine_run_backward",
+        ];
+        assert_eq!(read(&backward), (None, Some(Phase::Backward), String::new()));
+    }
+}

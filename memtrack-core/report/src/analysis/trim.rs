@@ -1,0 +1,235 @@
+//! Which frames of a stack say nothing: memtrack's own, the unwinder's, the allocator's and the standard library's, as
+//! long as they are the innermost, and everything inside of an allocator that the program brought itself. `top` groups
+//! stacks by what is left.
+
+use memtrack_model::Frame;
+use memtrack_symbols::names::plain_path;
+
+/// Crates whose leading frames only carry an allocation out.
+const CRATES: [&str; 12] = [
+    "memtrack_core",
+    "memtrack_recorder",
+    "memtrack_model",
+    "memtrack_file",
+    "memtrack_cuda",
+    "memtrack_allocator",
+    "memtrack_preload",
+    "__rustc",
+    "alloc",
+    "core",
+    "std",
+    "hashbrown",
+];
+/// Functions without a crate that do.
+const FUNCTIONS: [&str; 10] = [
+    "_Unwind_Backtrace",
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "operator new",
+    "operator new[]",
+];
+
+/// Beginnings of PyTorch's functions that do: what takes the stack, the caching allocator, and what makes an empty
+/// tensor of its memory.
+const PYTORCH: [&str; 6] = [
+    "torch::unwind::",
+    "torch::CapturedTraceback::",
+    "torch::cuda::(anonymous namespace)::gather",
+    "c10::",
+    "at::detail::",
+    "at::TensorBase at::detail::",
+];
+
+/// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
+/// carry the crate's name and the line of that `static`, as if the user had written them.
+const SHIMS: [&str; 6] =
+    ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
+/// The trait that such an allocator implements.
+const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
+
+/// Whether this function is where the program's own allocator is entered: what lies further in is that allocator's work,
+/// whoever wrote it.
+pub fn is_allocator_entry(function: &str) -> bool {
+    let of_trait = function.split_once(ALLOCATOR).is_some_and(|(before, after)| {
+        (before.starts_with('<') && before.ends_with(" as ") && after.starts_with(">::"))
+            || (before.ends_with("<impl ") && after.starts_with(" for "))
+    });
+    of_trait || is_shim(&plain_path(function))
+}
+
+fn is_shim(path: &str) -> bool {
+    let name = path.rsplit("::").next().unwrap_or(path);
+    SHIMS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Whether a frame of this function only carries an allocation out for its caller.
+pub fn is_plumbing(function: &str) -> bool {
+    if is_allocator_entry(function) {
+        return true;
+    }
+    if PYTORCH.iter().any(|beginning| function.starts_with(beginning)) {
+        return true;
+    }
+    // What a trait does for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, is the trait's.
+    let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
+    let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
+    let path = plain_path(of_trait.unwrap_or(function));
+    match path.split_once("::") {
+        Some((first, _)) => CRATES.contains(&first),
+        None => {
+            let name = path.split('(').next().unwrap_or_default();
+            FUNCTIONS.contains(&name) || name.starts_with("__rust_")
+        }
+    }
+}
+
+/// Beginnings of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its engine
+/// and its generated code add.
+const PASSING_ON: [&str; 14] = [
+    "c10::impl::",
+    "c10::Dispatcher::",
+    "c10::KernelFunction::",
+    "at::(anonymous namespace)::wrapper_",
+    "at::(anonymous namespace)::(anonymous namespace)::wrapper_",
+    "at::(anonymous namespace)::create_out",
+    "at::(anonymous namespace)::structured_",
+    "torch::autograd::VariableType::",
+    "torch::autograd::Engine::thread_",
+    "torch::autograd::python::PythonEngine::",
+    "torch::autograd::Node::operator()",
+    "torch::ADInplaceOrView::",
+    "_object* torch::autograd::TypeError_to_NotImplemented_",
+    "std::",
+];
+/// Beginnings of functions of C that do: the interpreter's, and how programs start.
+const INTERPRETER: [&str; 9] =
+    ["_Py", "Py", "pymain_", "pyrun_", "method_vectorcall", "cfunction_", "slot_", "__libc_", "pthread_"];
+/// Whole names of such.
+const STARTING: [&str; 11] = [
+    "run_mod",
+    "run_eval_code_obj",
+    "type_call",
+    "binary_op1",
+    "_start",
+    "__clone",
+    "clone",
+    "start_thread",
+    "execute_native_thread_routine",
+    "??",
+    "[unknown]",
+];
+
+/// Functions of PyTorch's Python files that do the same.
+const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
+    ("torch/nn/modules/module.py", "_call_impl"),
+    ("torch/nn/modules/module.py", "_wrapped_call_impl"),
+    ("torch/optim/optimizer.py", "wrapper"),
+    ("torch/utils/_contextlib.py", "decorate_context"),
+];
+
+/// Whether a frame only passes a call on, so that a reader misses nothing without it.
+pub fn is_internal(frame: &Frame) -> bool {
+    let function = frame.function.as_str();
+    if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
+        let method = function.rsplit('.').next().unwrap_or(function);
+        return PASSING_ON_IN_PYTHON.iter().any(|&(of, name)| file.ends_with(of) && method == name);
+    }
+    let of_c = !function.contains("::");
+    let redispatched = function.starts_with("at::_ops::") && function.contains("::redispatch(");
+    redispatched
+        || PASSING_ON.iter().any(|beginning| function.starts_with(beginning))
+        || (of_c && INTERPRETER.iter().any(|beginning| function.starts_with(beginning)))
+        || STARTING.contains(&function)
+        || is_plumbing(function)
+}
+
+/// The frames from the first that says something; all of them when none does.
+pub fn interesting(frames: &[Frame]) -> &[Frame] {
+    let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
+    let outside = entered.map_or(0, |entry| entry + 1);
+    let first = frames[outside..].iter().position(|frame| !is_plumbing(&frame.function));
+    &frames[first.map_or(0, |first| outside + first)..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<Frame> {
+        names.iter().map(|&name| Frame { function: name.into(), ..Frame::default() }).collect()
+    }
+
+    #[test]
+    fn leading_plumbing_goes_and_inner_plumbing_stays() {
+        let frames = named(&[
+            "memtrack_recorder::recorder::record",
+            "<memtrack_recorder::host::TrackingAllocator<A> as core::alloc::global::GlobalAlloc>::alloc",
+            "__rustc::__rust_alloc",
+            "alloc::alloc::alloc",
+            "<alloc::raw_vec::RawVec<u8>>::grow_one",
+            "my::work",
+            "core::ops::function::FnOnce::call_once",
+            "main",
+        ]);
+        assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn a_programs_own_allocator_is_plumbing_with_all_that_it_calls() {
+        let legacy = named(&[
+            "malloc",
+            "svc::arena::grow",
+            "<svc::Counting as core::alloc::global::GlobalAlloc>::alloc",
+            "svc::__rust_alloc",
+            "alloc::alloc::alloc",
+            "svc::handle",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+            "main",
+        ]);
+        assert_eq!(interesting(&legacy), &legacy[5..]);
+        let nested = named(&[
+            "__rustc::__rust_realloc",
+            "svc::arena::Index::grow",
+            "svc::<impl core::alloc::global::GlobalAlloc for svc::Counting>::realloc",
+            "svc::_::__rg_realloc",
+            "svc::handle",
+        ]);
+        assert_eq!(interesting(&nested), &nested[4..]);
+        for own in ["svc::rust_alloc", "svc::Counting::alloc", "<svc::A as svc::GlobalAlloc>::alloc"] {
+            assert!(!is_plumbing(own), "{own}");
+        }
+    }
+
+    #[test]
+    fn pytorchs_allocator_is_plumbing_and_its_operators_are_not() {
+        let frames = named(&[
+            "torch::unwind::unwind()",
+            "torch::CapturedTraceback::gather(bool, bool, bool)",
+            "torch::cuda::(anonymous namespace)::gather_with_cpp()",
+            "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)",
+            "at::TensorBase at::detail::_empty_generic<long>(c10::ArrayRef<long>, c10::Allocator*)",
+            "at::native::mm(at::Tensor const&)",
+            "c10::impl::wrap_kernel_functor_unboxed_<at::Tensor>",
+        ]);
+        assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn a_stack_of_nothing_else_is_kept() {
+        let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
+        assert_eq!(interesting(&frames), &frames[..]);
+        assert!(interesting(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_generic_function_of_a_user_is_not_plumbing() {
+        assert!(!is_plumbing("my::process::<alloc::vec::Vec<u8>>"));
+        assert!(!is_plumbing("<my::Model as core::ops::Drop>::drop"));
+        assert!(!is_plumbing("core_business::run"));
+    }
+}

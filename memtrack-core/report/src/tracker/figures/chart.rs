@@ -1,0 +1,307 @@
+//! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of how
+//! wide text is, generous enough that nothing is clipped whatever font draws it.
+
+use super::axis::Axis;
+use super::steps::{Point, is_drawable, lines};
+use super::{Figure, palette};
+use crate::tracker::Sample;
+use crate::tracker::TrackerStats;
+use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
+use plotters::element::{PathElement, Rectangle, Text};
+use plotters::prelude::{DrawingArea, DrawingBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontDesc, FontFamily, FontStyle, IntoTextStyle, RGBColor, ShapeStyle, TextStyle,
+};
+
+/// Width of a figure in pixels, at scale 1.
+pub const WIDTH: u32 = 960;
+/// Height of a figure in pixels, at scale 1.
+pub const HEIGHT: u32 = 420;
+
+/// Space around everything.
+const MARGIN: i32 = 16;
+/// Height of a line of the legend.
+const LEGEND_LINE: i32 = 22;
+/// The most lines of the legend. Markers that find no room there still have their lines in the plot.
+const LEGEND_LINES: i32 = 3;
+/// Room for the words that count what found no room, in pixels.
+const MORE: i32 = 130;
+/// The most characters of a marker's name.
+const NAME_CHARACTERS: usize = 40;
+
+/// Draws `figure` on the whole of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw
+/// their text themselves need a font named `sans-serif`, in the styles normal and bold.
+///
+/// # Errors
+/// When the backend fails.
+pub fn draw<DB: DrawingBackend>(
+    stats: &TrackerStats,
+    figure: Figure,
+    root: &DrawingArea<DB, Shift>,
+    scale: u32,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+    let chart = Chart::new(stats, figure, Canvas { root, scale: scale as i32 });
+    chart.canvas.background()?;
+    chart.frame()?;
+    chart.series()?;
+    chart.markers()?;
+    chart.legend()?;
+    root.present()
+}
+
+/// The drawing area, in pixels of scale 1 for text and boxes, in real pixels for lines.
+struct Canvas<'a, DB: DrawingBackend> {
+    root: &'a DrawingArea<DB, Shift>,
+    scale: i32,
+}
+
+type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+impl<DB: DrawingBackend> Canvas<'_, DB> {
+    fn background(&self) -> Drawn<DB> {
+        let corner = (WIDTH as i32 * self.scale, HEIGHT as i32 * self.scale);
+        self.root.draw(&Rectangle::new([(0, 0), corner], palette::BACKGROUND.filled()))
+    }
+
+    /// A line between points in real pixels, `width` in half pixels of scale 1.
+    fn path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> Drawn<DB> {
+        let style = ShapeStyle::from(color).stroke_width((width * self.scale / 2).max(1) as u32);
+        self.root.draw(&PathElement::new(points, style))
+    }
+
+    /// A straight line between points of scale 1.
+    fn line(&self, from: Point, to: Point, color: RGBColor, width: i32) -> Drawn<DB> {
+        let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
+        self.path(vec![real(from), real(to)], color, width)
+    }
+
+    fn text(&self, text: &str, at: Point, horizontal: HPos, font: (i32, FontStyle, RGBColor)) -> Drawn<DB> {
+        let (size, style, color) = font;
+        // plotters' sizes are line heights, 1.24 times the size of the font.
+        let size = f64::from(size * self.scale) * 1.24;
+        let style: TextStyle = FontDesc::new(FontFamily::SansSerif, size, style).into_text_style(self.root);
+        // Backends disagree by a pixel or two about where text is in the middle, least so about its bottom.
+        let style = style.color(&color).pos(Pos::new(horizontal, VPos::Bottom));
+        let bottom = at.1 * self.scale + font.0 * self.scale * 66 / 100;
+        self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, bottom), style))
+    }
+}
+
+const LABEL: (i32, FontStyle, RGBColor) = (12, FontStyle::Normal, palette::MUTED);
+const LEGEND: (i32, FontStyle, RGBColor) = (13, FontStyle::Normal, palette::TEXT);
+const TITLE: (i32, FontStyle, RGBColor) = (16, FontStyle::Bold, palette::TEXT);
+
+/// How wide a text may be, in pixels, for a font of `size`.
+fn width_of(text: &str, size: i32) -> i32 {
+    let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
+    (ems * f64::from(size)).ceil() as i32
+}
+
+/// How much room the sign before a name in the legend takes.
+const fn swatch(is_marker: bool) -> i32 {
+    if is_marker { 12 } else { 25 }
+}
+
+/// An entry of the legend.
+struct Entry {
+    name: String,
+    color: RGBColor,
+    is_marker: bool,
+    /// Left end and middle, in pixels of scale 1.
+    at: Point,
+}
+
+struct Chart<'a, DB: DrawingBackend> {
+    canvas: Canvas<'a, DB>,
+    stats: &'a TrackerStats,
+    figure: Figure,
+    calls: Axis,
+    memory: Axis,
+    legend: Vec<Entry>,
+    /// The plot's corners, in pixels of scale 1.
+    left: i32,
+    top: i32,
+    right: i32,
+    bottom: i32,
+}
+
+impl<'a, DB: DrawingBackend> Chart<'a, DB> {
+    fn new(stats: &'a TrackerStats, figure: Figure, canvas: Canvas<'a, DB>) -> Self {
+        let shown = shown(stats, figure);
+        let count = shown.iter().map(|series| series.samples.len()).max().unwrap_or(0);
+        let values = shown.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
+        let range = values.filter(|mib| is_drawable(*mib)).fold(None, |range: Option<(f64, f64)>, mib| {
+            let (low, high) = range.unwrap_or((mib, mib));
+            Some((low.min(mib), high.max(mib)))
+        });
+        let (low, high) = range.unwrap_or((0.0, 1.0));
+        let (calls, memory) = (Axis::of_calls(count), Axis::of_memory(low, high));
+        let (legend, top) = lay_out_legend(stats, &shown);
+        let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
+        let half_last = calls.ticks.last().map_or(0, |tick| width_of(&tick.1, LABEL.0) / 2);
+        Self {
+            canvas,
+            stats,
+            figure,
+            calls,
+            memory,
+            legend,
+            left: MARGIN + labels.max(24) + 8,
+            top: top + 24,
+            right: WIDTH as i32 - MARGIN - half_last,
+            bottom: HEIGHT as i32 - 56,
+        }
+    }
+
+    /// Where the shares of both axes lie, in real pixels.
+    fn at(&self, call: f64, memory: f64) -> Point {
+        let scale = f64::from(self.canvas.scale);
+        let x = f64::from(self.left) + call * f64::from(self.right - self.left);
+        let y = f64::from(self.bottom) - memory * f64::from(self.bottom - self.top);
+        ((x * scale).round() as i32, (y * scale).round() as i32)
+    }
+
+    /// Title, grid, axes and their labels.
+    fn frame(&self) -> Drawn<DB> {
+        let canvas = &self.canvas;
+        canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
+        for (value, label) in &self.memory.ticks {
+            let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale;
+            canvas.line((self.left, y), (self.right, y), palette::GRID, 2)?;
+            canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
+        }
+        canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
+        for (value, label) in &self.calls.ticks {
+            let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale;
+            canvas.line((x, self.bottom), (x, self.bottom + 5), palette::AXIS, 2)?;
+            canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
+        }
+        canvas.line((self.left, self.bottom), (self.right, self.bottom), palette::AXIS, 2)?;
+        let middle = (self.left + self.right) / 2;
+        canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
+    }
+
+    fn series(&self) -> Drawn<DB> {
+        let shown = shown(self.stats, self.figure);
+        if shown.iter().all(|series| series.samples.is_empty()) {
+            let middle = ((self.left + self.right) / 2, (self.top + self.bottom) / 2);
+            return self.canvas.text("no operator was recorded", middle, HPos::Center, LEGEND);
+        }
+        for series in shown {
+            let values = series.samples.iter().map(|sample| sample.mib);
+            for line in lines(values, &self.calls, &self.memory, |call, memory| self.at(call, memory)) {
+                self.canvas.path(line, series.color, series.width)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A dashed line over the whole height before the operator that each marker points to.
+    fn markers(&self) -> Drawn<DB> {
+        for (index, (name, call)) in self.stats.markers.iter().enumerate() {
+            if *call as f64 > self.calls.to {
+                continue;
+            }
+            let x = self.at(self.calls.share(*call as f64), 0.0).0;
+            let scale = self.canvas.scale;
+            for from in (self.top..self.bottom).step_by(9) {
+                let to = (from + 5).min(self.bottom);
+                let dash = vec![(x, from * scale), (x, to * scale)];
+                self.canvas.path(dash, palette::marker(name, index), 3)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn legend(&self) -> Drawn<DB> {
+        for Entry { name, color, is_marker, at: (x, y) } in &self.legend {
+            if *is_marker {
+                self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
+                self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
+            } else {
+                self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?;
+            }
+            self.canvas.text(name, (x + swatch(*is_marker), *y), HPos::Left, LEGEND)?;
+        }
+        Ok(())
+    }
+}
+
+/// One line of a figure.
+struct Shown<'a> {
+    name: &'static str,
+    samples: &'a [Sample],
+    color: RGBColor,
+    /// In half pixels.
+    width: i32,
+}
+
+/// The series of a figure, from back to front. Where lines coincide, the wider one behind still shows.
+fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
+    let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 3);
+    let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 5);
+    let allocated = (Figure::Allocated, &stats.memories_allocated, palette::ALLOCATED, 3);
+    let wanted =
+        [reserved, active, allocated].into_iter().filter(|(own, ..)| figure == Figure::All || *own == figure);
+    wanted
+        .map(|(own, samples, color, width)| Shown {
+            name: own.name(),
+            samples,
+            color,
+            width: if figure == Figure::All { width } else { 3 },
+        })
+        .collect()
+}
+
+/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
+/// ends. What finds no room is counted.
+fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32) {
+    let right = WIDTH as i32 - MARGIN;
+    let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, false));
+    let markers = stats.markers.iter().enumerate().map(|(index, (name, call))| {
+        (format!("{} (at {call})", readable(name)), palette::marker(name, index), true)
+    });
+    let total = shown.len() + stats.markers.len();
+    let (mut line, mut x) = (0, MARGIN);
+    let mut legend: Vec<Entry> = Vec::new();
+    for (name, color, is_marker) in series.chain(markers) {
+        let width = swatch(is_marker) + width_of(&name, LEGEND.0);
+        // On the last line there must be room left to say that there are more.
+        let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
+        if x > MARGIN && x + width + reserve > right {
+            if line + 1 == LEGEND_LINES {
+                let more = format!("and {} more", total - legend.len());
+                legend.push(Entry {
+                    name: more,
+                    color: palette::MUTED,
+                    is_marker: true,
+                    at: (x, legend_y(line)),
+                });
+                break;
+            }
+            line += 1;
+            x = MARGIN;
+        }
+        legend.push(Entry { name, color, is_marker, at: (x, legend_y(line)) });
+        x += width + 14;
+    }
+    (legend, legend_y(line) + LEGEND_LINE / 2)
+}
+
+/// The middle of a line of the legend.
+const fn legend_y(line: i32) -> i32 {
+    50 + line * LEGEND_LINE
+}
+
+/// A name from a file, of bounded length and without characters that XML does not allow.
+fn readable(name: &str) -> String {
+    let clean =
+        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    let mut shown: String = name.chars().take(NAME_CHARACTERS).map(clean).collect();
+    if name.chars().nth(NAME_CHARACTERS).is_some() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,152 @@
+//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each on its own. Ours are
+//! step lines in MiB whose legend also names the markers. The library makes SVG and HTML; [`draw`] takes any plotters
+//! backend, which is how the command line makes PNG.
+//!
+//! Nothing here measures text with a font: SVG is drawn without any, and whatever backend draws, the layout is one.
+
+mod axis;
+mod chart;
+mod html;
+mod palette;
+mod steps;
+
+pub use chart::{HEIGHT, WIDTH, draw};
+pub use html::render_html;
+
+use super::TrackerStats;
+use memtrack_file::ReplacingFile;
+use plotters::prelude::{IntoDrawingArea, SVGBackend};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// One of the four figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Allocated, active and reserved together.
+    All,
+    /// Memory handed out to the program.
+    Allocated,
+    /// Memory handed out, or given back but still in use by a stream.
+    Active,
+    /// Memory taken from the driver.
+    Reserved,
+}
+
+impl Figure {
+    /// The four, in PyTorch's order.
+    pub const EACH: [Self; 4] = [Self::All, Self::Allocated, Self::Active, Self::Reserved];
+
+    /// Its name in file names.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Allocated => "allocated",
+            Self::Active => "active",
+            Self::Reserved => "reserved",
+        }
+    }
+
+    /// What stands above it.
+    const fn title(self) -> &'static str {
+        match self {
+            Self::All => "Memory after each operator",
+            Self::Allocated => "Allocated memory after each operator",
+            Self::Active => "Active memory after each operator",
+            Self::Reserved => "Reserved memory after each operator",
+        }
+    }
+
+    /// The figure's own file beside `path`: `run.svg` becomes `run-allocated.svg`.
+    pub fn path(self, path: &Path) -> PathBuf {
+        let mut name = path.file_stem().unwrap_or_default().to_owned();
+        name.push("-");
+        name.push(self.name());
+        if let Some(suffix) = path.extension() {
+            name.push(".");
+            name.push(suffix);
+        }
+        path.with_file_name(name)
+    }
+}
+
+/// A figure as an SVG image: text stays text in the reader's own sans-serif font.
+///
+/// # Errors
+/// None in practice: drawing goes to memory.
+pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, FigureError> {
+    // Coordinates of this backend are whole; drawn at twice the size, lines lie on half pixels.
+    const SCALE: u32 = 2;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
+        draw(stats, figure, &root, SCALE).map_err(|error| FigureError::Draw(error.to_string()))?;
+    }
+    let drawn = format!("width=\"{}\" height=\"{}\"", WIDTH * SCALE, HEIGHT * SCALE);
+    let shown = format!("role=\"img\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
+    Ok(svg.replacen(&drawn, &shown, 1))
+}
+
+/// Writes the figures and returns the files: for `run.html` one page that needs nothing else, for `run.svg` the four
+/// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Files that exist are replaced.
+/// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
+///
+/// # Errors
+/// When the suffix is another one, or a file cannot be written.
+pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
+    let path = path.as_ref();
+    let mut files = Vec::new();
+    match path.extension().and_then(|suffix| suffix.to_str()) {
+        Some("html") => files.push((path.to_owned(), render_html(stats)?)),
+        Some("svg") => {
+            for figure in Figure::EACH {
+                files.push((figure.path(path), render_svg(stats, figure)?));
+            }
+        }
+        _ => return Err(FigureError::Suffix(path.to_owned())),
+    }
+    for (target, content) in &files {
+        let written = ReplacingFile::create(target).and_then(|mut file| {
+            file.write_all(content.as_bytes())?;
+            file.commit()
+        });
+        written.map_err(|error| FigureError::Io(target.clone(), error))?;
+    }
+    Ok(files.into_iter().map(|(target, _)| target).collect())
+}
+
+/// Why figures were not written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FigureError {
+    /// The file's suffix names no kind of figure that the library makes.
+    Suffix(PathBuf),
+    /// The file cannot be written.
+    Io(PathBuf, io::Error),
+    /// The drawing backend failed.
+    Draw(String),
+}
+
+impl fmt::Display for FigureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Suffix(path) => {
+                write!(f, "{}: the suffix is neither .html nor .svg; choose one of them", path.display())
+            }
+            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::Draw(error) => write!(f, "the figure cannot be drawn: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FigureError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

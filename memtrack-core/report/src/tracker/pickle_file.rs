@@ -1,0 +1,241 @@
+//! The tracker's statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
+//! directions go through [`memtrack_formats::pickle`], which executes nothing.
+
+use super::stats_input;
+use super::{Folded, Sample, StatsError, TrackerStats};
+use memtrack_file::ReplacingFile;
+use memtrack_formats::pickle::{DictId, Document, Limits, Span, Value, Writer};
+use memtrack_formats::pytorch::Compression;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The key of our own: how many operators ran before those of the file.
+const FOLDED: &str = "memtrack_folded_operators";
+
+impl TrackerStats {
+    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, perhaps packed by
+    /// gzip or Zstandard since. Where `op_index` is missing, as in files of older versions, it is the number of records
+    /// of `memories_allocated`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no pickle of plain data, or holds something else.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        Self::read(file, |compression| match compression {
+            Compression::None => Limits::for_input(bytes),
+            _ => Limits::for_input(bytes.saturating_mul(stats_input::PACKED)),
+        })
+    }
+
+    /// As [`TrackerStats::load`], from any reader. Not knowing how much will come, it takes no more than 256 MiB.
+    ///
+    /// # Errors
+    /// As [`TrackerStats::load`].
+    pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
+        Self::read(reader, |_| Limits::default())
+    }
+
+    /// Saves the statistics so that PyTorch's `MemoryTracker.load` reads them. A file at `path` is replaced once the
+    /// new one is whole. PyTorch writes pickle protocol 5 since Python 3.8, we 4, which older ones read too.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
+        let file = ReplacingFile::create(path.as_ref())?;
+        self.save_to(file)?.commit()?;
+        Ok(())
+    }
+
+    /// Writes what [`TrackerStats::save_stats`] saves and gives the writer back, flushed.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn save_to<W: Write>(&self, out: W) -> io::Result<W> {
+        let mut writer = Writer::new(out)?;
+        let keys = [
+            "memories_allocated",
+            "memories_active",
+            "memories_reserved",
+            "markers",
+            "num_alloc_retries",
+            "op_index",
+            FOLDED,
+        ];
+        // What PyTorch does not look for is there only where it says something.
+        let keys = &keys[..keys.len() - usize::from(self.folded.operators == 0)];
+        writer.dict(keys.iter().copied(), |writer, key| {
+            writer.text(key)?;
+            match key {
+                "memories_allocated" => save_series(writer, &self.memories_allocated),
+                "memories_active" => save_series(writer, &self.memories_active),
+                "memories_reserved" => save_series(writer, &self.memories_reserved),
+                "markers" => writer.default_dict(true, &self.markers, |writer, (name, index)| {
+                    writer.text(name)?;
+                    writer.int(signed(*index))
+                }),
+                "num_alloc_retries" => writer.int(signed(self.num_alloc_retries)),
+                FOLDED => writer.int(signed(self.folded.operators)),
+                _ => writer.int(signed(self.op_index)),
+            }
+        })?;
+        writer.finish()
+    }
+
+    fn read(reader: impl Read, limits: impl FnOnce(Compression) -> Limits) -> Result<Self, StatsError> {
+        let document = stats_input::pickle(reader, limits)?;
+        let Value::Dict(root) = document.root else {
+            let found = document.type_name(document.root);
+            return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
+        };
+        let mut reading = Reading { document: &document, root, operators: HashMap::new() };
+        let mut stats = Self {
+            memories_allocated: reading.series("memories_allocated")?,
+            memories_active: reading.series("memories_active")?,
+            memories_reserved: reading.series("memories_reserved")?,
+            markers: reading.markers()?,
+            num_alloc_retries: reading.count("num_alloc_retries")?,
+            op_index: 0,
+            folded: Folded::default(),
+        };
+        if document.get(root, FOLDED).is_some() {
+            stats.folded.operators = reading.count(FOLDED)?;
+        }
+        stats.op_index = match document.get(root, "op_index") {
+            Some(_) => reading.count("op_index")?,
+            None => stats.memories_allocated.len() as u64,
+        };
+        Ok(stats)
+    }
+}
+
+/// Writes a series: a `defaultdict` without factory, index → (operator, MiB).
+fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
+    writer.default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
+        writer.int(signed(index as u64))?;
+        writer.tuple::<2>(|writer| {
+            writer.text(&sample.operator)?;
+            writer.float(sample.mib)
+        })
+    })
+}
+
+/// A count as the pickle writer takes it; none of ours comes near the limit.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A pickle on its way to statistics.
+struct Reading<'a> {
+    document: &'a Document,
+    root: DictId,
+    /// Operator names by where they lie in the pickle: the series refer to the same strings.
+    operators: HashMap<Span, Arc<str>>,
+}
+
+impl Reading<'_> {
+    /// The value of a key that must be there.
+    fn required(&self, key: &str) -> Result<Value, StatsError> {
+        let value = self.document.get(self.root, key);
+        value.ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
+    }
+
+    /// What to say of a value of the wrong type.
+    fn wrong(&self, place: &str, expected: &str, found: Value) -> StatsError {
+        let found = self.document.type_name(found);
+        StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
+    }
+
+    /// The dictionary under a key.
+    fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
+        match self.required(key)? {
+            Value::Dict(id) => Ok(&self.document.dict(id).entries),
+            other => Err(self.wrong(key, "a dictionary", other)),
+        }
+    }
+
+    /// A number that counts something.
+    fn count(&self, key: &str) -> Result<u64, StatsError> {
+        let value = self.required(key)?;
+        self.as_count(value).ok_or_else(|| self.wrong(key, "a count", value))
+    }
+
+    fn as_count(&self, value: Value) -> Option<u64> {
+        self.document.as_i64(value).and_then(|number| u64::try_from(number).ok())
+    }
+
+    /// A series. Its indices may come in any order, and a later record replaces an earlier one, but none from 0 to
+    /// the last may be missing.
+    fn series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
+        let entries = self.entries(key)?.to_vec();
+        let mut series: Vec<Option<Sample>> = Vec::with_capacity(entries.len());
+        let count = entries.len();
+        for (index, record) in entries {
+            let place = || {
+                format!(
+                    "{key}[{}]",
+                    self.document.as_i64(index).map_or("?".to_owned(), |index| index.to_string())
+                )
+            };
+            let row = self
+                .as_count(index)
+                .ok_or_else(|| self.wrong(&format!("a key of {key}"), "an index", index))?;
+            // With `count` entries, a higher index leaves a gap.
+            let row = usize::try_from(row).ok().filter(|&row| row < count);
+            let row = row.ok_or_else(|| {
+                StatsError::Shape(format!("{key} has gaps: there are {count} records, but also {}", place()))
+            })?;
+            let (name, mib) = match record {
+                Value::Tuple(id) => match self.document.tuple(id) {
+                    &[name, mib] => (name, mib),
+                    _ => return Err(self.wrong(&place(), "a pair of operator and MiB", record)),
+                },
+                _ => return Err(self.wrong(&place(), "a pair of operator and MiB", record)),
+            };
+            let Value::Str(span) = name else {
+                return Err(self.wrong(&place(), "the operator's name", name));
+            };
+            let Some(mib) = self.document.as_f64(mib) else {
+                return Err(self.wrong(&place(), "a number of MiB", mib));
+            };
+            let document = self.document;
+            let operator = self.operators.entry(span).or_insert_with(|| document.text(span).into()).clone();
+            if series.len() <= row {
+                series.resize(row + 1, None);
+            }
+            series[row] = Some(Sample { operator, mib });
+        }
+        let gap = |index| StatsError::Shape(format!("{key} has gaps: record {index} is missing"));
+        series.into_iter().enumerate().map(|(index, sample)| sample.ok_or_else(|| gap(index))).collect()
+    }
+
+    /// The markers, each at its first place with its last value, as in a Python dictionary.
+    fn markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
+        let mut markers: Vec<(String, u64)> = Vec::new();
+        let mut rows = HashMap::new();
+        for &(name, index) in self.entries("markers")? {
+            let Value::Str(span) = name else { return Err(self.wrong("a key of markers", "a name", name)) };
+            let name = self.document.text(span);
+            let Some(index) = self.as_count(index) else {
+                return Err(self.wrong(&format!("the marker {name:?}"), "an index", index));
+            };
+            match rows.get(&name) {
+                Some(&row) => {
+                    let marker: &mut (String, u64) = &mut markers[row];
+                    marker.1 = index;
+                }
+                None => {
+                    rows.insert(name.clone(), markers.len());
+                    markers.push((name, index));
+                }
+            }
+        }
+        Ok(markers)
+    }
+}
+
+#[cfg(test)]
+mod tests;

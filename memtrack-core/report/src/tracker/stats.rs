@@ -1,0 +1,72 @@
+//! What a run of the memory tracker leaves: three series of counters, the markers, and two counts. A recording fills
+//! a [`TrackerStats`], `pickle_file` loads and saves it, summary and figures read it; it has no other state.
+
+use super::summary::Growth;
+use std::sync::Arc;
+
+/// The counter after one operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The operator's full name, such as `layers.0.forward.addmm.default_3`. The three series share it.
+    pub operator: Arc<str>,
+    /// The counter in MiB (bytes / 1048576), read after the operator.
+    pub mib: f64,
+}
+
+/// The data of one run of a memory tracker, PyTorch's or ours. The index of a sample in its series is the index of
+/// the operator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrackerStats {
+    /// Memory handed out to the program.
+    pub memories_allocated: Vec<Sample>,
+    /// Memory handed out, or given back but still in use by a stream.
+    pub memories_active: Vec<Sample>,
+    /// Memory taken from the driver.
+    pub memories_reserved: Vec<Sample>,
+    /// Markers in the order they were first set: a name, and the index of the operator that came next. PyTorch sets
+    /// `fw_start` and `fw_bw_boundary`.
+    pub markers: Vec<(String, u64)>,
+    /// How often the allocator had to empty its cache and try again.
+    pub num_alloc_retries: u64,
+    /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
+    pub op_index: u64,
+    /// What is known of operators that came before those of the series; nothing where all are there.
+    pub folded: Folded,
+}
+
+/// Operators that a long run has folded: a tracker keeps the newest
+/// ([`Options::tracker_entries`](memtrack_recorder::recorder::Options::tracker_entries)). In a file only their number is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Folded {
+    /// How many there were, all before those of the series.
+    pub operators: u64,
+    /// Allocated MiB after the last of them.
+    pub allocated_mib: f64,
+    /// The most MiB allocated after any of them.
+    pub peak_allocated_mib: f64,
+    /// The most MiB active after any of them.
+    pub peak_active_mib: f64,
+    /// The most MiB reserved after any of them.
+    pub peak_reserved_mib: f64,
+    /// Those that grew most, 1,000 at most, in the order they ran.
+    pub grown: Vec<Growth>,
+}
+
+impl TrackerStats {
+    /// Appends what one operator left behind, in MiB, and moves on to the next operator.
+    pub fn push(&mut self, operator: &str, allocated_mib: f64, active_mib: f64, reserved_mib: f64) {
+        let operator: Arc<str> = operator.into();
+        self.memories_allocated.push(Sample { operator: operator.clone(), mib: allocated_mib });
+        self.memories_active.push(Sample { operator: operator.clone(), mib: active_mib });
+        self.memories_reserved.push(Sample { operator, mib: reserved_mib });
+        self.op_index += 1;
+    }
+
+    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves.
+    pub fn mark(&mut self, name: &str) {
+        match self.markers.iter_mut().find(|marker| marker.0 == name) {
+            Some(marker) => marker.1 = self.op_index,
+            None => self.markers.push((name.to_owned(), self.op_index)),
+        }
+    }
+}

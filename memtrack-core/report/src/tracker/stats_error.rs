@@ -1,0 +1,69 @@
+//! Why the tracker's statistics cannot be used.
+
+use memtrack_formats::pickle::PickleError;
+use std::fmt;
+use std::io;
+
+/// Why a statistics file was not read or written, or its content has no summary. `Display` is one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StatsError {
+    /// The file cannot be opened or written.
+    Io(io::Error),
+    /// The file is no pickle, or one that holds more than data.
+    Pickle(PickleError),
+    /// The pickle holds something else than the statistics of a memory tracker: what, and where.
+    Shape(String),
+    /// There is no record, so there is nothing to sum up. PyTorch raises `KeyError: 0`.
+    NoRecords,
+    /// The operator index says that there are more records than the series holds.
+    MissingRecord {
+        /// The first index that is missing.
+        index: u64,
+        /// The operator index of the file.
+        op_index: u64,
+    },
+}
+
+impl fmt::Display for StatsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Pickle(error) => write!(f, "{error}"),
+            Self::Shape(what) => {
+                write!(f, "{what}; give the file that MemoryTracker.save_stats wrote")
+            }
+            Self::NoRecords => {
+                f.write_str("no operator was recorded; run the model between start_monitor and stop")
+            }
+            Self::MissingRecord { index, op_index } => {
+                write!(
+                    f,
+                    "op_index is {op_index}, but memories_allocated has no record {index}; the file is damaged"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StatsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Pickle(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for StatsError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<PickleError> for StatsError {
+    fn from(error: PickleError) -> Self {
+        Self::Pickle(error)
+    }
+}

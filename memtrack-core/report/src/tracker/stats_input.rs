@@ -1,0 +1,44 @@
+//! The pickle in a file of statistics, packed or not; and of files of another kind, what they are and who reads them.
+
+use super::StatsError;
+use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
+use memtrack_formats::pytorch::{Compression, Counted, Stored, unpack};
+use std::io::{Cursor, Read};
+
+/// How much larger a packed file is unpacked than stored, where memory is set aside for it.
+pub(super) const PACKED: u64 = 8;
+
+/// Reads the pickle within the limits for its packing.
+pub(super) fn pickle(
+    reader: impl Read,
+    limits: impl FnOnce(Compression) -> Limits,
+) -> Result<Document, StatsError> {
+    let stored = Stored::default();
+    let (mut reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
+    let mut head = Vec::with_capacity(8);
+    reader.by_ref().take(8).read_to_end(&mut head)?;
+    let other = match head[..] {
+        [] => Some("the file is empty"),
+        _ if head == b"MEMTRACK" => {
+            Some("this is a recording, not a tracker's statistics; use `memtrack top`")
+        }
+        // Neither is an instruction of pickle's.
+        [b'{' | b'[', ..] => Some(
+            "this is JSON, not a tracker's statistics; if it is a memory snapshot, use `memtrack summary`",
+        ),
+        _ => None,
+    };
+    if let Some(other) = other {
+        return Err(StatsError::Shape(other.into()));
+    }
+    let reader = Cursor::new(head).chain(reader);
+    let document = load(reader, &[Global::DefaultDict, Global::Int], limits(compression))?;
+    if let Value::Dict(root) = document.root
+        && ["segments", "device_traces"].iter().any(|key| document.get(root, key).is_some())
+    {
+        let snapshot =
+            "this is a memory snapshot, not a tracker's statistics; use `memtrack summary`, `peak` or `top`";
+        return Err(StatsError::Shape(snapshot.into()));
+    }
+    Ok(document)
+}

@@ -1,0 +1,187 @@
+//! The operators that made memory grow most: PyTorch's `MemoryTracker.summary`, its text to the letter. Its quirks
+//! are kept where a file is loaded; a live tracker, which knows what was allocated before, also lists its first
+//! operator.
+
+use super::{StatsError, TrackerStats};
+use memtrack_model::python_float::python_float_repr;
+use memtrack_model::units::counted;
+use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How much memory grew with one operator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// The operator's full name.
+    #[serde(serialize_with = "as_text")]
+    pub operator: Arc<str>,
+    /// Allocated memory after it minus before it, in MiB; negative when it gave memory back.
+    pub growth_mib: f64,
+}
+
+/// The operators with the largest growth. Its `Display` is the text PyTorch prints, without the final line feed (the
+/// `MB` in it are MiB); serialised it is the same as data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How often the allocator had to empty its cache and try again.
+    pub num_alloc_retries: u64,
+    /// How many operators were asked for.
+    pub top: usize,
+    /// The operators, largest growth first; operators that grew alike in the order they ran.
+    pub operators: Vec<Growth>,
+    /// How many operators ran before those that were kept; of them at most the 1,000 that grew most are ranked.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub folded_operators: u64,
+}
+
+impl TrackerStats {
+    /// The summary PyTorch prints for a loaded file: the first record only serves as the baseline and is not listed,
+    /// and of several records with one name the last counts, at the place of the first.
+    ///
+    /// # Errors
+    /// When there is no record (PyTorch: `KeyError`), or fewer than `op_index` says.
+    pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
+        let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
+        self.rank(top, 1, first.mib)
+    }
+
+    /// The summary of a run that knows how much was allocated before its first operator, in MiB: the first operator
+    /// is listed like any other. Without any record the list is empty.
+    ///
+    /// # Errors
+    /// When there are fewer records than `op_index` says.
+    pub fn summary_since(&self, top: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
+        self.rank(top, 0, baseline_mib)
+    }
+
+    /// Ranks the records from `start` on by their growth over the record before, the first over `baseline_mib`.
+    fn rank(&self, top: usize, start: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
+        let samples = &self.memories_allocated;
+        if self.op_index > samples.len() as u64 {
+            return Err(StatsError::MissingRecord { index: samples.len() as u64, op_index: self.op_index });
+        }
+        let end = self.op_index as usize;
+        let mut operators: Vec<Growth> = Vec::new();
+        let mut rows: HashMap<&str, usize> = HashMap::new();
+        let mut previous_mib = baseline_mib;
+        if start == 0 && self.folded.operators > 0 {
+            operators.extend_from_slice(&self.folded.grown);
+            previous_mib = self.folded.allocated_mib;
+        }
+        for sample in samples.get(start..end).unwrap_or(&[]) {
+            let growth_mib = sample.mib - previous_mib;
+            previous_mib = sample.mib;
+            let row = *rows.entry(&sample.operator).or_insert(operators.len());
+            let growth = Growth { operator: sample.operator.clone(), growth_mib };
+            match operators.get_mut(row) {
+                Some(earlier) => *earlier = growth,
+                None => operators.push(growth),
+            }
+        }
+        operators.sort_by(|a, b| descending(a.growth_mib, b.growth_mib));
+        operators.truncate(top);
+        let (num_alloc_retries, folded_operators) = (self.num_alloc_retries, self.folded.operators);
+        Ok(Summary { num_alloc_retries, top, operators, folded_operators })
+    }
+}
+
+/// A shared name is serialised as the text it is.
+fn as_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name)
+}
+
+/// Larger numbers first, 0 and -0 alike as in Python, and what is no number last.
+fn descending(a: f64, b: f64) -> Ordering {
+    b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const RULE: &str = "------------------------------------------------";
+        writeln!(f, "{RULE}")?;
+        writeln!(f, "The number of alloc retries are: {}", self.num_alloc_retries)?;
+        writeln!(f, "Top {} ops that generates memory are:", self.top)?;
+        for Growth { operator, growth_mib } in &self.operators {
+            writeln!(f, "{operator}: {}MB", python_float_repr(*growth_mib))?;
+        }
+        if self.folded_operators > 0 {
+            let folded = counted(self.folded_operators, "earlier operator");
+            writeln!(f, "{folded} folded: of those only the largest growths are listed, if any")?;
+        }
+        f.write_str(RULE)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(samples: &[(&str, f64)]) -> TrackerStats {
+        let mut stats = TrackerStats { num_alloc_retries: 3, ..TrackerStats::default() };
+        samples.iter().for_each(|(name, mib)| stats.push(name, *mib, 0.0, 0.0));
+        stats
+    }
+
+    fn listed(summary: &Summary) -> Vec<(&str, f64)> {
+        summary.operators.iter().map(|growth| (&*growth.operator, growth.growth_mib)).collect()
+    }
+
+    #[test]
+    fn the_text_is_pytorchs() {
+        let summary = run(&[("a", 1.0), ("b", 1.5), ("c", 1.00001)]).summary(5).unwrap();
+        assert_eq!(
+            summary.to_string(),
+            "------------------------------------------------\n\
+             The number of alloc retries are: 3\n\
+             Top 5 ops that generates memory are:\n\
+             b: 0.5MB\n\
+             c: -0.49998999999999993MB\n\
+             ------------------------------------------------"
+        );
+    }
+
+    #[test]
+    fn the_first_record_is_only_a_baseline() {
+        let stats = run(&[("a", 1.0), ("b", 1.5)]);
+        assert_eq!(listed(&stats.summary(5).unwrap()), [("b", 0.5)]);
+        assert_eq!(listed(&stats.summary_since(5, 0.25).unwrap()), [("a", 0.75), ("b", 0.5)]);
+    }
+
+    #[test]
+    fn the_last_of_equal_names_counts_at_the_place_of_the_first() {
+        let stats = run(&[("x", 0.0), ("a", 5.0), ("b", 6.0), ("a", 7.0)]);
+        assert_eq!(listed(&stats.summary(5).unwrap()), [("a", 1.0), ("b", 1.0)]);
+    }
+
+    #[test]
+    fn ties_keep_their_order_and_zero_has_no_sign() {
+        let stats =
+            run(&[("x", 1.0), ("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 3.0), ("e", f64::NAN), ("f", 1.0)]);
+        let summary = stats.summary(9).unwrap();
+        let names: Vec<_> = summary.operators.iter().map(|growth| &*growth.operator).collect();
+        assert_eq!(names, ["b", "d", "a", "c", "e", "f"]);
+    }
+
+    #[test]
+    fn no_record_is_an_error_for_a_file_and_empty_for_a_live_run() {
+        let stats = TrackerStats::default();
+        assert!(matches!(stats.summary(5), Err(StatsError::NoRecords)));
+        assert_eq!(stats.summary_since(5, 0.0).unwrap().operators, []);
+    }
+
+    #[test]
+    fn the_operator_index_rules_over_the_series() {
+        let mut stats = run(&[("a", 1.0), ("b", 1.5)]);
+        stats.op_index = 0;
+        assert_eq!(stats.summary(5).unwrap().operators, []);
+        stats.op_index = 3;
+        assert!(matches!(stats.summary(5), Err(StatsError::MissingRecord { index: 2, op_index: 3 })));
+    }
+}

@@ -1,0 +1,146 @@
+//! Segments and blocks as the texts see them: exact sizes, states as written, and the rules by which PyTorch finds a
+//! block's requested size and stack in files of every age.
+
+use super::number::{integer, integer_of};
+use super::oddities::Oddities;
+use super::repr::Repr;
+use super::sink::push_decimal;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::pytorch::{Key, PyTorch, Records};
+use memtrack_model::snapshot::{Snapshot, Value};
+use std::ops::Range;
+
+/// The segments and blocks of one snapshot.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) pytorch: &'a PyTorch,
+}
+
+/// An earlier tenant of a block, as PyTorch wrote them up to 2.0.
+pub(super) struct Tenant {
+    pub(super) bytes: i128,
+    /// None: the entry has no frames.
+    pub(super) stack: Option<StackId>,
+}
+
+impl<'a> Blocks<'a> {
+    /// For a snapshot in PyTorch's form.
+    pub(super) fn of(snapshot: &'a Snapshot) -> std::io::Result<Self> {
+        Ok(Self { snapshot, pytorch: super::pytorch(snapshot)? })
+    }
+
+    /// The rows of the devices' segments.
+    pub(super) fn segments(self) -> Range<usize> {
+        0..self.pytorch.device_segments
+    }
+
+    /// The rows of a segment's blocks.
+    pub(super) fn of_segment(self, segment: usize) -> Range<usize> {
+        self.pytorch.segments.rows(segment, Key::Blocks)
+    }
+
+    /// Where a segment begins.
+    pub(super) fn address(self, segment: usize) -> i128 {
+        integer(&self.pytorch.segments, segment, Key::Address)
+    }
+
+    /// The bytes of a segment.
+    pub(super) fn total(self, segment: usize) -> i128 {
+        integer(&self.pytorch.segments, segment, Key::TotalSize)
+    }
+
+    /// Appends the stream of a segment as Python writes it.
+    pub(super) fn push_stream(self, out: &mut Vec<u8>, segment: usize) {
+        self.push(out, &self.pytorch.segments, segment, Key::Stream);
+    }
+
+    /// Whether a segment is of the default stream.
+    pub(super) fn is_default_stream(self, segment: usize) -> bool {
+        let segments = &self.pytorch.segments;
+        match segments.odd_under(segment, Key::Stream) {
+            Some(value) => value.as_i128() == Some(0) || matches!(value, Value::Float(0.0)),
+            None => segments.number(segment, Key::Stream) == 0,
+        }
+    }
+
+    /// Appends the state of a block.
+    pub(super) fn push_state(self, out: &mut Vec<u8>, block: usize) {
+        self.push(out, &self.pytorch.blocks, block, Key::State);
+    }
+
+    /// The state of a block.
+    pub(super) fn state(self, block: usize) -> &'a [u8] {
+        self.snapshot.strings.bytes(self.pytorch.blocks.text(block, Key::State))
+    }
+
+    /// The bytes of a block.
+    pub(super) fn size(self, block: usize) -> i128 {
+        integer(&self.pytorch.blocks, block, Key::Size)
+    }
+
+    /// The tenants of a block; `None` when it has no history.
+    pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
+        match self.pytorch.blocks.odd_under(block, Key::History)? {
+            Value::List(entries) => Some(entries),
+            _ => Some(&[]),
+        }
+    }
+
+    /// One tenant.
+    pub(super) fn tenant(self, entry: &Value) -> Tenant {
+        let mut tenant = Tenant { bytes: 0, stack: None };
+        let Value::Dict(entries) = entry else { return tenant };
+        for (key, value) in entries.iter() {
+            let Value::Str(key) = key else { continue };
+            match (self.snapshot.strings.bytes(*key), value) {
+                (b"real_size", value) => tenant.bytes = integer_of(value),
+                (b"frames", Value::Stack(stack)) => tenant.stack = Some(*stack),
+                (b"frames", _) => tenant.stack = Some(StackId::NONE),
+                _ => {}
+            }
+        }
+        tenant
+    }
+
+    /// The requested size of a block and its stack: as written beside its frames, else those of the first tenant.
+    pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
+        let blocks = &self.pytorch.blocks;
+        let size = || integer(blocks, block, Key::RequestedSize);
+        if blocks.has(block, Key::Frames) {
+            let stack = blocks.stack(block, Key::Frames);
+            if blocks.has(block, Key::RequestedSize) {
+                return (size(), stack);
+            }
+            odd.note("has frames but no `requested_size`; its size was taken", || self.name(block));
+            return (self.size(block), stack);
+        }
+        match self.history(block) {
+            Some([first, ..]) => {
+                let tenant = self.tenant(first);
+                (tenant.bytes, tenant.stack.unwrap_or_default())
+            }
+            Some([]) => {
+                odd.note("has a history without entries; its size was taken", || self.name(block));
+                (self.size(block), StackId::NONE)
+            }
+            None if blocks.has(block, Key::RequestedSize) => (size(), StackId::NONE),
+            None => (self.size(block), StackId::NONE),
+        }
+    }
+
+    /// A block in words.
+    pub(super) fn name(self, block: usize) -> String {
+        format!("block {block} at {:#x}", self.pytorch.blocks.number(block, Key::Address))
+    }
+
+    fn push(self, out: &mut Vec<u8>, records: &Records, row: usize, key: Key) {
+        match records.odd_under(row, key) {
+            Some(value) => Repr::of(self.snapshot).str(out, value),
+            None if key == Key::State => {
+                out.extend_from_slice(self.snapshot.strings.bytes(records.text(row, key)));
+            }
+            None => push_decimal(out, records.number(row, key).into()),
+        }
+    }
+}

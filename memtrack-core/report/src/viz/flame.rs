@@ -1,0 +1,78 @@
+//! Flame graphs of [`Usage`] by inferno. Nothing negative and nothing empty reaches it.
+
+use super::{Grouping, Usage};
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{Options, from_lines};
+use memtrack_file::ReplacingFile;
+use memtrack_model::snapshot::Snapshot;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What the colours say.
+const LEGEND: &str = "Blue: device, stream, segment. Green: handed out. Grey: free. Yellow: rounding. Violet: freed, \
+                      still used by others. Warm: who asked.";
+
+const fn colour(r: u8, g: u8, b: u8) -> Color {
+    Color { r, g, b }
+}
+
+/// The colour of a frame that stands before the stacks; none for a frame of a stack.
+fn colour_of(frame: &str) -> Option<Color> {
+    let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| frame.starts_with(beginning));
+    match frame {
+        "(rounding)" => Some(colour(235, 200, 90)),
+        "only_before" => Some(colour(225, 150, 150)),
+        "only_after" => Some(colour(150, 190, 225)),
+        _ if begins(&["active_allocated"]) => Some(colour(150, 205, 140)),
+        _ if begins(&["active_pending_free", "active_awaiting_free"]) => Some(colour(185, 150, 215)),
+        _ if begins(&["inactive"]) => Some(colour(190, 190, 190)),
+        _ if begins(&["device ", "host heap", "stream_", "segment 0x"]) => Some(colour(140, 180, 215)),
+        _ => None,
+    }
+}
+
+/// The colours of all frames before the stacks.
+fn palette(lines: &[String]) -> PaletteMap {
+    let mut palette = PaletteMap::default();
+    // The frame around all has no name.
+    palette.insert("", colour(200, 210, 220));
+    for line in lines {
+        let frames = line.rsplit_once(' ').map_or(line.as_str(), |(frames, _)| frames);
+        for frame in frames.split(';') {
+            let Some(colour) = colour_of(frame) else { break };
+            palette.insert(frame, colour);
+        }
+    }
+    palette
+}
+
+/// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] has them, as an SVG image that needs nothing else. Equal
+/// lines make equal images; no lines make one that says so.
+///
+/// # Errors
+/// When `out` cannot be written, or a line does not end in a number.
+pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::Result<()> {
+    let mut options = Options::default();
+    options.title = title.to_owned();
+    options.subtitle = Some(LEGEND.to_owned());
+    let mut palette = palette(lines);
+    options.palette_map = Some(&mut palette);
+    options.count_name = "bytes".to_owned();
+    options.name_type = "Frame:".to_owned();
+    options.deterministic = true;
+    let nothing = ["(nothing to show) 1".to_owned()];
+    let lines = if lines.is_empty() { &nothing } else { lines };
+    from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
+}
+
+/// Draws what the segments of a snapshot hold to `path`, replacing what is there: requested bytes under their stacks,
+/// rounding apart, free blocks as free.
+///
+/// # Errors
+/// When the snapshot is not in PyTorch's form, or the file cannot be written.
+pub fn save_usage(snapshot: &Snapshot, grouping: Grouping, path: impl AsRef<Path>) -> io::Result<()> {
+    let usage = Usage::of(snapshot, grouping)?;
+    let mut file = ReplacingFile::create(path.as_ref())?;
+    flame_graph(&usage.title(grouping.title()), &usage.lines(""), &mut file)?;
+    file.commit()
+}

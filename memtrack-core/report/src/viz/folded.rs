@@ -1,0 +1,117 @@
+//! `segments` and `memory` as folded lines, PyTorch's to the byte: also for inactive blocks, whose requested size is
+//! stale, so that gaps may be negative. [`super::Usage`] says what is true.
+
+use super::blocks::Blocks;
+use super::oddities::Oddities;
+use super::sink::Sink;
+use super::stacks::Stacks;
+use memtrack_model::snapshot::Snapshot;
+use std::io::{self, Write};
+
+/// Writes the folded lines of every segment by itself.
+///
+/// # Errors
+/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
+pub fn segments_folded(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+    let mut sink = Sink::new(out);
+    let mut folder = Folder::new(snapshot)?;
+    for segment in folder.blocks.segments() {
+        folder.segment(&mut sink, "", segment)?;
+    }
+    sink.finish()?;
+    Ok(folder.odd)
+}
+
+/// Writes the folded lines of all segments of a stream as one.
+///
+/// # Errors
+/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
+pub fn memory_folded(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+    let mut sink = Sink::new(out);
+    let mut folder = Folder::new(snapshot)?;
+    for segment in folder.blocks.segments() {
+        folder.prefix.clear();
+        folder.prefix.extend_from_slice(b"stream_");
+        folder.blocks.push_stream(&mut folder.prefix, segment);
+        folder.lines(&mut sink, segment)?;
+    }
+    sink.finish()?;
+    Ok(folder.odd)
+}
+
+/// Writes the lines of one snapshot's segments.
+pub(super) struct Folder<'a> {
+    pub(super) blocks: Blocks<'a>,
+    pub(super) odd: Oddities,
+    stacks: Stacks<'a>,
+    prefix: Vec<u8>,
+}
+
+impl<'a> Folder<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> io::Result<Self> {
+        let stacks = Stacks::of(snapshot);
+        Ok(Self { blocks: Blocks::of(snapshot)?, odd: Oddities::default(), stacks, prefix: Vec::new() })
+    }
+
+    /// The lines of one segment, named by its stream and address after `before`.
+    pub(super) fn segment<W: Write>(
+        &mut self,
+        sink: &mut Sink<'_, W>,
+        before: &str,
+        segment: usize,
+    ) -> io::Result<()> {
+        self.prefix.clear();
+        self.prefix.extend_from_slice(before.as_bytes());
+        self.prefix.extend_from_slice(b"stream_");
+        self.blocks.push_stream(&mut self.prefix, segment);
+        self.prefix.extend_from_slice(b";seg_");
+        super::sink::push_decimal(&mut self.prefix, self.blocks.address(segment));
+        self.lines(sink, segment)
+    }
+
+    fn lines<W: Write>(&mut self, sink: &mut Sink<'_, W>, segment: usize) -> io::Result<()> {
+        let blocks = self.blocks;
+        for block in blocks.of_segment(segment) {
+            let mut accounted = 0;
+            if let Some(history) = blocks.history(block) {
+                for entry in history {
+                    let tenant = blocks.tenant(entry);
+                    accounted += tenant.bytes;
+                    self.begin(sink, block);
+                    match tenant.stack {
+                        Some(stack) => self.stacks.push(&mut sink.text, stack),
+                        None => sink.str("<no-context>"),
+                    }
+                    end(sink, tenant.bytes)?;
+                }
+            } else {
+                let (requested, stack) = blocks.requested(block, &mut self.odd);
+                accounted = requested;
+                self.begin(sink, block);
+                self.stacks.push(&mut sink.text, stack);
+                end(sink, requested)?;
+            }
+            let gap = blocks.size(block) - accounted;
+            if gap != 0 {
+                self.begin(sink, block);
+                sink.str("<gaps>");
+                end(sink, gap)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin<W: Write>(&self, sink: &mut Sink<'_, W>, block: usize) {
+        sink.text.extend_from_slice(&self.prefix);
+        sink.text.push(b';');
+        self.blocks.push_state(&mut sink.text, block);
+        sink.text.push(b';');
+    }
+}
+
+fn end<W: Write>(sink: &mut Sink<'_, W>, bytes: i128) -> io::Result<()> {
+    sink.text.push(b' ');
+    sink.decimal(bytes);
+    sink.text.push(b'\n');
+    sink.relax()
+}

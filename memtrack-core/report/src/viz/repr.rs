@@ -1,0 +1,229 @@
+//! Values as Python's `repr` and `str` write them: what the event listing shows of an event it does not know. Works on
+//! bytes, because names may hold lone surrogates.
+
+use super::number::wide_decimal;
+use super::printable::is_printable;
+use super::sink::push_decimal;
+use memtrack_model::python_float::python_float_repr;
+use memtrack_model::snapshot::pytorch::event_value_at;
+use memtrack_model::snapshot::{FrameId, Snapshot, Value};
+
+/// Values that share each other are written without end where nothing can be shared, so a text is cut after so many
+/// bytes: one that stands where PyTorch has a number or a word, and one of a whole event, whose stack may be long.
+const MOST_OF_A_WORD: usize = 4 << 10;
+const MOST_OF_AN_EVENT: usize = 1 << 20;
+/// What the events of a snapshot may take together: so much, and so much for each.
+const EVENTS_TOGETHER: usize = 64 << 20;
+const EVENTS_EACH: usize = 64 << 10;
+
+/// Writes values of one snapshot.
+pub(super) struct Repr<'a> {
+    snapshot: &'a Snapshot,
+    /// Most bytes of one text, and of all.
+    most: usize,
+    left: usize,
+    /// Where the text must end.
+    end: usize,
+    /// Whether the last text was cut.
+    pub(super) cut: bool,
+}
+
+impl<'a> Repr<'a> {
+    /// For a value that stands where PyTorch has a number or a word.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, most: MOST_OF_A_WORD, left: usize::MAX, end: 0, cut: false }
+    }
+
+    /// For the events of a listing.
+    pub(super) fn of_events(snapshot: &'a Snapshot) -> Self {
+        let left = EVENTS_TOGETHER.saturating_add(snapshot.events.len().saturating_mul(EVENTS_EACH));
+        Self { snapshot, most: MOST_OF_AN_EVENT, left, end: 0, cut: false }
+    }
+
+    /// `str(value)`: a string as it is, anything else as its `repr`, cut where it takes too long.
+    pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
+        match value {
+            Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
+            _ => self.bounded(out, |repr, out| repr.value(out, value)),
+        }
+    }
+
+    fn bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
+        let start = out.len();
+        self.cut = false;
+        self.end = start + self.most.min(self.left);
+        write(self, out);
+        self.left = self.left.saturating_sub(out.len() - start);
+    }
+
+    /// Whether there is no room for more, which it says in the text.
+    fn full(&mut self, out: &mut Vec<u8>) -> bool {
+        let full = out.len() >= self.end;
+        if full {
+            out.extend_from_slice(b"...");
+            self.cut = true;
+        }
+        full
+    }
+
+    /// The event of a row as its dictionary.
+    pub(super) fn event(&mut self, out: &mut Vec<u8>, row: usize) {
+        let Some(pytorch) = self.snapshot.pytorch.as_deref() else { return };
+        let keys = &pytorch.events.shape_of(row).keys;
+        let entries = keys.iter().enumerate().map(|(place, key)| {
+            let value = event_value_at(&self.snapshot.events, &pytorch.events, row, place);
+            (key.clone(), value.unwrap_or(Value::None))
+        });
+        let entries: Vec<_> = entries.collect();
+        self.bounded(out, |repr, out| repr.dictionary(out, &entries));
+    }
+
+    /// `repr(value)`.
+    fn value(&mut self, out: &mut Vec<u8>, value: &Value) {
+        match value {
+            Value::None => out.extend_from_slice(b"None"),
+            Value::Bool(truth) => out.extend_from_slice(if *truth { b"True" } else { b"False" }),
+            Value::Int(number) => push_decimal(out, (*number).into()),
+            Value::Big(bytes) => match wide_decimal(bytes) {
+                Some(digits) => out.extend_from_slice(digits.as_bytes()),
+                None => out.extend_from_slice(b"<integer of too many digits>"),
+            },
+            Value::Float(number) => out.extend_from_slice(python_float_repr(*number).as_bytes()),
+            Value::Str(id) => quoted(out, self.snapshot.strings.bytes(*id)),
+            Value::Bytes(bytes) => quoted_bytes(out, bytes),
+            Value::Tuple(items) => match &items[..] {
+                [one] => {
+                    out.push(b'(');
+                    self.value(out, one);
+                    out.extend_from_slice(b",)");
+                }
+                items => self.items(out, "(", items, ")"),
+            },
+            Value::List(items) => self.items(out, "[", items, "]"),
+            Value::Set(items) if items.is_empty() => out.extend_from_slice(b"set()"),
+            Value::Set(items) => self.items(out, "{", items, "}"),
+            Value::FrozenSet(items) if items.is_empty() => out.extend_from_slice(b"frozenset()"),
+            Value::FrozenSet(items) => self.items(out, "frozenset({", items, "})"),
+            Value::Dict(entries) => self.dictionary(out, entries),
+            Value::Stack(stack) => {
+                out.push(b'[');
+                for (place, &frame) in self.snapshot.named.get(*stack).iter().enumerate() {
+                    separate(out, place);
+                    if self.full(out) {
+                        break;
+                    }
+                    self.frame(out, frame);
+                }
+                out.push(b']');
+            }
+            Value::Frame(frame) => self.frame(out, *frame),
+        }
+    }
+
+    fn items(&mut self, out: &mut Vec<u8>, open: &str, items: &[Value], close: &str) {
+        out.extend_from_slice(open.as_bytes());
+        for (place, item) in items.iter().enumerate() {
+            separate(out, place);
+            if self.full(out) {
+                break;
+            }
+            self.value(out, item);
+        }
+        out.extend_from_slice(close.as_bytes());
+    }
+
+    fn dictionary(&mut self, out: &mut Vec<u8>, entries: &[(Value, Value)]) {
+        out.push(b'{');
+        for (place, (key, value)) in entries.iter().enumerate() {
+            separate(out, place);
+            if self.full(out) {
+                break;
+            }
+            self.value(out, key);
+            out.extend_from_slice(b": ");
+            self.value(out, value);
+        }
+        out.push(b'}');
+    }
+
+    fn frame(&mut self, out: &mut Vec<u8>, frame: FrameId) {
+        let records = &self.snapshot.frames.records;
+        let row = frame.index();
+        if row >= records.len() {
+            return out.extend_from_slice(b"{}");
+        }
+        let keys = &records.shape_of(row).keys;
+        let value = |place| records.value_at(row, place).unwrap_or(Value::None);
+        let entries: Vec<_> =
+            keys.iter().enumerate().map(|(place, key)| (key.clone(), value(place))).collect();
+        self.dictionary(out, &entries);
+    }
+}
+
+fn separate(out: &mut Vec<u8>, place: usize) {
+    if place > 0 {
+        out.extend_from_slice(b", ");
+    }
+}
+
+/// The quote that Python chooses.
+fn quote_for(bytes: &[u8]) -> u8 {
+    if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' }
+}
+
+/// The escapes that strings and bytes share; `false` when the byte is not one of them.
+fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
+    match byte {
+        b'\n' => out.extend_from_slice(b"\\n"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        b'\\' => out.extend_from_slice(b"\\\\"),
+        _ if byte == quote => out.extend_from_slice(&[b'\\', quote]),
+        _ => return false,
+    }
+    true
+}
+
+/// A string in quotes.
+fn quoted(out: &mut Vec<u8>, text: &[u8]) {
+    let quote = quote_for(text);
+    out.push(quote);
+    let mut at = 0;
+    while let Some(&first) = text.get(at) {
+        let length = match first {
+            0..0x80 => 1,
+            0x80..0xe0 => 2,
+            0xe0..0xf0 => 3,
+            _ => 4,
+        };
+        let character = &text[at..(at + length).min(text.len())];
+        at += length;
+        if length == 1 && escaped(out, first, quote) {
+            continue;
+        }
+        // The bits of a character: those of its first byte, then six of each that follows.
+        let lead = if length == 1 { u32::from(first) } else { u32::from(first) & (0x7f >> length) };
+        let code = character[1..].iter().fold(lead, |code, byte| code << 6 | u32::from(byte & 0x3f));
+        match code {
+            _ if is_printable(code) => out.extend_from_slice(character),
+            0..0x100 => out.extend_from_slice(format!("\\x{code:02x}").as_bytes()),
+            0x100..0x10000 => out.extend_from_slice(format!("\\u{code:04x}").as_bytes()),
+            _ => out.extend_from_slice(format!("\\U{code:08x}").as_bytes()),
+        }
+    }
+    out.push(quote);
+}
+
+fn quoted_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let quote = quote_for(bytes);
+    out.extend_from_slice(&[b'b', quote]);
+    for &byte in bytes {
+        if !escaped(out, byte, quote) {
+            match byte {
+                0x20..0x7f => out.push(byte),
+                _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+            }
+        }
+    }
+    out.push(quote);
+}

@@ -1,0 +1,130 @@
+//! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Whether a name
+//! is one to leave out is asked once per distinct string.
+
+use super::repr::Repr;
+use super::sink::push_decimal;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
+
+/// A function whose name contains one of these is left out.
+const HIDDEN_NAMES: [&str; 8] = [
+    "unwind::unwind",
+    "CapturedTraceback::gather",
+    "gather_with_cpp",
+    "_start",
+    "__libc_start_main",
+    "PyEval_",
+    "PyObject_",
+    "PyFunction_",
+];
+/// A function of a file whose name contains one of these is left out.
+const HIDDEN_FILES: [&str; 10] = [
+    "core/boxing",
+    "/Register",
+    "/Redispatch",
+    "pythonrun.c",
+    "Modules/main.c",
+    "Objects/call.c",
+    "Objects/methodobject.c",
+    "pycore_ceval.h",
+    "ceval.c",
+    "cpython/abstract.h",
+];
+
+/// Longer stacks are cut: a file that names one long frame again and again could make them as long as it likes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Writes the stacks of one snapshot.
+pub(super) struct Stacks<'a> {
+    snapshot: &'a Snapshot,
+    names: Vec<Option<bool>>,
+    files: Vec<Option<bool>>,
+}
+
+impl<'a> Stacks<'a> {
+    /// For the stacks of `snapshot`.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let strings = snapshot.strings.len();
+        Self { snapshot, names: vec![None; strings], files: vec![None; strings] }
+    }
+
+    /// Appends a stack: `<non-python>` when it has no frames, nothing when all of them are left out.
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, stack: StackId) {
+        let frames = self.snapshot.named.get(stack);
+        if frames.is_empty() {
+            return out.extend_from_slice(b"<non-python>");
+        }
+        let start = out.len();
+        let mut first = true;
+        for &frame in frames.iter().rev() {
+            if self.is_hidden(frame) {
+                continue;
+            }
+            if !std::mem::take(&mut first) {
+                out.push(b';');
+            }
+            if out.len() - start >= MOST_BYTES {
+                return out.extend_from_slice(b"...");
+            }
+            push_frame(out, self.snapshot, frame);
+        }
+    }
+
+    /// The texts of the frames that are shown, innermost first.
+    pub(super) fn shown(&mut self, stack: StackId) -> Vec<String> {
+        let snapshot = self.snapshot;
+        let mut shown = Vec::new();
+        let mut bytes = 0;
+        for &frame in snapshot.named.get(stack) {
+            if self.is_hidden(frame) {
+                continue;
+            }
+            if bytes >= MOST_BYTES {
+                shown.push("...".into());
+                break;
+            }
+            let mut text = Vec::new();
+            push_frame(&mut text, snapshot, frame);
+            bytes += text.len();
+            shown.push(String::from_utf8_lossy(&text).into_owned());
+        }
+        shown
+    }
+
+    fn is_hidden(&mut self, frame: FrameId) -> bool {
+        let (name, file) = (self.snapshot.frames.name(frame), self.snapshot.frames.filename(frame));
+        let strings = &self.snapshot.strings;
+        let contains = |id: StringId, parts: &[&str]| {
+            let text = strings.bytes(id);
+            parts.iter().any(|part| text.windows(part.len()).any(|window| window == part.as_bytes()))
+        };
+        let ask = |known: Option<&mut Option<bool>>, id, parts| match known {
+            Some(known) => *known.get_or_insert_with(|| contains(id, parts)),
+            None => false,
+        };
+        ask(self.names.get_mut(name.index()), name, &HIDDEN_NAMES)
+            || ask(self.files.get_mut(file.index()), file, &HIDDEN_FILES)
+    }
+}
+
+/// Appends `file:line:function`, with the file's last part only.
+fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
+    let records = &snapshot.frames.records;
+    let odd = |key| records.odd_under(frame.index(), key);
+    let file = snapshot.strings.bytes(snapshot.frames.filename(frame));
+    match odd(Key::Filename) {
+        Some(value) => Repr::of(snapshot).str(out, value),
+        None => out.extend_from_slice(file.rsplit(|&byte| byte == b'/').next().unwrap_or(file)),
+    }
+    out.push(b':');
+    match odd(Key::Line) {
+        Some(value) => Repr::of(snapshot).str(out, value),
+        None => push_decimal(out, snapshot.frames.line(frame).into()),
+    }
+    out.push(b':');
+    match odd(Key::Name) {
+        Some(value) => Repr::of(snapshot).str(out, value),
+        None => out.extend_from_slice(snapshot.strings.bytes(snapshot.frames.name(frame))),
+    }
+}

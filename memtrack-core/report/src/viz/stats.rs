@@ -1,0 +1,228 @@
+//! `stats`: how full the segments are. [`Stats`] are the numbers; their text is PyTorch's to the byte.
+
+use super::blocks::Blocks;
+use super::number::push_size;
+use super::oddities::Oddities;
+use super::pages::{PAGE, Pages};
+use super::sink::Sink;
+use memtrack_model::snapshot::Snapshot;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// How full one segment is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentFill {
+    /// Its address.
+    pub address: i128,
+    /// Its bytes.
+    pub total: i128,
+    /// Its stream as Python writes it; empty for the default one.
+    pub stream: String,
+    /// Requested bytes of blocks that are handed out.
+    pub allocated: i128,
+    /// Bytes of those blocks that rounding added.
+    pub internal: i128,
+    /// Bytes of all other blocks.
+    pub external: i128,
+    /// A character per 20 MiB; empty for a segment of less.
+    pub pages: String,
+}
+
+/// How full the segments are, and the sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The segments by size, then by how much of them is handed out.
+    pub segments: Vec<SegmentFill>,
+    /// Bytes of all segments.
+    pub reserved: i128,
+    /// Requested bytes.
+    pub allocated: i128,
+    /// Bytes lost to rounding.
+    pub internal: i128,
+    /// Bytes of blocks that are not handed out.
+    pub external: i128,
+    /// Where the file does not add up.
+    pub odd: Oddities,
+}
+
+impl Stats {
+    /// The numbers of `snapshot`.
+    ///
+    /// # Errors
+    /// When it is not in PyTorch's form.
+    pub fn of(snapshot: &Snapshot) -> io::Result<Self> {
+        let blocks = Blocks::of(snapshot)?;
+        let handed_out = |segment| -> i128 {
+            let active = |block: &usize| blocks.state(*block) == b"active_allocated";
+            blocks.of_segment(segment).filter(active).map(|block| blocks.size(block)).sum()
+        };
+        let mut order: Vec<_> =
+            blocks.segments().map(|row| (blocks.total(row), handed_out(row), row)).collect();
+        order.sort_by_key(|&(total, active, _)| (total, active));
+        let (mut stats, mut pages, mut ranges) = (Self::default(), Pages::new(), Vec::new());
+        for (total, _, row) in order {
+            let fill = stats.segment(blocks, row, total, &mut pages, &mut ranges);
+            stats.segments.push(fill);
+        }
+        Ok(stats)
+    }
+
+    fn segment(
+        &mut self,
+        blocks: Blocks<'_>,
+        row: usize,
+        total: i128,
+        pages: &mut Pages,
+        ranges: &mut Vec<(i128, i128)>,
+    ) -> SegmentFill {
+        let mut fill = SegmentFill { address: blocks.address(row), total, ..SegmentFill::default() };
+        ranges.clear();
+        let mut offset = 0;
+        for block in blocks.of_segment(row) {
+            let size = blocks.size(block);
+            if blocks.state(block) == b"active_allocated" {
+                let (requested, _) = blocks.requested(block, &mut self.odd);
+                ranges.push((offset, requested));
+                fill.allocated += requested;
+                fill.internal += size - requested;
+            } else {
+                fill.external += size;
+            }
+            offset += size;
+        }
+        let address = fill.address;
+        let name = || format!("segment {row} at {address:#x}");
+        let found = fill.external + fill.internal + fill.allocated;
+        if found != total {
+            let what = || format!("{} ({found} of {total} bytes)", name());
+            self.odd.note("its blocks do not add up to its size; they are counted as they are", what);
+        }
+        if !blocks.is_default_stream(row) {
+            let mut stream = Vec::new();
+            blocks.push_stream(&mut stream, row);
+            fill.stream = String::from_utf8_lossy(&stream).into_owned();
+        }
+        if total >= PAGE {
+            fill.pages = pages.draw(total, ranges, &mut self.odd, name);
+        }
+        self.reserved += total;
+        self.allocated += fill.allocated;
+        self.internal += fill.internal;
+        self.external += fill.external;
+        fill
+    }
+
+    /// Writes PyTorch's text.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut sink = Sink::new(out);
+        sink.str("Summary of segments >= ");
+        sink.size(PAGE);
+        sink.str(" in size\n");
+        for segment in self.segments.iter().filter(|segment| segment.total >= PAGE) {
+            sink.str("[");
+            sink.str(&segment.pages);
+            sink.str("] ");
+            sink.size(segment.total);
+            sink.str(" allocated, ");
+            push_free(&mut sink.text, segment.external, segment.internal);
+            sink.str(" free");
+            if !segment.stream.is_empty() {
+                sink.str(" stream_");
+                sink.str(&segment.stream);
+            }
+            sink.str("\n");
+            sink.relax()?;
+        }
+        sink.str("segments: ");
+        sink.decimal(self.segments.len() as i128);
+        for (name, bytes) in [("\ntotal_reserved: ", self.reserved), ("\ntotal_allocated: ", self.allocated)]
+        {
+            sink.str(name);
+            sink.size(bytes);
+        }
+        sink.str("\ntotal_free: ");
+        push_free(&mut sink.text, self.external, self.internal);
+        sink.str(LEGEND);
+        sink.finish()
+    }
+
+    /// The numbers as JSON: bytes as integers, addresses as `"0x…"`.
+    pub fn to_json(&self) -> Value {
+        let segment = |segment: &SegmentFill| {
+            json!({
+                "address": hex(segment.address),
+                "stream": if segment.stream.is_empty() { "0" } else { &segment.stream },
+                "total_bytes": bytes(segment.total),
+                "allocated_bytes": bytes(segment.allocated),
+                "internal_free_bytes": bytes(segment.internal),
+                "external_free_bytes": bytes(segment.external),
+            })
+        };
+        json!({
+            "segments": self.segments.iter().map(segment).collect::<Vec<_>>(),
+            "total_reserved_bytes": bytes(self.reserved),
+            "total_allocated_bytes": bytes(self.allocated),
+            "internal_free_bytes": bytes(self.internal),
+            "external_free_bytes": bytes(self.external),
+        })
+    }
+}
+
+/// An address as JSON has it.
+pub(super) fn hex(address: i128) -> String {
+    if address < 0 { address.to_string() } else { format!("{address:#x}") }
+}
+
+/// A number as JSON has it: an integer where 64 bits hold it.
+pub(super) fn bytes(number: i128) -> Value {
+    match (i64::try_from(number), u64::try_from(number)) {
+        (Ok(signed), _) => signed.into(),
+        (_, Ok(unsigned)) => unsigned.into(),
+        _ => (number as f64).into(),
+    }
+}
+
+/// Free bytes, and which share of them is inside of blocks.
+fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
+    let total = external + internal;
+    push_size(out, total);
+    if total != 0 {
+        let share = (100 * internal) as f64 / total as f64;
+        out.extend_from_slice(format!(" ({share:.1}% internal)").as_bytes());
+    }
+}
+
+/// What the page strings mean, in PyTorch's words: part of the format.
+const LEGEND: &str = "
+
+Legend:
+    [a     ] - a segment in the allocator
+     ^-- a page 20.0MiB of memory in the segment
+    a-z: pages filled with a single block's content
+    ' ': page is completely free
+    *: page if completely full with multiple blocks
+    0-9: page is partially full with tensors of multiple blocks (9 == 90% full)
+    (X% internal) - of the free memory, X% is free because we rounded the size of the allocation.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_round_ties_to_even_as_python_does() {
+        for (external, internal, text) in [
+            (15, 1, "16.0B (6.2% internal)"),
+            (13, 3, "16.0B (18.8% internal)"),
+            (0, 0, "0.0B"),
+            (4, -1, "3.0B (-33.3% internal)"),
+        ] {
+            let mut out = Vec::new();
+            push_free(&mut out, external, internal);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+}

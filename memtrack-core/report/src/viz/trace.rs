@@ -1,0 +1,142 @@
+//! `trace`: every event as a line of code, PyTorch's to the byte, its odd total included.
+
+use super::blocks::Blocks;
+use super::oddities::Oddities;
+use super::replay::{FinalSegments, Home, Replay, Step};
+use super::repr::Repr;
+use super::sink::Sink;
+use memtrack_model::event::Action;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use std::io::{self, Write};
+
+/// Writes the events of all devices. There is no line break after a device's total.
+///
+/// # Errors
+/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
+pub fn trace(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+    let blocks = Blocks::of(snapshot)?;
+    let mut odd = Oddities::default();
+    if !blocks.pytorch.has(Key::DeviceTraces) {
+        odd.note("holds no `device_traces`: only segments were saved", || "the file".into());
+    }
+    let last = FinalSegments::of(blocks, &mut odd);
+    let mut sink = Sink::new(out);
+    let mut repr = Repr::of_events(snapshot);
+    for (device, rows) in blocks.pytorch.traces.iter().enumerate() {
+        let Some(last_row) = rows.clone().next_back() else { continue };
+        sink.str("Device ");
+        sink.decimal(device as i128);
+        sink.str(" ----------------\n");
+        sink.decimal(rows.len() as i128);
+        sink.str(" entries\n");
+        let mut replay = Replay::new(blocks, &last);
+        // PyTorch adds to the loop's own index, which the next event overwrites: only the last event counts.
+        let mut total = (last_row - rows.start) as i128;
+        for row in rows.clone() {
+            let step = replay.step(row);
+            line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
+            sink.relax()?;
+            if row == last_row {
+                total += match step.action {
+                    Action::Alloc => step.size,
+                    Action::FreeCompleted => -step.size,
+                    _ => 0,
+                };
+            }
+        }
+        sink.str("TOTAL MEM: ");
+        sink.size(total);
+    }
+    sink.finish()?;
+    Ok(odd)
+}
+
+fn line<W: Write>(
+    sink: &mut Sink<'_, W>,
+    blocks: Blocks<'_>,
+    row: usize,
+    step: &Step,
+    repr: &mut Repr<'_>,
+    odd: &mut Oddities,
+) {
+    match step.action {
+        Action::Alloc => {
+            name(sink, step);
+            sink.str(" = ");
+            match step.home {
+                Home::Named(segment) => segment.push(&mut sink.text),
+                Home::Row(segment) => {
+                    sink.str("seg_");
+                    sink.decimal(segment.into());
+                }
+                Home::Nowhere => sink.str("MEM"),
+            }
+            sink.str("[");
+            sink.decimal(step.offset);
+            sink.str(":");
+            sink.size(step.size);
+            sink.str("]");
+        }
+        Action::FreeRequested => {
+            sink.str("del ");
+            name(sink, step);
+            sink.str(" # ");
+            sink.size(step.size);
+        }
+        Action::FreeCompleted => {
+            sink.str("# free completed for ");
+            name(sink, step);
+            sink.str(" ");
+            sink.size(step.size);
+        }
+        Action::SegmentAlloc => {
+            name(sink, step);
+            sink.str(" = cudaMalloc(");
+            sink.decimal(step.address);
+            sink.str(", ");
+            sink.size(step.size);
+            sink.str(")");
+        }
+        Action::SegmentFree => {
+            sink.str("cudaFree(");
+            name(sink, step);
+            sink.str(") # ");
+            sink.size(step.size);
+        }
+        Action::Oom => {
+            sink.str("raise OutOfMemoryError # ");
+            sink.size(step.size);
+            sink.str(" requested, ");
+            if blocks.pytorch.events.has(row, Key::DeviceFree) {
+                sink.size(step.address);
+            } else {
+                odd.note("has no `device_free`", || format!("event {row}, an oom"));
+                sink.str("?");
+            }
+            sink.str(" free in CUDA");
+        }
+        Action::Annotate => {
+            sink.str("# annotate ");
+            name(sink, step);
+            sink.str(": ");
+            match blocks.snapshot.event_value(row, Key::UserMetadata) {
+                Some(text) => repr.str(&mut sink.text, &text),
+                None => odd.note("has no `user_metadata`", || format!("event {row}, an annotate")),
+            }
+        }
+        _ => repr.event(&mut sink.text, row),
+    }
+    if std::mem::take(&mut repr.cut) {
+        odd.note("repeats its values so often that they were cut with `...`", || format!("event {row}"));
+    }
+    sink.str("\n");
+}
+
+/// The name of what the event is about, or its address when nothing there has a name.
+fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
+    match step.name {
+        Some(name) => name.push(&mut sink.text),
+        None => sink.decimal(step.address),
+    }
+}

@@ -1,0 +1,316 @@
+//! What the segments hold, as it is: requested bytes under their stacks, what rounding added, and free blocks as free.
+//! Pictures and `--json` show this; the folded lines repeat what PyTorch makes of stale sizes.
+
+use super::blocks::Blocks;
+use super::oddities::Oddities;
+use super::stacks::Stacks;
+use super::stats::{bytes, hex};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::lifetimes::lifetimes;
+use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::{Snapshot, StringId};
+use memtrack_model::units::human_bytes;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+
+/// What one row is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Streams.
+    Stream,
+    /// Segments.
+    Segment,
+}
+
+impl Grouping {
+    /// What a picture of it is called.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Stream => "Memory by stream",
+            Self::Segment => "Segments",
+        }
+    }
+}
+
+/// Which part of a block a row counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// What the client asked for.
+    Requested,
+    /// What rounding added.
+    Rounding,
+    /// A block that nobody has: all of it is free.
+    Free,
+}
+
+impl Part {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Rounding => "rounding",
+            Self::Free => "free",
+        }
+    }
+}
+
+/// Bytes of one group, state, part and stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UsageRow {
+    /// The group, as an index into [`Usage::groups`].
+    pub group: usize,
+    /// The state of the blocks.
+    pub state: StringId,
+    /// The part of the blocks.
+    pub part: Part,
+    /// Who allocated them.
+    pub stack: StackId,
+    /// The bytes; never negative.
+    pub bytes: i128,
+    /// The same, with what is needed to tell how far they may be off.
+    sum: Sum,
+}
+
+/// What rows are of: a stream of a device, or one of its segments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The device.
+    pub device: DeviceId,
+    /// The stream, as Python writes it.
+    pub stream: String,
+    /// The segment's address; none for a whole stream.
+    pub segment: Option<i128>,
+    /// The segment's pool, (0, 0) being the default one; none for a whole stream, and where the file names none.
+    pub pool: Option<(u64, u64)>,
+}
+
+/// What the segments of a snapshot hold.
+pub struct Usage<'a> {
+    snapshot: &'a Snapshot,
+    /// The groups.
+    pub groups: Vec<Group>,
+    /// The rows, in the order in which they first appear in the file.
+    pub rows: Vec<UsageRow>,
+    /// Where the file does not add up.
+    pub odd: Oddities,
+    /// The heap, and what its samples can tell.
+    heap: Option<(DeviceId, Precision)>,
+}
+
+impl<'a> Usage<'a> {
+    /// Of all segments.
+    ///
+    /// # Errors
+    /// When the snapshot is not in PyTorch's form.
+    pub fn of(snapshot: &'a Snapshot, grouping: Grouping) -> io::Result<Self> {
+        Self::of_segments(snapshot, grouping, Blocks::of(snapshot)?.segments())
+    }
+
+    pub(super) fn of_segments(
+        snapshot: &'a Snapshot,
+        grouping: Grouping,
+        segments: impl IntoIterator<Item = usize>,
+    ) -> io::Result<Self> {
+        let blocks = Blocks::of(snapshot)?;
+        let heap = blocks.pytorch.heap.map(|heap| {
+            let lifetimes = lifetimes(snapshot, heap);
+            (heap, Precision::of(snapshot, heap, &lifetimes))
+        });
+        let mut usage =
+            Self { snapshot, groups: Vec::new(), rows: Vec::new(), odd: Oddities::default(), heap };
+        let samples = &blocks.pytorch.samples;
+        let mut groups = HashMap::new();
+        let mut places = HashMap::new();
+        for segment in segments {
+            let mut stream = Vec::new();
+            blocks.push_stream(&mut stream, segment);
+            let of = Group {
+                device: snapshot.segments.get(segment).map_or(DeviceId(0), |row| row.device),
+                stream: String::from_utf8_lossy(&stream).into_owned(),
+                segment: (grouping == Grouping::Segment).then(|| blocks.address(segment)),
+                pool: match grouping {
+                    Grouping::Segment => blocks.pytorch.segments.named_pool(segment, Key::SegmentPoolId),
+                    Grouping::Stream => None,
+                },
+            };
+            let next = usage.groups.len();
+            let group = *groups.entry(of.clone()).or_insert(next);
+            if group == next {
+                usage.groups.push(of);
+            }
+            for block in blocks.of_segment(segment) {
+                let state = blocks.pytorch.blocks.text(block, Key::State);
+                for (part, stack, bytes) in parts(blocks, block, &mut usage.odd) {
+                    let next = usage.rows.len();
+                    let row = *places.entry((group, state, part, stack)).or_insert(next);
+                    if row == next {
+                        usage.rows.push(UsageRow {
+                            group,
+                            state,
+                            part,
+                            stack,
+                            bytes: 0,
+                            sum: Sum::default(),
+                        });
+                    }
+                    let row = &mut usage.rows[row];
+                    row.bytes += bytes;
+                    // A sampled block is all that was requested.
+                    match samples.weighed(blocks.pytorch.blocks.text(block, Key::UserMetadata), 0) {
+                        sample if sample.estimated => row.sum.add(sample.size_bytes as f64, sample.blocks),
+                        _ => row.sum.add(bytes as f64, 1.0),
+                    }
+                }
+            }
+        }
+        Ok(usage)
+    }
+
+    /// The devices, each once.
+    pub fn devices(&self) -> BTreeSet<DeviceId> {
+        self.groups.iter().map(|group| group.device).collect()
+    }
+
+    /// A title: `what`, the device if there is but one, and what it comes to.
+    pub fn title(&self, what: &str) -> String {
+        let devices = self.devices();
+        let of = match devices.len() {
+            1 => devices.iter().map(|&device| format!(" of {}", self.snapshot.device_name(device))).collect(),
+            0 => String::new(),
+            several => format!(" of {several} devices"),
+        };
+        let bytes_of = |part| {
+            let rows = self.rows.iter().filter(|row| row.part == part);
+            u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
+        };
+        let is_heap = devices.len() == 1 && devices.iter().all(|&device| self.snapshot.is_heap(device));
+        let [requested, rounding, free] =
+            [Part::Requested, Part::Rounding, Part::Free].map(|part| human_bytes(bytes_of(part)));
+        let error = self.error_of(self.rows.iter().filter(|row| row.part == Part::Requested));
+        let (requested, estimated) = match error.is_exact() {
+            true => (requested, ""),
+            false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
+        };
+        if is_heap {
+            // It reserves nothing, and nobody sees what it rounds up.
+            return format!("{what}{of}: {requested} in use{estimated}");
+        }
+        format!(
+            "{what}{of}: {} reserved, {requested} in use, {rounding} rounding, {free} free{estimated}",
+            human_bytes(self.bytes())
+        )
+    }
+
+    /// `bytes`, those of all rows, in words with what they may be off by.
+    pub fn shown(&self, bytes: u64) -> String {
+        self.error_of(self.rows.iter()).as_bytes(bytes)
+    }
+
+    /// How far the sum of rows may be off, of which some are of the heap.
+    fn error_of<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
+        let (mut sum, mut precision) = (Sum::default(), Precision::default());
+        for row in rows {
+            sum = sum.with(&row.sum);
+            let device = self.groups[row.group].device;
+            if let Some((_, of_heap)) = self.heap.filter(|(heap, _)| *heap == device) {
+                precision = of_heap;
+            }
+        }
+        precision.bytes(&sum)
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
+    }
+
+    /// Lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line breaks. Several
+    /// devices have a root each.
+    pub fn lines(&self, prefix: &str) -> Vec<String> {
+        let mut stacks = Stacks::of(self.snapshot);
+        let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
+        let devices = self.devices();
+        let several = devices.len() > 1;
+        let names: BTreeMap<DeviceId, String> =
+            devices.into_iter().map(|device| (device, self.snapshot.device_name(device))).collect();
+        let line = |row: &UsageRow| {
+            let Group { device, stream, segment, .. } = &self.groups[row.group];
+            let mut line = prefix.to_owned();
+            if several {
+                line += &format!("{};", names[device]);
+            }
+            line += &format!("stream_{}", clean(stream));
+            if let Some(address) = segment {
+                line += &format!(";segment {}", hex(*address));
+            }
+            line += &format!(";{}", clean(&self.snapshot.strings.get(row.state)));
+            match row.part {
+                Part::Free => {}
+                Part::Rounding => line += ";(rounding)",
+                Part::Requested => {
+                    let frames = stacks.shown(row.stack);
+                    if frames.is_empty() {
+                        line += ";(no stack)";
+                    }
+                    for frame in frames.into_iter().rev() {
+                        line += &format!(";{}", clean(&frame));
+                    }
+                }
+            }
+            format!("{line} {}", row.bytes)
+        };
+        self.rows.iter().filter(|row| row.bytes > 0).map(line).collect()
+    }
+
+    /// The rows as JSON: bytes as integers, stacks innermost first. Beside bytes that may be off stand their standard error,
+    /// `bytes_se`, and the interval that holds the truth in 95 of 100 cases, `bytes_interval`.
+    pub fn to_json(&self) -> Value {
+        let ordinals = self.snapshot.ordinals();
+        let mut stacks = Stacks::of(self.snapshot);
+        let row = |row: &UsageRow| {
+            let Group { device, stream, segment, pool } = &self.groups[row.group];
+            let mut value = json!({
+                "device": ordinals.of(*device),
+                "stream": stream,
+                "state": self.snapshot.strings.get(row.state),
+                "part": row.part.name(),
+                "bytes": bytes(row.bytes),
+                "stack": stacks.shown(row.stack),
+            });
+            let error = self.error_of(std::iter::once(row));
+            if !error.is_exact() {
+                error.put("bytes", &mut value);
+            }
+            if let Some(address) = segment {
+                value["segment"] = hex(*address).into();
+                value["pool"] = pool.map(|(first, second)| [first, second]).into();
+            }
+            value
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// The parts of a block, which add up to its size; none of them is negative.
+fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
+    let size = blocks.size(block);
+    if size < 0 {
+        odd.note("has a negative size and is left out", || blocks.name(block));
+        return Vec::new();
+    }
+    if !blocks.state(block).starts_with(b"active") {
+        return vec![(Part::Free, StackId::NONE, size)];
+    }
+    let (requested, stack) = blocks.requested(block, odd);
+    if requested > size {
+        odd.note("asks for more than its size; its size was taken", || blocks.name(block));
+    }
+    let requested = requested.clamp(0, size);
+    let mut parts = vec![(Part::Requested, stack, requested)];
+    if size > requested {
+        parts.push((Part::Rounding, StackId::NONE, size - requested));
+    }
+    parts
+}

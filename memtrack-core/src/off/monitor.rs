@@ -1,0 +1,36 @@
+//! Monitors that monitor nothing.
+
+use crate::Recording;
+use memtrack_model::Snapshot;
+use memtrack_model::options::Options;
+use std::io;
+use std::path::Path;
+
+/// Starts monitoring; without the recorder that is nothing.
+pub fn start_monitor() {}
+
+/// Starts monitoring; without the recorder that is nothing, and no file is made.
+///
+/// # Errors
+/// None.
+pub fn start_monitor_with(_options: &Options) -> io::Result<()> {
+    Ok(())
+}
+
+/// Ends a monitor; without the recorder the recording is empty.
+pub fn stop() -> Recording {
+    Recording::default()
+}
+
+/// Everything recorded so far; without the recorder `None`.
+pub fn snapshot() -> Option<Snapshot> {
+    None
+}
+
+/// Writes what was recorded so far; without the recorder there is nothing to write, and nothing is.
+///
+/// # Errors
+/// None.
+pub fn dump_snapshot(_path: impl AsRef<Path>) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The scopes of a build without the recorder: the same names, nothing behind them. Guards have no size and no drop,
+//! sites are empty, futures are the futures they wrap; the optimizer leaves no trace of any.
+
+pub use memtrack_model::Place;
+use memtrack_model::event::ScopeId;
+pub use memtrack_model::snapshot::ScopeKind;
+pub use memtrack_model::{Phase, ScopeStep};
+use pin_project_lite::pin_project;
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Restores the scope before when it is dropped; without the recorder there is none.
+#[derive(Debug)]
+#[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
+pub struct Guard {
+    /// As with the recorder, so that a program that builds without it builds with it.
+    not_send: PhantomData<*const ()>,
+}
+
+/// A scope that can be carried to another thread or task; without the recorder there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeHandle;
+
+/// One annotated function; without the recorder nothing is known about it.
+#[derive(Debug)]
+pub struct Site;
+
+pin_project! {
+    /// A future that runs in a scope; without the recorder just the future.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ScopedFuture<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+/// The scope this thread is in, to be carried to another thread or task.
+#[inline(always)]
+pub const fn current() -> ScopeHandle {
+    ScopeHandle
+}
+
+#[inline(always)]
+const fn enter(_kind: ScopeKind, _name: &str) -> Guard {
+    Guard { not_send: PhantomData }
+}
+
+impl ScopeHandle {
+    /// Puts this thread into the scope until the guard is dropped.
+    #[inline(always)]
+    pub const fn enter(self) -> Guard {
+        Guard { not_send: PhantomData }
+    }
+
+    /// The scope's id in recordings.
+    #[inline(always)]
+    pub const fn id(self) -> ScopeId {
+        ScopeId::NONE
+    }
+
+    /// Where the scope lies: modules, phase and operator.
+    pub fn place(self) -> Place<'static> {
+        Place::default()
+    }
+
+    /// Runs `future` in this scope.
+    #[inline(always)]
+    pub fn future<F: Future>(self, future: F) -> ScopedFuture<F> {
+        ScopedFuture { future }
+    }
+}
+
+impl Site {
+    /// A site.
+    pub const fn new(_kind: ScopeKind, _name: &'static str) -> Self {
+        Self
+    }
+
+    /// Enters the scope.
+    #[inline(always)]
+    pub const fn enter(&'static self) -> Guard {
+        Guard { not_send: PhantomData }
+    }
+
+    /// Enters the scope under the name of `T`.
+    #[inline(always)]
+    pub const fn enter_as<T: ?Sized>(&'static self) -> Guard {
+        Guard { not_send: PhantomData }
+    }
+
+    /// Runs `future` in the scope.
+    #[inline(always)]
+    pub fn future<F: Future>(&'static self, future: F) -> ScopedFuture<F> {
+        ScopedFuture { future }
+    }
+
+    /// Runs `future` in the scope under the name of `T`.
+    #[inline(always)]
+    pub fn future_as<T: ?Sized, F: Future>(&'static self, future: F) -> ScopedFuture<F> {
+        ScopedFuture { future }
+    }
+}
+
+impl<F: Future> Future for ScopedFuture<F> {
+    type Output = F::Output;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(context)
+    }
+}
+
+/// Enters an operator; without the recorder that is nothing.
+#[inline(always)]
+pub fn operator(name: &str) -> Guard {
+    enter(ScopeKind::Operator, name)
+}
+
+/// Enters a module; without the recorder that is nothing.
+#[inline(always)]
+pub fn module(name: &str) -> Guard {
+    enter(ScopeKind::Module, name)
+}
+
+/// Enters the outermost module; without the recorder that is nothing.
+#[inline(always)]
+pub fn root(name: &str) -> Guard {
+    enter(ScopeKind::Root, name)
+}
+
+/// Enters the backward pass; without the recorder that is nothing.
+#[inline(always)]
+pub fn backward() -> Guard {
+    enter(ScopeKind::Backward, "backward")
+}
+
+/// Enters the backward pass under a name of its own; without the recorder that is nothing.
+#[inline(always)]
+pub fn backward_named(name: &str) -> Guard {
+    enter(ScopeKind::Backward, name)
+}
+
+/// Enters the optimizer step; without the recorder that is nothing.
+#[inline(always)]
+pub fn optimizer() -> Guard {
+    enter(ScopeKind::Optimizer, "optimizer")
+}
+
+/// Enters the optimizer step under a name of its own; without the recorder that is nothing.
+#[inline(always)]
+pub fn optimizer_named(name: &str) -> Guard {
+    enter(ScopeKind::Optimizer, name)
+}
+
+/// Runs `future`; without the recorder it carries no scope.
+#[inline(always)]
+pub fn future<F: Future>(
+    _kind: ScopeKind,
+    _name: impl Into<Cow<'static, str>>,
+    future: F,
+) -> ScopedFuture<F> {
+    ScopedFuture { future }
+}

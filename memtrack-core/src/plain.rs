@@ -1,0 +1,44 @@
+//! A monitor where there are no reports: it starts and stops, and keeps no series of operators.
+
+use memtrack_model::Snapshot;
+use memtrack_recorder::message;
+use memtrack_recorder::recorder::Options;
+use memtrack_recorder::recorder::{generation, session};
+use std::io;
+
+/// Takes part in a session while it runs.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    running: bool,
+}
+
+impl Monitor {
+    pub(crate) fn new() -> Self {
+        Self { running: false }
+    }
+
+    /// What stops the session that the child of a fork goes on with; anywhere else a monitor that does not run.
+    pub(crate) fn inherited() -> Self {
+        Self { running: generation() > 0 }
+    }
+
+    pub(crate) fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
+        self.running = crate::monitor::begin(options)?;
+        if self.running {
+            crate::monitor::warn_without_source();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stop_session(&mut self) -> Option<(Snapshot, io::Result<()>)> {
+        std::mem::take(&mut self.running).then(session::stop)
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        if let Some((_, Err(error))) = self.stop_session() {
+            message::say(format_args!("the recording could not be written: {error}"));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The recorder: takes alloc and free events from any thread and keeps the newest of them, what is live, and exact sums.
+//! This page is the door for allocators that report to it; the host heap's allocator and the CUDA hooks use the same.
+//!
+//! ```
+//! use memtrack_core::event::{DeviceId, StreamId};
+//! use memtrack_core::recorder;
+//!
+//! let device = DeviceId(0);
+//! memtrack_core::start_monitor();
+//! recorder::record_segment_alloc(device, StreamId(0), 0x7000_0000, 2 << 20);
+//! recorder::record_alloc(device, StreamId(0), 0x7000_0000, 1 << 20);
+//! recorder::record_free(device, StreamId(0), 0x7000_0000, 1 << 20);
+//! let recording = memtrack_core::stop();
+//! assert_eq!(recording.snapshot().events.rows_of(device).count(), 3);
+//! ```
+//!
+//! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is
+//! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
+
+pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
+pub use memtrack_recorder::recorder::{
+    OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer, record_alloc, record_free,
+    record_free_completed, record_free_requested, record_oom, record_segment_alloc, record_segment_free,
+    record_segment_map, record_segment_unmap,
+};

@@ -1,0 +1,174 @@
+//! What a monitor recorded.
+
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+#[cfg(all(feature = "record", feature = "report"))]
+use crate::tracker::MemoryTracker;
+#[cfg(feature = "record")]
+use memtrack_recorder::{recorder::session, reentry};
+#[cfg(feature = "report")]
+use memtrack_report::analysis::{
+    patterns::Patterns,
+    phases::{PhaseReport, phases},
+    top::{By, TopOptions, TopReport, top_with},
+};
+#[cfg(feature = "report")]
+use memtrack_symbols::Symbolizer;
+
+#[cfg(all(feature = "record", not(feature = "report")))]
+use crate::plain::Monitor;
+#[cfg(all(feature = "record", feature = "report"))]
+use crate::tracker::MemoryTracker as Monitor;
+
+/// What one monitor recorded: events, what is live, and the tracker's series.
+///
+/// Numbers that come from sampled blocks are estimates and shown with their error (`1.3 GiB ± 4 %`), or as a bound (`< 40.0
+/// MiB`). Printing it shows the top operators and the phases of each device; without the feature `report`, what was
+/// allocated on each.
+#[derive(Default)]
+pub struct Recording {
+    #[cfg(all(feature = "record", feature = "report"))]
+    tracker: MemoryTracker,
+    snapshot: Snapshot,
+    #[cfg(feature = "report")]
+    patterns: Patterns,
+}
+
+impl Recording {
+    #[cfg(feature = "record")]
+    pub(crate) fn of(snapshot: Snapshot, monitor: Monitor) -> Self {
+        #[cfg(not(feature = "report"))]
+        drop(monitor);
+        Self {
+            #[cfg(feature = "report")]
+            tracker: monitor,
+            snapshot,
+            #[cfg(feature = "report")]
+            patterns: Patterns::default(),
+        }
+    }
+
+    /// The operators' series and markers.
+    #[cfg(all(feature = "record", feature = "report"))]
+    pub fn tracker(&self) -> &MemoryTracker {
+        &self.tracker
+    }
+
+    /// Everything recorded, as column tables.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Writes the recording as a `.memtrack` file, replacing what is there. Without the feature `record` there is nothing
+    /// to write, and nothing is.
+    ///
+    /// # Errors
+    /// When the file cannot be written. The error names it.
+    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        #[cfg(feature = "record")]
+        {
+            let _inside = reentry::enter();
+            session::naming(path, || session::save(&self.snapshot, path))
+        }
+        #[cfg(not(feature = "record"))]
+        {
+            let _ = path;
+            Ok(())
+        }
+    }
+}
+
+#[cfg(feature = "report")]
+impl Recording {
+    /// Names operators of your own by their functions where no scope was open: `my_crate::ops::*`. Asked before the
+    /// built-in patterns.
+    #[must_use]
+    pub fn with_pattern(mut self, glob: &str) -> Self {
+        self.patterns = self.patterns.clone().with(glob);
+        self
+    }
+
+    /// The `rows` largest operators, modules, stacks or phases of the first device (an accelerator where one reported,
+    /// else the host heap). Looks symbols up, which takes a moment the first time.
+    pub fn top(&self, by: By, rows: usize) -> TopReport {
+        self.top_of(self.first_device(), by, rows)
+    }
+
+    /// As [`Self::top`] for one device.
+    pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
+        let top = || {
+            let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
+            top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+        };
+        #[cfg(feature = "record")]
+        let top = || reentry::hand_over(top);
+        top()
+    }
+
+    /// What each phase allocated, and where the peak was, for the first device.
+    pub fn phases(&self) -> PhaseReport {
+        phases(&self.snapshot, self.first_device())
+    }
+
+    /// Device ids are sorted, and the host's is the largest.
+    fn first_device(&self) -> DeviceId {
+        self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
+    }
+}
+
+impl fmt::Display for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices = self.snapshot.device_ids();
+        if devices.is_empty() {
+            return f.write_str("Nothing was recorded.");
+        }
+        for device in devices {
+            self.show(device, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Recording {
+    #[cfg(feature = "report")]
+    fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20))?;
+        writeln!(f, "{}", phases(&self.snapshot, device))
+    }
+
+    #[cfg(not(feature = "report"))]
+    fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use memtrack_model::units::{counted, human_bytes};
+
+        let Some(counts) = self.snapshot.exact_counts(device) else { return Ok(()) };
+        let live = counts.allocated_bytes.saturating_sub(counts.freed_bytes);
+        let name = self.snapshot.device_name(device);
+        let allocated = human_bytes(counts.allocated_bytes);
+        let blocks = counted(counts.allocations, "block");
+        writeln!(f, "{name}: allocated {allocated} in {blocks}; {} not freed", human_bytes(live))
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Recording");
+        shown.field("events", &self.snapshot.events.len());
+        #[cfg(all(feature = "record", feature = "report"))]
+        shown.field("tracker", &self.tracker);
+        shown.finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "record")]
+impl Drop for Recording {
+    /// Its tables were not recorded when they were made, so they are not recorded when they go.
+    fn drop(&mut self) {
+        let _inside = reentry::enter();
+        self.snapshot = Snapshot::default();
+    }
+}

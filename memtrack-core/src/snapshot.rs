@@ -1,0 +1,45 @@
+//! The model: what a recording or a snapshot says, as column tables with interned rows. It is the waist of memtrack:
+//! the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
+
+#[cfg(feature = "formats")]
+pub use memtrack_formats::{Format, Loaded, SnapshotFiles};
+#[doc(inline)]
+pub use memtrack_model::snapshot::*;
+
+/// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, kept in tables without loss.
+pub mod pytorch {
+    #[cfg(feature = "formats")]
+    pub use memtrack_formats::format_of;
+    #[cfg(feature = "formats")]
+    pub use memtrack_formats::pytorch::{Compression, LoadError, LoadOptions, StringInterner, load, write};
+    #[doc(inline)]
+    pub use memtrack_model::snapshot::pytorch::*;
+}
+
+/// The recording file `.memtrack`: what a program leaves behind. `RecordingWriter` writes it while the program runs,
+/// `load_from` reads it back, whole or up to where it was cut.
+///
+/// ```
+/// use memtrack_core::event::StackId;
+/// use memtrack_core::snapshot::{Meta, recording::{RecordingWriter, load_from}};
+///
+/// let mut writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0))?;
+/// writer.stacks(StackId(1), [[0x5555_0000_1234, 0x5555_0000_2345]])?;
+/// let bytes = writer.finish(&[], &[], &[])?;
+///
+/// let (snapshot, report) = load_from(&bytes[..])?;
+/// assert_eq!(snapshot.stacks.get(StackId(1))[0], 0x5555_0000_1234);
+/// assert!(report.complete);
+///
+/// // Of a file that was cut, everything up to the last whole chunk is there.
+/// let (snapshot, report) = load_from(&bytes[..bytes.len() - 1])?;
+/// assert_eq!(snapshot.stacks.len(), 2);
+/// assert!(!report.complete && report.warning().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+
+#[cfg(feature = "formats")]
+pub mod recording {
+    pub use memtrack_file::{FORMAT_VERSION, ReadReport, RecordingError, RecordingWriter, older_parts};
+    pub use memtrack_formats::load_from;
+}

@@ -1,0 +1,65 @@
+//! What identifies a binary: its GNU build id, or where it has none the length and checksum of its code. `modules`
+//! computes the same from memory; `locate` compares the two.
+
+use memtrack_file::binary_id::{code_id, hex};
+use object::read::{Object, ObjectSegment, ReadCache};
+use object::{SegmentFlags, elf};
+use std::fs::File;
+use std::path::Path;
+
+/// The identity of a binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BinaryId {
+    /// GNU build id in lower-case hex; empty when there is none.
+    pub build_id: String,
+    /// Length and CRC-32 of the executable segments, `len:crc` in hex; empty where a build id makes it needless.
+    pub code_id: String,
+    /// Whether the file holds line tables.
+    pub has_lines: bool,
+}
+
+/// Reads the identity of the ELF file at `path`; none when it cannot be read or is something else. Only the parts
+/// needed are read.
+pub fn read(path: &Path) -> Option<BinaryId> {
+    // Opening a FIFO or a device could wait for ever.
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    let build_id = file.build_id().ok().flatten().map(hex).unwrap_or_default();
+    let code_id = if build_id.is_empty() { code_id(code(&file).into_iter()) } else { String::new() };
+    let has_lines = file.section_by_name(".debug_line").is_some();
+    Some(BinaryId { build_id, code_id, has_lines })
+}
+
+/// Length and checksum of the code of the ELF file at `path`, whether or not it has a build id.
+pub fn code_id_of(path: &Path) -> Option<String> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    Some(code_id(code(&file).into_iter()))
+}
+
+/// The executable segments.
+fn code<'a>(file: &object::File<'a, &'a ReadCache<File>>) -> Vec<&'a [u8]> {
+    let is_code = |flags| match flags {
+        SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
+        _ => false,
+    };
+    file.segments()
+        .filter(|segment| is_code(segment.flags()))
+        .filter_map(|segment| segment.data().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_that_is_no_binary_has_no_identity() {
+        assert_eq!(read(Path::new("/dev/null")), None);
+        assert_eq!(read(Path::new("/")), None);
+        assert_eq!(read(Path::new("/etc/passwd")), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! From return addresses to functions and lines. A program records raw addresses and the list of its loaded binaries;
+//! whoever reads the recording, then or elsewhere, names them with a [`Symbolizer`], and never with a binary that is not
+//! the recorded one ([`build_id`]).
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+pub mod build_id;
+mod locate;
+pub mod names;
+mod qualify;
+mod symbols;
+
+pub use memtrack_model::Frame;
+pub use symbols::Symbolizer;

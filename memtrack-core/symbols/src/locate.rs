@@ -1,0 +1,111 @@
+//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file is taken
+//! only when its identity equals the recorded one, so that a rebuilt program is never named wrongly.
+
+use crate::build_id::{self, BinaryId};
+use memtrack_model::snapshot::Module;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Folders below the symbol folder that are entered at most.
+const MAX_DEPTH: usize = 32;
+/// Files that are looked into at most.
+const MAX_FILES: usize = 200_000;
+
+/// Where to look for binaries.
+#[derive(Debug, Default)]
+pub(super) struct Locator {
+    folders: Vec<PathBuf>,
+    /// Files under `folders` by build id, and by code id where they have none; read when first needed.
+    index: Option<HashMap<String, Vec<(PathBuf, BinaryId)>>>,
+}
+
+impl Locator {
+    pub(super) fn add_folder(&mut self, folder: PathBuf) {
+        self.folders.push(folder);
+        self.index = None;
+    }
+
+    /// The best file for `module`: the first with line tables, else the first, in the order recorded path, symbol
+    /// folders.
+    pub(super) fn find(&mut self, module: &Module) -> Option<PathBuf> {
+        let key = key(&module.build_id, &module.code_id)?.to_owned();
+        let matches = |id: &BinaryId| self::key(&id.build_id, &id.code_id) == Some(key.as_str());
+        let mut second_best = None;
+        // The loader's own inventions (the vdso) have no path.
+        let recorded = Path::new(&module.path);
+        if recorded.is_absolute()
+            && let Some(id) = build_id::read(recorded).filter(matches)
+        {
+            if id.has_lines {
+                return Some(recorded.to_owned());
+            }
+            second_best = Some(recorded.to_owned());
+        }
+        for folder in &self.folders {
+            if let Some(path) = in_build_id_layout(folder, &module.build_id)
+                && let Some(id) = build_id::read(&path).filter(matches)
+            {
+                if id.has_lines {
+                    return Some(path);
+                }
+                second_best.get_or_insert(path);
+            }
+        }
+        let candidates = self.index().get(&key).map_or(&[][..], Vec::as_slice);
+        let best = candidates.iter().find(|(_, id)| id.has_lines).map(|(path, _)| path.clone());
+        best.or(second_best).or_else(|| candidates.first().map(|(path, _)| path.clone()))
+    }
+
+    fn index(&mut self) -> &HashMap<String, Vec<(PathBuf, BinaryId)>> {
+        let folders = &self.folders;
+        self.index.get_or_insert_with(|| {
+            let mut index: HashMap<_, Vec<_>> = HashMap::new();
+            let mut files = Vec::new();
+            folders.iter().for_each(|folder| collect(folder, 0, &mut files));
+            for path in files {
+                if let Some(id) = build_id::read(&path)
+                    && let Some(key) = key(&id.build_id, &id.code_id)
+                {
+                    index.entry(key.to_owned()).or_default().push((path, id));
+                }
+            }
+            index
+        })
+    }
+}
+
+/// What a binary is found by; none when nothing identifies it.
+fn key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
+    [build_id, code_id].into_iter().find(|id| !id.is_empty())
+}
+
+/// The place that distributions give a separate file of symbols: `.build-id/ab/cdef….debug`.
+fn in_build_id_layout(folder: &Path, build_id: &str) -> Option<PathBuf> {
+    // The id comes from a file: only hex digits may become part of a path.
+    if !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let (first, rest) = build_id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+    let name = format!("{rest}.debug");
+    [folder.join(".build-id"), folder.to_owned()]
+        .into_iter()
+        .map(|base| base.join(first).join(&name))
+        .find(|path| path.exists())
+}
+
+/// All files below `folder` in the order of their names. Links to folders are not followed: they may lead back.
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = folder.read_dir() else { return };
+    let mut entries: Vec<_> = entries.flatten().collect();
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        if files.len() >= MAX_FILES {
+            return;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => collect(&entry.path(), depth + 1, files),
+            Ok(kind) if !kind.is_dir() => files.push(entry.path()),
+            _ => {}
+        }
+    }
+}
