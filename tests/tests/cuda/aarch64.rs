@@ -7,7 +7,7 @@ use std::process::Command;
 #[test]
 #[cfg_attr(not(aarch64_assembler), ignore = "needs aarch64-linux-gnu-as")]
 fn the_entry_for_aarch64_assembles() {
-    assembles("memtrack-core/src/cuda/hook/entry.rs", "pick");
+    assembles("memtrack-core/cuda/src/hook/entry.rs", "pick");
 }
 
 #[test]

@@ -14,9 +14,9 @@ mod sync {
     pub(crate) fn release(_bytes: usize) {}
 }
 
-#[path = "../../../../memtrack-core/src/recorder/chunk.rs"]
+#[path = "../../../../memtrack-core/recorder/src/recorder/chunk.rs"]
 mod chunk;
-#[path = "../../../../memtrack-core/src/recorder/order.rs"]
+#[path = "../../../../memtrack-core/recorder/src/recorder/order.rs"]
 mod order;
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ impl Finish {
         } else {
             let rows = self.order.into_rows();
             pytorch.events = events.gather(&rows);
-            table = table.gather(&rows);
+            table.pick(&rows);
         }
         for (device, rows) in pytorch.traces.iter().enumerate() {
             table.device[rows.clone()].fill(DeviceId(device as u16));
