@@ -12,7 +12,9 @@ fn run(bench: &Bench, recording: &str, test: impl Fn()) -> Output {
     let test = child::this_program(test);
     let mut command = bench.command();
     command.args(["-o", recording, "--"]).arg(test.get_program()).args(test.get_args());
-    command.output().expect("memtrack can be started")
+    let output = command.output().expect("memtrack can be started");
+    child::assert_passed(&output);
+    output
 }
 
 #[test]
@@ -25,7 +27,6 @@ fn blocks_of_a_pool() {
 fn a_program_that_links_memtrack_is_recorded_once() {
     let bench = Bench::new();
     let output = run(&bench, "linked", blocks_of_a_pool);
-    assert!(output.status.success(), "{}", said(&output));
     let (snapshot, report) = load(&bench.path("linked"));
     assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
     assert_eq!(allocations(&snapshot, DeviceId(0)), 4);
@@ -48,7 +49,6 @@ fn an_output_of_its_own() {
 fn a_program_of_its_own_monitor_hears_what_is_lost() {
     let bench = Bench::new();
     let output = run(&bench, "run", an_output_of_its_own);
-    assert!(output.status.success(), "{}", said(&output));
     let text = said(&output);
     assert!(
         text.contains("own.memtrack is not written") && text.contains("`memtrack run` records"),
