@@ -26,7 +26,7 @@ fn blocks_of_a_pool() {
 #[test]
 fn a_program_that_links_memtrack_is_recorded_once() {
     let bench = Bench::new();
-    let output = run(&bench, "linked", blocks_of_a_pool);
+    run(&bench, "linked", blocks_of_a_pool);
     let (snapshot, report) = load(&bench.path("linked"));
     assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
     assert_eq!(allocations(&snapshot, DeviceId(0)), 4);
