@@ -140,10 +140,10 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
     // An executable for this machine without a loader: static. One that names musl's.
     let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let mut elf = vec![0_u8; 64];
-    elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     elf[18] = machine;
     write("static", &elf, 0o755);
-    (elf[32], elf[56]) = (64, 1);
+    (elf[32], elf[54], elf[56]) = (64, 56, 1);
     elf.resize(64 + 56, 0);
     let name = b"/lib/ld-musl-x86_64.so.1\0";
     (elf[64], elf[64 + 8], elf[64 + 32]) = (3, 120, name.len() as u8);
