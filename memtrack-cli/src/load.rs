@@ -7,6 +7,7 @@ use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io::IsTerminal;
@@ -65,7 +66,7 @@ pub(crate) fn load_pytorch(
     path: &Path,
     input: InputArgs,
     streams: &mut Streams<'_>,
-) -> Result<Snapshot, CliError> {
+) -> Result<PytorchSnapshot, CliError> {
     Ok(in_pytorch_form(load(path, input, streams)?.snapshot))
 }
 
@@ -77,16 +78,14 @@ pub(crate) fn load_segments(
     path: &Path,
     input: InputArgs,
     streams: &mut Streams<'_>,
-) -> Result<Snapshot, CliError> {
+) -> Result<PytorchSnapshot, CliError> {
     Ok(in_pytorch_form(read(path, input, false, streams)?.snapshot))
 }
 
 /// A snapshot in PyTorch's form, whatever it was read from.
-pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> Snapshot {
-    if snapshot.pytorch.is_some() {
-        return snapshot;
-    }
-    snapshot.as_pytorch(&mut Symbolizer::of(&snapshot))
+pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
+    let mut symbols = Symbolizer::of(&snapshot);
+    snapshot.into_pytorch(&mut symbols)
 }
 
 /// The bar that says how far a load is, once it is worth one.

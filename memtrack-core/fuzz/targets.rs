@@ -13,6 +13,7 @@ use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
 use memtrack_core::snapshot::{Format, Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
@@ -147,7 +148,7 @@ pub fn answers(data: &[u8]) {
     // A fuzzer should not open the files that a recording names.
     snapshot.modules.clear();
     let symbols = &mut Symbolizer::of(&snapshot);
-    let snapshot = if snapshot.pytorch.is_some() { snapshot } else { snapshot.as_pytorch(symbols) };
+    let snapshot = snapshot.into_pytorch(symbols);
     for device in snapshot.device_ids() {
         for by in [By::Stack, By::Frame, By::File, By::Category, By::Stream, By::Pool, By::Size, By::Operator]
         {
@@ -173,17 +174,16 @@ pub fn answers(data: &[u8]) {
     let _ = viz::trace_json(&snapshot, &mut Text::default());
     let _ = viz::segments_folded(&snapshot, &mut Text::default());
     let _ = viz::memory_folded(&snapshot, &mut Text::default());
-    let _ = viz::compare_folded(&snapshot, &Snapshot::default(), &mut Text::default());
+    let _ = viz::compare_folded(&snapshot, &PytorchSnapshot::default(), &mut Text::default());
     // The text has a character for each 20 MiB: bounded, but at more than a fuzzer has time for.
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
-    if let Some(Ok(stats)) = small.then(|| Stats::of(&snapshot)) {
+    if let Some(stats) = small.then(|| Stats::of(&snapshot)) {
         let _ = (stats.write_text(&mut Text::default()), stats.to_json(), stats.odd.lines().count());
     }
     for grouping in [Grouping::Segment, Grouping::Stream] {
-        if let Ok(usage) = Usage::of(&snapshot, grouping) {
-            let _ = (usage.lines(""), usage.to_json());
-        }
+        let usage = Usage::of(&snapshot, grouping);
+        let _ = (usage.lines(""), usage.to_json());
     }
 }
 

@@ -38,7 +38,9 @@ pub fn is_alone(here: impl Fn()) -> bool {
         return true;
     }
     let output = by_name(name).output().expect("the test's program can be started");
-    assert_passed(&output);
+    let said = assert_passed(&output);
+    print!("{}", said.text);
+    eprint!("{}", said.errors);
     false
 }
 
@@ -49,7 +51,7 @@ pub fn this_program(test: impl Fn()) -> Command {
 
 fn by_name(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("the path of the running test"));
-    command.args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"]).env(TEST, test);
+    command.args(["--exact", test, "--include-ignored", "--nocapture", "--quiet"]).env(TEST, test);
     command
 }
 
@@ -58,15 +60,30 @@ fn name_of<F>(_test: &F) -> &'static str {
     type_name::<F>().split_once("::").expect("a function lies in a program").1
 }
 
+/// What a test said in a process of its own.
+#[derive(Debug)]
+pub struct Said {
+    /// On standard output, without what libtest writes around it.
+    pub text: String,
+    /// On standard error.
+    pub errors: String,
+}
+
 /// Asserts that [`this_program`] ran its test, and that it passed.
 ///
 /// # Panics
 /// When it did not; the message holds what it said.
-pub fn assert_passed(output: &Output) {
+pub fn assert_passed(output: &Output) -> Said {
     let [text, errors] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
-    assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}\n{errors}", output.status);
-    print!("{text}");
-    eprint!("{errors}");
+    let inside = || {
+        let (text, _) =
+            text.strip_prefix("\nrunning 1 test\n")?.rsplit_once("\ntest result: ok. 1 passed;")?;
+        text.trim_end().strip_suffix('.')
+    };
+    match inside() {
+        Some(text) if output.status.success() => Said { text: text.into(), errors: errors.into() },
+        _ => panic!("{}\n{text}\n{errors}", output.status),
+    }
 }
 
 /// Starts `program SCENARIO` in `folder`, with its output piped.

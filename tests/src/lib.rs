@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the real executable, the fixtures, and the reference data beside the project.
+//! What the end-to-end tests share: the command, processes of their own, the fixtures, and the reference data beside the project.
 
 pub mod allocator;
 pub mod child;

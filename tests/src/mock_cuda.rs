@@ -1,6 +1,6 @@
 //! The mock CUDA driver and NVML, put where a program finds them.
 
-use crate::child;
+use crate::child::{self, Said};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,16 +60,14 @@ pub fn beside_the_test(file: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{file} does not lie beside {}: is it a dependency?", test.display()))
 }
 
-/// Runs an ignored test beside the running one in a process of its own, which finds the mock driver. What it said on
-/// standard error.
+/// Runs an ignored test beside the running one in a process of its own, which finds the mock driver. What it said.
 ///
 /// # Panics
 /// When it fails.
-pub fn run_ignored_test(test: impl Fn(), settings: &[(&str, &str)]) -> String {
+pub fn run_ignored_test(test: impl Fn(), settings: &[(&str, &str)]) -> Said {
     let drivers = driver_dir();
     let mut command = child::this_program(test);
     let output = find_driver(&mut command, drivers.path()).envs(settings.iter().copied()).output();
     let output = output.expect("the test can be run");
-    child::assert_passed(&output);
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    child::assert_passed(&output)
 }

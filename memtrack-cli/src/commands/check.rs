@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::args::CheckArgs;
 use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
-use crate::report::{order_by_time, print_json};
+use crate::report::{mention_reordered, print_json};
 use memtrack_core::analysis::limits::{Found, Limits};
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         ));
     }
     let mut snapshot = in_pytorch_form(loaded.snapshot);
-    order_by_time(&mut snapshot, streams);
+    mention_reordered(snapshot.order_by_time(), streams);
     let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
     let found = Found::of(&snapshot);
     let (exceeded, cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));

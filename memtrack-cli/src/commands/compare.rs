@@ -33,9 +33,9 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         mention_any_samples(&before, &after, streams);
         return Ok(Exit::Fine);
     }
-    let gone = only_in(&before, &after).map_err(refused)?;
-    let new = only_in(&after, &before).map_err(refused)?;
-    let [usage_gone, usage_new] = compare_usage(&before, &after).map_err(refused)?;
+    let gone = only_in(&before, &after);
+    let new = only_in(&after, &before);
+    let [usage_gone, usage_new] = compare_usage(&before, &after);
     if flame.json {
         let addresses = |keys: &[SegmentKey]| -> serde_json::Value {
             let segment = |key: &SegmentKey| json!({ "address": format!("{:#x}", key.address), "total_bytes": key.total_size as u64 });

@@ -5,14 +5,14 @@ use crate::Streams;
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{layout, order_by_time, print_devices, print_json};
+use crate::report::{layout, mention_reordered, print_devices, print_json};
 use memtrack_core::analysis::highest::{Highest, HighestOf};
 use memtrack_core::stack::symbols::Symbolizer;
 
 /// Loads the snapshot, prints what was live at the highest point of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
-    order_by_time(&mut snapshot, streams);
+    mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
         PeakOf::Requested => HighestOf::Requested,
         PeakOf::Reserved => HighestOf::Reserved,

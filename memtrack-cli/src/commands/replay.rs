@@ -9,7 +9,7 @@ use crate::report::{print_devices, print_json};
 use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
 use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
 /// Loads the snapshot, replays each device under each of the settings, prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -56,7 +56,7 @@ fn replayable(text: &str) -> Result<Settings, String> {
 }
 
 fn report(
-    snapshot: &Snapshot,
+    snapshot: &PytorchSnapshot,
     device: DeviceId,
     asked: &[Settings],
     capacity: Option<u64>,

@@ -4,13 +4,13 @@ use crate::Streams;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::report::{mention_odd, mention_samples, print_json, refused};
+use crate::report::{mention_odd, mention_samples, print_json};
 use memtrack_core::viz::Stats;
 
 /// Loads the snapshot, prints the statistics.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_segments(&args.file.path, args.file.input, streams)?;
-    let stats = Stats::of(&snapshot).map_err(|error| refused(&args.file.path, error))?;
+    let stats = Stats::of(&snapshot);
     if args.format.json {
         print_json(&stats.to_json(), streams)?;
     } else {

@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::{At, RankArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
-use crate::report::{layout, order_by_time};
+use crate::report::{layout, mention_reordered};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
     }
     let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
-    order_by_time(&mut snapshot, streams);
+    mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
     let mut devices = chosen(&snapshot, args.device.device)?;
     if devices.iter().any(|&device| has(&snapshot, device, args.at)) {

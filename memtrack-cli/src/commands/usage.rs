@@ -24,7 +24,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
         mention_samples(&snapshot, streams);
         return Ok(Exit::Fine);
     }
-    let usage = Usage::of(&snapshot, grouping).map_err(|error| refused(path, error))?;
+    let usage = Usage::of(&snapshot, grouping);
     if flame.json {
         print_json(&usage.to_json(), streams)?;
     } else {

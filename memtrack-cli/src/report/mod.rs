@@ -5,6 +5,7 @@ use crate::args::TextArgs;
 use crate::error::CliError;
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::units::printable;
+use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::Oddities;
 use std::io;
@@ -45,9 +46,9 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
     Ok(())
 }
 
-/// Puts the events in order of time, which the analysis needs, and says on standard error where they were not.
-pub(crate) fn order_by_time(snapshot: &mut Snapshot, streams: &mut Streams<'_>) {
-    for device in snapshot.order_by_time() {
+/// Reports on standard error the devices whose events had to be put in order of time.
+pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
+    for device in devices {
         // A hint; when nobody can read it, the report is there all the same.
         let _ = writeln!(
             streams.stderr,

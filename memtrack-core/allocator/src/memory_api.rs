@@ -14,7 +14,7 @@ use super::summary;
 use crate::pytorch::AllocatorState;
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::event::{Action, DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::BTreeMap;
 use std::io;
@@ -249,7 +249,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// Everything, as `torch.cuda.memory._snapshot` says it: the events of each device's history, then its segments,
     /// then the settings.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> PytorchSnapshot {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
         state.into_snapshot(&mut symbols)

@@ -6,6 +6,7 @@ use memtrack_formats::pytorch::StringInterner;
 use memtrack_formats::pytorch::convert::{BlockRow, Builder, SegmentRow};
 use memtrack_model::event::{DeviceId, Event, EventFlags, ThreadId};
 use memtrack_model::snapshot::Value;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::{NameFrames, Snapshot};
 
 /// An allocator at one moment.
@@ -22,7 +23,7 @@ pub(crate) struct AllocatorState {
 
 impl AllocatorState {
     /// The snapshot, with the names of `names`.
-    pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> Snapshot {
+    pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
             built.trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));

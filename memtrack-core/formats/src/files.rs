@@ -4,6 +4,7 @@
 use crate::output::{format_of, write_as};
 use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
 use memtrack_file::{ReadReport, RecordingError, ReplacingFile, part};
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::{NameFrames, Snapshot};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -105,13 +106,17 @@ pub trait SnapshotFiles: Sized {
     ) -> io::Result<()>;
 
     /// The snapshot in PyTorch's form: a recording is converted, with the names of `names`; a snapshot from PyTorch
-    /// is returned as it is. The host heap is the device after the last accelerator.
+    /// is returned as it is, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
     ///
     /// Times become microseconds, and a name that is no UTF-8 was made so when it was recorded. What PyTorch has no
     /// place for (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
     /// totals and peaks are the recording's estimates; its own size and its weight stand in its `user_metadata`.
     #[must_use]
-    fn as_pytorch(&self, names: &mut dyn NameFrames) -> Self;
+    fn as_pytorch(&self, names: &mut dyn NameFrames) -> PytorchSnapshot;
+
+    /// As [`Self::as_pytorch`], of a snapshot that is needed no more.
+    #[must_use]
+    fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
 
 impl SnapshotFiles for Snapshot {
@@ -162,7 +167,14 @@ impl SnapshotFiles for Snapshot {
         write_as(self, output, format, compression, names)
     }
 
-    fn as_pytorch(&self, names: &mut dyn NameFrames) -> Self {
-        pytorch::convert(self, names)
+    fn as_pytorch(&self, names: &mut dyn NameFrames) -> PytorchSnapshot {
+        match self.pytorch {
+            Some(_) => self.clone().into_pytorch(names),
+            None => pytorch::convert(self, names),
+        }
+    }
+
+    fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
+        PytorchSnapshot::try_from(self).unwrap_or_else(|recording| pytorch::convert(&recording, names))
     }
 }

@@ -1,5 +1,5 @@
-//! A program that uses the driver and knows nothing of memtrack: `cuda_plain SCENARIO …`. The tests `run_*` start it
-//! under `memtrack run`.
+//! A program that uses the driver and knows nothing of memtrack: `cuda_plain SCENARIO …`. The tests `run_*` of `cli` start
+//! it under `memtrack run`.
 #![allow(unsafe_code)]
 
 #[path = "../cuda/client.rs"]

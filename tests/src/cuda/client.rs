@@ -1,6 +1,6 @@
 //! A small client of the CUDA driver, as cudarc is one: opens the library late and looks every function up by name. It
 //! knows nothing of memtrack, so programs that do not link memtrack include it too.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, unsafe_code)]
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;

@@ -105,7 +105,7 @@ fn as_c() {
 
 #[test]
 fn memtracks_allocator_has_the_functions_that_pytorch_asks_for() {
-    let errors = mock_cuda::run_ignored_test(as_c, &[]);
+    let errors = mock_cuda::run_ignored_test(as_c, &[]).errors;
     for text in [
         "memtrack allocator: set_per_process_memory_fraction: Invalid fraction value: 1.5. Allowed range: 0~1\n",
         "memtrack allocator: malloc: CUDA out of memory. Tried to allocate more than 1EB memory.\n",

@@ -260,8 +260,7 @@ fn processes_are_listed_as_pytorch_does() {
         .env("MEMTRACK_MOCK_PROCESSES", "0:77:104857600,0:1234567:16911433728,0:8:1")
         .output()
         .unwrap();
-    child::assert_passed(&output);
-    let said = text(&output.stdout);
+    let said = child::assert_passed(&output).text;
     let expected = "\
 <GPU:0
 process         77 uses      100.000 MB GPU memory

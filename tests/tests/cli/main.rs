@@ -1,15 +1,22 @@
 //! The `memtrack` command, verb by verb.
 
+#[path = "../../src/cuda/books.rs"]
+mod books;
+#[path = "../../src/cuda/client.rs"]
+mod client;
 mod convert;
 mod gpus;
 mod here;
 mod hostile;
 mod pinned_names;
+#[path = "../../src/cuda/pool_blocks.rs"]
+mod pool_blocks;
 mod run;
 mod run_cost;
 mod run_ends;
 mod run_host;
 mod run_libraries;
+mod run_linked;
 mod run_privilege;
 mod run_snapshots;
 mod run_unhooked;

@@ -1,8 +1,7 @@
 //! `memtrack run` on programs that do not link memtrack, with the mock driver: what is recorded, and that programs
 //! without CUDA do not notice.
 
-use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, Waiting, allocations, assert_work, load, said};
+use memtrack_tests::run::{Bench, Waiting, assert_work, said};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,17 +35,6 @@ fn without_a_name_the_program_names_the_file() {
     let files = bench.files();
     assert!(files.len() == 1 && files[0].starts_with("memtrack-cuda_plain-"), "{files:?}");
     assert_work(&bench.path(&files[0]), true);
-}
-
-#[test]
-fn a_program_that_links_memtrack_is_recorded_once() {
-    let bench = Bench::new();
-    let output = bench.run(&["-o", "linked", "--", env!("CARGO_BIN_EXE_cuda_child"), "pool_blocks"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let (snapshot, report) = load(&bench.path("linked"));
-    assert!(report.complete && snapshot.blocks.is_empty() && snapshot.segments.is_empty());
-    assert_eq!(allocations(&snapshot, DeviceId(0)), 4);
-    assert_eq!(bench.files(), ["linked"]);
 }
 
 /// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.

@@ -168,20 +168,3 @@ fn what_a_killed_program_may_have_lost_is_said() {
         said(&output)
     );
 }
-
-/// A program that links memtrack hears of `memtrack run` only where something of its own is lost.
-#[test]
-fn a_program_of_its_own_monitor_hears_what_is_lost() {
-    const CHILD: &str = env!("CARGO_BIN_EXE_cuda_child");
-    let bench = Bench::new();
-    let output = bench.run(&["-o", "run", "--", CHILD, "own_output", "own.memtrack"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let text = said(&output);
-    assert!(
-        text.contains("own.memtrack is not written") && text.contains("`memtrack run` records"),
-        "{text}"
-    );
-    assert_eq!((text.lines().count(), bench.files()), (2, vec!["run".to_owned()]), "{text}");
-    let output = bench.run(&["-o", "quiet", "--", CHILD, "pool_blocks"]);
-    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
-}

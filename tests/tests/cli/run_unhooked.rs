@@ -1,9 +1,11 @@
 //! Programs whose calls of the driver go past the hook: they are told, once, and nothing false is said of them.
 
 use memtrack_core::event::DeviceId;
-use memtrack_tests::child::ends_well;
+use memtrack_core::recorder::Options;
+use memtrack_tests::child::{self, ends_well};
 use memtrack_tests::run::{Bench, load, said};
 use object::{Object, ObjectSection};
+use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
@@ -102,18 +104,28 @@ fn a_program_with_its_own_dlsym_is_told_once() {
     assert!(load(&bench.path("heap")).0.device_ids().contains(&DeviceId::HOST));
 }
 
+#[test]
+#[ignore = "is run by the test below"]
+fn monitors() {
+    for _ in 0..3 {
+        memtrack_core::start_monitor_with(&Options::new().without_host_heap()).expect("nothing is streamed");
+        drop(memtrack_core::stop());
+    }
+}
+
 /// A program that links memtrack, and whose `dlsym` is not memtrack's: nobody can find the one in it, whose name was
 /// taken out of its list of exports.
 #[test]
 fn a_program_that_monitors_without_its_hook_is_told_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("unhooked");
-    let original = env!("CARGO_BIN_EXE_recorder_bare");
-    let run = |program: &std::path::Path| {
-        let output = ends_well(Command::new(program).arg("without_host_heap").current_dir(folder.path()));
-        said(&output)
+    let test = child::this_program(monitors);
+    let original = test.get_program();
+    let run = |program: &OsStr| {
+        let output = ends_well(Command::new(program).args(test.get_args()).current_dir(folder.path()));
+        child::assert_passed(&output).errors
     };
-    assert_eq!(run(original.as_ref()), "");
+    assert_eq!(run(original), "");
     fs::copy(original, &program).expect("it can be copied");
     let mut bytes = fs::read(&program).expect("it can be read");
     let (start, size) = {
@@ -125,7 +137,7 @@ fn a_program_that_monitors_without_its_hook_is_told_once() {
     let at = names.windows(name.len()).position(|word| word == name).expect("it exports its dlsym");
     names[at + 1] = b'_';
     fs::write(&program, bytes).expect("it can be written");
-    let text = run(&program);
+    let text = run(program.as_os_str());
     assert_eq!(text.matches("the CUDA hook is not in place").count(), 1, "{text}");
     assert!(text.contains("`memtrack run -- PROGRAM`") && text.lines().count() == 1, "{text}");
 }

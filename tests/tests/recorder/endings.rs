@@ -1,17 +1,18 @@
 //! However a program ends, its recording is there, whole and true.
 
 use memtrack_core::event::DeviceId;
+use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_tests::child::{run, run_well, start};
+use memtrack_tests::child::{assert_passed, run, run_well, start, this_program};
 use memtrack_tests::replay::{replay, statistics};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-const BARE: &str = env!("CARGO_BIN_EXE_recorder_bare");
 
 /// The recording of a program that ended as asked, its exit code, and what it said on stderr.
 fn ended(how: &str) -> (Snapshot, bool, Option<i32>, String) {
@@ -134,17 +135,35 @@ fn a_second_session_begins_with_nothing_live() {
     run_well(CHILD, &["restart"], Path::new("."));
 }
 
+/// Monitors again and again, without an event source: this program has none.
+fn monitors(options: &Options) {
+    for _ in 0..3 {
+        memtrack_core::start_monitor_with(options).expect("nothing is streamed");
+        drop(memtrack_core::stop());
+    }
+}
+
+#[test]
+#[ignore = "is run by the test below"]
+fn monitors_everything() {
+    monitors(&Options::new());
+}
+
+#[test]
+#[ignore = "is run by the test below"]
+fn monitors_without_the_heap() {
+    monitors(&Options::new().without_host_heap());
+}
+
 #[test]
 fn a_program_without_an_event_source_is_told_once_which_line_is_missing() {
-    let said = |program: &str, arguments: &[&str]| {
-        String::from_utf8(run_well(program, arguments, Path::new(".")).stderr).unwrap()
-    };
-    let warning = said(BARE, &[]);
+    let said = |mut command: Command| assert_passed(&command.output().unwrap()).errors;
+    let warning = said(this_program(monitors_everything));
     assert_eq!(warning.matches("no event source is installed").count(), 1, "{warning}");
     assert!(
         warning.contains("#[global_allocator]") && warning.contains("TrackingAllocator::system()"),
         "{warning}"
     );
-    assert_eq!(said(BARE, &["without_host_heap"]), "");
-    assert_eq!(said(CHILD, &["no_warning"]), "");
+    assert_eq!(said(this_program(monitors_without_the_heap)), "");
+    assert!(run_well(CHILD, &["no_warning"], Path::new(".")).stderr.is_empty());
 }

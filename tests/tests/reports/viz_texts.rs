@@ -5,6 +5,7 @@ use flate2::read::GzDecoder;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::viz::{Stats, compare_folded, memory_folded, segments_folded, trace};
 use memtrack_tests::{fixture, shared};
 use serde_json::Value;
@@ -15,15 +16,16 @@ use std::path::{Path, PathBuf};
 
 const VERBS: [&str; 4] = ["stats", "trace", "segments", "memory"];
 
-fn open(path: &Path) -> Snapshot {
+fn open(path: &Path) -> PytorchSnapshot {
     let loaded = Snapshot::open(path, LoadOptions::default());
-    loaded.unwrap_or_else(|error| panic!("{}: {error}", path.display())).snapshot
+    let loaded = loaded.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    PytorchSnapshot::try_from(loaded.snapshot).unwrap()
 }
 
-fn text(snapshot: &Snapshot, verb: &str) -> Vec<u8> {
+fn text(snapshot: &PytorchSnapshot, verb: &str) -> Vec<u8> {
     let mut out = Vec::new();
     match verb {
-        "stats" => Stats::of(snapshot).unwrap().write_text(&mut out).unwrap(),
+        "stats" => Stats::of(snapshot).write_text(&mut out).unwrap(),
         "trace" => drop(trace(snapshot, &mut out).unwrap()),
         "segments" => drop(segments_folded(snapshot, &mut out).unwrap()),
         _ => drop(memory_folded(snapshot, &mut out).unwrap()),

@@ -5,6 +5,7 @@ use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::viz::{Stats, memory_folded, segments_folded, trace};
@@ -30,9 +31,10 @@ fn stored(name: &str) -> String {
 
 /// What memtrack says.
 fn text(snapshot: &Snapshot, name: &str) -> String {
+    let snapshot = &PytorchSnapshot::try_from(snapshot.clone()).unwrap();
     let mut out = Vec::new();
     match name {
-        "stats.txt" => Stats::of(snapshot).unwrap().write_text(&mut out).unwrap(),
+        "stats.txt" => Stats::of(snapshot).write_text(&mut out).unwrap(),
         "trace.txt" => drop(trace(snapshot, &mut out).unwrap()),
         "segments.folded" => drop(segments_folded(snapshot, &mut out).unwrap()),
         _ => drop(memory_folded(snapshot, &mut out).unwrap()),

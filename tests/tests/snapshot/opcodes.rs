@@ -3,6 +3,7 @@
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId, StreamId};
 use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions, write};
 use memtrack_core::snapshot::{Format, LiveBlock, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};
@@ -23,8 +24,9 @@ fn read(bytes: &[u8]) -> Snapshot {
 }
 
 fn texts(snapshot: &Snapshot) -> Vec<u8> {
+    let snapshot = &PytorchSnapshot::try_from(snapshot.clone()).unwrap();
     let mut out = Vec::new();
-    Stats::of(snapshot).unwrap().write_text(&mut out).unwrap();
+    Stats::of(snapshot).write_text(&mut out).unwrap();
     trace(snapshot, &mut out).unwrap();
     segments_folded(snapshot, &mut out).unwrap();
     memory_folded(snapshot, &mut out).unwrap();

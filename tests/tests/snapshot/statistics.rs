@@ -7,6 +7,7 @@ use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_tests::{fixture, shared};
 use serde_json::{Value, json};
 use std::fs;
@@ -91,6 +92,7 @@ fn check(path: &Path) -> usize {
                 pool == "all" || pool.strip_suffix("_pool") == segment["segment_type"].as_str()
             };
             let snapshot = snapshot_of(segments.as_array().unwrap().iter().filter(of_pool));
+            let snapshot = PytorchSnapshot::try_from(snapshot).unwrap();
             for (device, stats) in stats.as_array().unwrap().iter().enumerate() {
                 let held = Held::of(&snapshot, DeviceId(device as u16));
                 for (name, value) in derived(&held) {
@@ -137,6 +139,7 @@ fn pytorchs_summary_of_a_snapshots_program_agrees() {
     let text = fs::read_to_string(fixture("statistics/basic-2.memory_summary.txt")).unwrap();
     let path = fixture("snapshots/samples/basic-2.pickle");
     let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
+    let snapshot = PytorchSnapshot::try_from(snapshot).unwrap();
     let held = Held::of(&snapshot, DeviceId(0));
     let names = [
         ("Allocations", "allocation"),

@@ -20,7 +20,7 @@ use super::oom::OutOfMemory;
 use super::stats::DeviceStats;
 use super::summary;
 use memtrack_model::event::{DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -110,7 +110,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// See [`Backend`].
-    fn snapshot(&self) -> Result<Snapshot, AllocatorError>;
+    fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError>;
 
     /// `observer` is told each time memory runs out.
     ///

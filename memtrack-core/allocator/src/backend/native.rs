@@ -3,7 +3,7 @@
 use super::{Backend, OomObserver};
 use crate::{AllocatorError, CachingAllocator, DeviceMemory, DeviceStats, HistoryOptions, MemoryInfo};
 use memtrack_model::event::{DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 
 impl<M: DeviceMemory> Backend for CachingAllocator<M> {
     fn get_allocator_backend(&self) -> &'static str {
@@ -61,7 +61,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Snapshot, AllocatorError> {
+    fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError> {
         Ok(self.snapshot())
     }
 

@@ -4,8 +4,8 @@
 use crate::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
 use memtrack_model::event::{Action, DeviceId, StackId};
-use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::HashMap;
 
 /// Why segments were given back.
@@ -35,7 +35,7 @@ fn is_release(action: Action) -> bool {
 impl Releases {
     /// Looks through the `rows` of `device`, recorded under these settings where they are known.
     pub(super) fn of(
-        snapshot: &Snapshot,
+        snapshot: &PytorchSnapshot,
         device: DeviceId,
         rows: &[usize],
         capacity: Option<u64>,
@@ -86,8 +86,8 @@ impl Releases {
 }
 
 /// Whether the collection of garbage may have released a segment: it takes large ones of the default pool only.
-fn may_be_garbage(snapshot: &Snapshot, row: usize) -> bool {
-    let pool = snapshot.pytorch.as_deref().map_or((0, 0), |pytorch| pytorch.events.pool(row, Key::PoolId));
+fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
+    let pool = snapshot.details().events.pool(row, Key::PoolId);
     let events = &snapshot.events;
     events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
 }
@@ -95,7 +95,7 @@ fn may_be_garbage(snapshot: &Snapshot, row: usize) -> bool {
 /// Whether a request released the group for itself; `next` is the event after it. The group may be `garbage` that a
 /// request collects long before memory runs out.
 fn own(
-    snapshot: &Snapshot,
+    snapshot: &PytorchSnapshot,
     group: &[usize],
     next: Option<usize>,
     held: u64,
@@ -119,12 +119,12 @@ fn own(
 
 /// What was done by hand to release the group.
 fn by_hand(
-    snapshot: &Snapshot,
+    snapshot: &PytorchSnapshot,
     group: &[usize],
     last_use: &HashMap<MempoolId, usize>,
     end: usize,
 ) -> Vec<Release> {
-    let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
+    let pytorch = snapshot.details();
     let mut by_hand = Vec::new();
     for &row in group.iter().filter(|&&row| is_release(snapshot.events.action[row])) {
         let pool = pytorch.events.pool(row, Key::PoolId);
@@ -141,8 +141,8 @@ fn by_hand(
 }
 
 /// The place of each private pool's last allocation.
-fn last_uses(snapshot: &Snapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
-    let Some(pytorch) = snapshot.pytorch.as_deref() else { return HashMap::new() };
+fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
+    let pytorch = snapshot.details();
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
     allocs
         .map(|(place, &row)| (pytorch.events.pool(row, Key::PoolId), place))
@@ -151,7 +151,7 @@ fn last_uses(snapshot: &Snapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
 }
 
 /// Bytes in segments before each event. They are known at the end, so the events are undone from there.
-fn held_before(snapshot: &Snapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
+fn held_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
     let at_end: u64 = snapshot
         .segments
         .iter()

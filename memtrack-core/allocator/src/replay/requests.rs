@@ -5,6 +5,7 @@ use crate::MempoolId;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{Snapshot, Value};
 use memtrack_report::analysis::reserved::ReservedPeak;
@@ -56,11 +57,10 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The requests of `device` in a snapshot in PyTorch's form ([`Snapshot::as_pytorch`]); none for any other. A trace
-    /// does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
+    /// The requests of `device` in a snapshot. A trace does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
     /// that. `capacity` in bytes, what the program could use of the device, helps to tell where it is known.
-    pub fn of(snapshot: &Snapshot, device: DeviceId, capacity: Option<u64>) -> Self {
-        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
+    pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
+        let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
         let settings = settings_of(snapshot, pytorch);
         let releases = Releases::of(snapshot, device, &rows, capacity, settings.as_deref());

@@ -9,7 +9,7 @@ use crate::{
     PoolRoute, SimulatedMemory,
 };
 use memtrack_model::event::{Action, DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -46,7 +46,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
 ///
 /// # Errors
 /// When the first line asks for what a simulated device cannot be.
-pub fn record(workload: &Workload) -> Result<(Snapshot, Vec<DeviceStats>), AllocatorError> {
+pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>), AllocatorError> {
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
         // A failed operation is part of the story.

@@ -3,6 +3,7 @@
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use std::collections::BTreeMap;
 
@@ -46,10 +47,10 @@ pub struct Held {
 }
 
 impl Held {
-    /// What `device` holds; of a recording that is not in PyTorch's form, nothing.
-    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
+    /// What `device` holds.
+    pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
-        let Some(pytorch) = snapshot.pytorch.as_deref() else { return held };
+        let pytorch = snapshot.details();
         for (row, segment) in snapshot.segments.iter().enumerate() {
             if segment.device == device && row < pytorch.segments.len() {
                 held.segment(snapshot, pytorch, row);
@@ -61,9 +62,9 @@ impl Held {
 
     /// What the private pools of `device` hold, each by itself and by its number, the largest first. Memory that is free in
     /// one serves no requests but its own.
-    pub fn of_private_pools(snapshot: &Snapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
+    pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
-        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
+        let pytorch = snapshot.details();
         for (row, segment) in snapshot.segments.iter().enumerate() {
             if segment.device != device || row >= pytorch.segments.len() {
                 continue;

@@ -7,7 +7,7 @@ use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -107,8 +107,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// What the devices of a snapshot in PyTorch's form come to.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    /// What the devices of a snapshot come to.
+    pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let mut found = Self {
             events: snapshot.events.len() as u64,
             held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,

@@ -6,7 +6,7 @@ use super::oddities::Oddities;
 use super::repr::Repr;
 use super::sink::push_decimal;
 use memtrack_model::event::StackId;
-use memtrack_model::snapshot::pytorch::{Key, PyTorch, Records};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot, Records};
 use memtrack_model::snapshot::{Snapshot, Value};
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ pub(super) struct Tenant {
 
 impl<'a> Blocks<'a> {
     /// For a snapshot in PyTorch's form.
-    pub(super) fn of(snapshot: &'a Snapshot) -> std::io::Result<Self> {
-        Ok(Self { snapshot, pytorch: super::pytorch(snapshot)? })
+    pub(super) fn of(snapshot: &'a PytorchSnapshot) -> Self {
+        Self { snapshot, pytorch: snapshot.details() }
     }
 
     /// The rows of the devices' segments.

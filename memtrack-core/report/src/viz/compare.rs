@@ -6,7 +6,7 @@ use super::folded::Folder;
 use super::oddities::Oddities;
 use super::sink::Sink;
 use super::usage::{Grouping, Usage};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -20,24 +20,25 @@ pub struct SegmentKey {
 }
 
 /// Segments of `one` that `other` has not, by address.
-///
-/// # Errors
-/// When a snapshot is not in PyTorch's form.
-pub fn only_in(one: &Snapshot, other: &Snapshot) -> io::Result<Vec<SegmentKey>> {
-    let (one, other) = (keys(Blocks::of(one)?), keys(Blocks::of(other)?));
-    Ok(one.difference(&other).copied().collect())
+pub fn only_in(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey> {
+    let (one, other) = (keys(Blocks::of(one)), keys(Blocks::of(other)));
+    one.difference(&other).copied().collect()
 }
 
 /// Writes the lists of addresses and the folded lines of what is only in one of the two.
 ///
 /// # Errors
-/// When a snapshot is not in PyTorch's form, or `out` cannot be written.
-pub fn compare_folded(before: &Snapshot, after: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+/// When `out` cannot be written.
+pub fn compare_folded(
+    before: &PytorchSnapshot,
+    after: &PytorchSnapshot,
+    out: &mut impl Write,
+) -> io::Result<Oddities> {
     let mut sink = Sink::new(out);
     for (name, one, other) in [("only_before", before, after), ("only_after", after, before)] {
         sink.str(name);
         sink.str(" = [");
-        for (place, key) in only_in(one, other)?.into_iter().enumerate() {
+        for (place, key) in only_in(one, other).into_iter().enumerate() {
             if place > 0 {
                 sink.str(", ");
             }
@@ -47,8 +48,8 @@ pub fn compare_folded(before: &Snapshot, after: &Snapshot, out: &mut impl Write)
     }
     let mut odd = Oddities::default();
     for (name, one, other) in [("only_before;", before, after), ("only_after;", after, before)] {
-        let mut folder = Folder::new(one)?;
-        for segment in unmatched(one, other)? {
+        let mut folder = Folder::new(one);
+        for segment in unmatched(one, other) {
             folder.segment(&mut sink, name, segment)?;
         }
         odd.extend(folder.odd);
@@ -58,19 +59,16 @@ pub fn compare_folded(before: &Snapshot, after: &Snapshot, out: &mut impl Write)
 }
 
 /// What is only in one of the two, for a picture or as data: before, then after.
-///
-/// # Errors
-/// When a snapshot is not in PyTorch's form.
-pub fn compare_usage<'a>(before: &'a Snapshot, after: &'a Snapshot) -> io::Result<[Usage<'a>; 2]> {
-    let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after)?)?;
-    let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before)?)?;
-    Ok([gone, new])
+pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
+    let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
+    let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));
+    [gone, new]
 }
 
 /// The rows of `one`'s segments that `other` has not, in the order of the file.
-fn unmatched(one: &Snapshot, other: &Snapshot) -> io::Result<Vec<usize>> {
-    let (blocks, other) = (Blocks::of(one)?, keys(Blocks::of(other)?));
-    Ok(blocks.segments().filter(|&segment| !other.contains(&key(blocks, segment))).collect())
+fn unmatched(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
+    let (blocks, other) = (Blocks::of(one), keys(Blocks::of(other)));
+    blocks.segments().filter(|&segment| !other.contains(&key(blocks, segment))).collect()
 }
 
 fn key(blocks: Blocks<'_>, segment: usize) -> SegmentKey {

@@ -4,7 +4,7 @@ use super::{Grouping, Usage};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{Options, from_lines};
 use memtrack_file::ReplacingFile;
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -69,9 +69,9 @@ pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::R
 /// rounding apart, free blocks as free.
 ///
 /// # Errors
-/// When the snapshot is not in PyTorch's form, or the file cannot be written.
-pub fn save_usage(snapshot: &Snapshot, grouping: Grouping, path: impl AsRef<Path>) -> io::Result<()> {
-    let usage = Usage::of(snapshot, grouping)?;
+/// When the file cannot be written.
+pub fn save_usage(snapshot: &PytorchSnapshot, grouping: Grouping, path: impl AsRef<Path>) -> io::Result<()> {
+    let usage = Usage::of(snapshot, grouping);
     let mut file = ReplacingFile::create(path.as_ref())?;
     flame_graph(&usage.title(grouping.title()), &usage.lines(""), &mut file)?;
     file.commit()

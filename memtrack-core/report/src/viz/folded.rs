@@ -5,16 +5,16 @@ use super::blocks::Blocks;
 use super::oddities::Oddities;
 use super::sink::Sink;
 use super::stacks::Stacks;
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
 /// Writes the folded lines of every segment by itself.
 ///
 /// # Errors
-/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
-pub fn segments_folded(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+/// When `out` cannot be written.
+pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
     let mut sink = Sink::new(out);
-    let mut folder = Folder::new(snapshot)?;
+    let mut folder = Folder::new(snapshot);
     for segment in folder.blocks.segments() {
         folder.segment(&mut sink, "", segment)?;
     }
@@ -25,10 +25,10 @@ pub fn segments_folded(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<
 /// Writes the folded lines of all segments of a stream as one.
 ///
 /// # Errors
-/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
-pub fn memory_folded(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
+/// When `out` cannot be written.
+pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
     let mut sink = Sink::new(out);
-    let mut folder = Folder::new(snapshot)?;
+    let mut folder = Folder::new(snapshot);
     for segment in folder.blocks.segments() {
         folder.prefix.clear();
         folder.prefix.extend_from_slice(b"stream_");
@@ -48,9 +48,9 @@ pub(super) struct Folder<'a> {
 }
 
 impl<'a> Folder<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot) -> io::Result<Self> {
+    pub(super) fn new(snapshot: &'a PytorchSnapshot) -> Self {
         let stacks = Stacks::of(snapshot);
-        Ok(Self { blocks: Blocks::of(snapshot)?, odd: Oddities::default(), stacks, prefix: Vec::new() })
+        Self { blocks: Blocks::of(snapshot), odd: Oddities::default(), stacks, prefix: Vec::new() }
     }
 
     /// The lines of one segment, named by its stream and address after `before`.

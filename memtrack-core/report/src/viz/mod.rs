@@ -1,7 +1,7 @@
 //! What PyTorch's `_memory_viz.py` says about a snapshot, in the same bytes: `stats`, `trace`, [`segments_folded`],
 //! [`memory_folded`] and [`compare_folded`], and the same answers as JSON and as lines for a picture.
 //!
-//! All take a snapshot in PyTorch's form (`Snapshot::as_pytorch` makes a recording one), write to any
+//! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` makes a recording one), write to any
 //! [`Write`](std::io::Write) without holding the text, and return the [`Oddities`] of the file: where PyTorch gives
 //! up, they answer as well as the file allows and say there what is wrong with it.
 
@@ -33,13 +33,3 @@ pub use stats::{SegmentFill, Stats};
 pub use trace::trace;
 pub use trace_json::trace_json;
 pub use usage::{Group, Grouping, Part, Usage, UsageRow};
-
-use memtrack_model::snapshot::Snapshot;
-use memtrack_model::snapshot::pytorch::PyTorch;
-use std::io;
-
-/// The PyTorch part of a snapshot.
-fn pytorch(snapshot: &Snapshot) -> io::Result<&PyTorch> {
-    let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
-    snapshot.pytorch.as_deref().ok_or_else(|| refuse("a recording: make it PyTorch's first"))
-}

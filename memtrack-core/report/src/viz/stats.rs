@@ -5,7 +5,7 @@ use super::number::push_size;
 use super::oddities::Oddities;
 use super::pages::{PAGE, Pages};
 use super::sink::Sink;
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -47,11 +47,8 @@ pub struct Stats {
 
 impl Stats {
     /// The numbers of `snapshot`.
-    ///
-    /// # Errors
-    /// When it is not in PyTorch's form.
-    pub fn of(snapshot: &Snapshot) -> io::Result<Self> {
-        let blocks = Blocks::of(snapshot)?;
+    pub fn of(snapshot: &PytorchSnapshot) -> Self {
+        let blocks = Blocks::of(snapshot);
         let handed_out = |segment| -> i128 {
             let active = |block: &usize| blocks.state(*block) == b"active_allocated";
             blocks.of_segment(segment).filter(active).map(|block| blocks.size(block)).sum()
@@ -64,7 +61,7 @@ impl Stats {
             let fill = stats.segment(blocks, row, total, &mut pages, &mut ranges);
             stats.segments.push(fill);
         }
-        Ok(stats)
+        stats
     }
 
     fn segment(

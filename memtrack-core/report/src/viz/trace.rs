@@ -6,16 +6,16 @@ use super::replay::{FinalSegments, Home, Replay, Step};
 use super::repr::Repr;
 use super::sink::Sink;
 use memtrack_model::event::Action;
-use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
 /// Writes the events of all devices. There is no line break after a device's total.
 ///
 /// # Errors
-/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
-pub fn trace(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
-    let blocks = Blocks::of(snapshot)?;
+/// When `out` cannot be written.
+pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+    let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();
     if !blocks.pytorch.has(Key::DeviceTraces) {
         odd.note("holds no `device_traces`: only segments were saved", || "the file".into());

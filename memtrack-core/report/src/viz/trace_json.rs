@@ -6,17 +6,17 @@ use super::replay::{FinalSegments, Home, Name, Replay, Step};
 use super::stacks::Stacks;
 use super::stats::{bytes, hex};
 use memtrack_model::event::Action;
-use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
 /// Writes the events of all devices as one JSON object, an event a line.
 ///
 /// # Errors
-/// When the snapshot is not in PyTorch's form, or `out` cannot be written.
-pub fn trace_json(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<Oddities> {
-    let blocks = Blocks::of(snapshot)?;
+/// When `out` cannot be written.
+pub fn trace_json(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+    let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();
     let last = FinalSegments::of(blocks, &mut odd);
     let mut stacks = Stacks::of(snapshot);

@@ -9,11 +9,11 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::lifetimes;
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Snapshot, StringId};
 use memtrack_model::units::human_bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 
 /// What one row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,19 +101,16 @@ pub struct Usage<'a> {
 
 impl<'a> Usage<'a> {
     /// Of all segments.
-    ///
-    /// # Errors
-    /// When the snapshot is not in PyTorch's form.
-    pub fn of(snapshot: &'a Snapshot, grouping: Grouping) -> io::Result<Self> {
-        Self::of_segments(snapshot, grouping, Blocks::of(snapshot)?.segments())
+    pub fn of(snapshot: &'a PytorchSnapshot, grouping: Grouping) -> Self {
+        Self::of_segments(snapshot, grouping, Blocks::of(snapshot).segments())
     }
 
     pub(super) fn of_segments(
-        snapshot: &'a Snapshot,
+        snapshot: &'a PytorchSnapshot,
         grouping: Grouping,
         segments: impl IntoIterator<Item = usize>,
-    ) -> io::Result<Self> {
-        let blocks = Blocks::of(snapshot)?;
+    ) -> Self {
+        let blocks = Blocks::of(snapshot);
         let heap = blocks.pytorch.heap.map(|heap| {
             let lifetimes = lifetimes(snapshot, heap);
             (heap, Precision::of(snapshot, heap, &lifetimes))
@@ -165,7 +162,7 @@ impl<'a> Usage<'a> {
                 }
             }
         }
-        Ok(usage)
+        usage
     }
 
     /// The devices, each once.

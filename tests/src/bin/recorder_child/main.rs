@@ -1,4 +1,4 @@
-//! The programs that the tests `host_*` and `recorder_*` run as processes of their own: `recorder_child SCENARIO …`.
+//! The programs that the tests of `recorder` run as processes of their own: `recorder_child SCENARIO …`.
 //! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
 #![allow(unsafe_code)]
 

@@ -11,7 +11,7 @@ use crate::sizes::TOO_LARGE;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
 use device::{Device, NEEDED, UNKNOWN};
 use memtrack_model::event::{Action, DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. What is live when it is dropped is
@@ -138,7 +138,7 @@ impl Backend for CudaMallocAsync {
         refuse("recordHistory")
     }
 
-    fn snapshot(&self) -> Result<Snapshot, AllocatorError> {
+    fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError> {
         Err(AllocatorError::Unsupported(
             "Calling snapshot with backend:cudaMallocAsync is not meaningful. (For backend:native, snapshot returns a \
              detailed summary of all blocks tracked by the allocator, but the cudaMallocAsync backend does not track \

@@ -6,7 +6,7 @@ use super::Pluggable;
 use crate::context;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemory, PoolAllocator};
 use memtrack_model::event::{DeviceId, StreamId};
-use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::ffi::c_void;
 
 fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
@@ -101,7 +101,7 @@ impl Backend for Pluggable {
         refuse("recordHistory")
     }
 
-    fn snapshot(&self) -> Result<Snapshot, AllocatorError> {
+    fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError> {
         refuse("snapshot")
     }
 

@@ -5,7 +5,7 @@ use super::{Convert, event_shapes};
 use crate::pytorch::StringInterner;
 use memtrack_model::NameFrames;
 use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
-use memtrack_model::snapshot::pytorch::{Key, Odd, Part, Records, known};
+use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PytorchSnapshot, Records, known};
 use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 
 /// A private pool, as PyTorch numbers them.
@@ -152,15 +152,15 @@ impl<'a> Builder<'a> {
     }
 
     /// The snapshot.
-    pub fn finish(self) -> Snapshot {
-        let mut snapshot = self.convert.finish();
+    pub fn finish(self) -> PytorchSnapshot {
+        let mut snapshot = self.convert.into_snapshot();
         if let Some(settings) = self.settings {
             let root = snapshot.pytorch.iter_mut().flat_map(|pytorch| &mut pytorch.root);
             for (_, part) in root.filter(|(key, _)| known(key) == Some(Key::AllocatorSettings)) {
                 *part = Part::Value(settings.clone());
             }
         }
-        snapshot
+        PytorchSnapshot::try_from(snapshot).expect("it was given that form")
     }
 }
 

@@ -14,6 +14,7 @@ pub use builder::{BlockRow, Builder, Pool, SegmentRow};
 use memtrack_model::NameFrames;
 use memtrack_model::ScopeStep;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{
     Clock, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value, Weighed,
 };
@@ -41,11 +42,8 @@ fn event_shapes() -> Vec<Shape> {
     [&EVENT[..8], &EVENT, &oom[..8], &oom].map(Shape::of).into()
 }
 
-/// A snapshot in PyTorch's form; one that has it already as it is.
-pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> Snapshot {
-    if snapshot.pytorch.is_some() {
-        return snapshot.clone();
-    }
+/// A recording in PyTorch's form.
+pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapshot {
     let mut convert = Convert::new(snapshot, names);
     convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
     convert.to.sampling = snapshot.sampling;
@@ -223,7 +221,11 @@ impl<'a> Convert<'a> {
         Some(scope_sums::value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
     }
 
-    fn finish(mut self) -> Snapshot {
+    fn finish(self) -> PytorchSnapshot {
+        PytorchSnapshot::try_from(self.into_snapshot()).expect("it was given that form")
+    }
+
+    fn into_snapshot(mut self) -> Snapshot {
         let with_number =
             |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
         self.to.devices = self.from.devices.iter().map(with_number).collect();

@@ -2,11 +2,13 @@
 //! above the model.
 
 mod events;
+mod form;
 mod key;
 mod records;
 mod samples;
 
 pub use events::value_at as event_value_at;
+pub use form::PytorchSnapshot;
 pub use key::{Key, Kind, action_of, id_of, vocabulary};
 pub use records::{Odd, Records, Shape, known};
 pub use samples::{Sample, Samples};

@@ -18,7 +18,8 @@ pub use driver::DriverMoment;
 #[doc(hidden)]
 pub use driver::parts;
 use memtrack_model::event::{Action, DeviceId, StackId};
-use memtrack_model::snapshot::{Folded, Since, Snapshot};
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
 use std::collections::BTreeMap;
 
@@ -164,14 +165,14 @@ impl DeviceSummary {
     }
 }
 
-/// Sums a snapshot in PyTorch's form up, device by device.
-pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
+/// Sums a snapshot up, device by device.
+pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
     let devices = snapshot.device_ids().into_iter();
     let all = devices.map(|device| summary_of(snapshot, symbols, device));
     all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
 }
 
-fn summary_of(snapshot: &Snapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
+fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
     let peak = Highest::find(snapshot, symbols, device, HighestOf::Requested, 3);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);

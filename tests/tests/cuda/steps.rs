@@ -1,12 +1,15 @@
 //! One thread, one device: after every call the recording says what the books say.
 
+use crate::books::{agree, events, held, snapshot, start};
 use crate::client::{self, call};
-use crate::{agree, events, held, snapshot, start};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 
 /// Every way to memory that is hooked, step by step.
+#[test]
+#[ignore = "is run by the test below"]
 pub fn every_kind() {
     client::begin(0);
     start();
@@ -94,7 +97,9 @@ fn the_function_that_frees(address: u64) {
 }
 
 /// Stacks and scopes name who asked.
-pub fn stacks() {
+#[test]
+#[ignore = "is run by the test below"]
+fn stacks() {
     client::begin(0);
     start();
     let address = {
@@ -113,7 +118,8 @@ pub fn stacks() {
         .map(|frame| frame.function.to_string())
         .collect();
     assert!(names.iter().any(|name| name.ends_with("the_function_that_allocates")), "{names:#?}");
-    assert!(names.iter().any(|name| name.ends_with("cuda_child::main")), "{names:#?}");
+    assert!(names.iter().any(|name| name.ends_with("steps::stacks")), "{names:#?}");
+    assert!(names.iter().any(|name| name.ends_with("thread_start")), "{names:#?}");
     let place = snapshot.scopes.place(block.scope);
     assert!(place.operator_name().is_some_and(|name| name.contains("encoder") && name.ends_with("matmul")));
     let top = memtrack_core::analysis::top::top(
@@ -128,6 +134,8 @@ pub fn stacks() {
 }
 
 /// A context takes what is its own with it when it ends.
+#[test]
+#[ignore = "is run by the test below"]
 pub fn teardown() {
     let primary = client::begin(0);
     start();
@@ -162,6 +170,8 @@ pub fn teardown() {
 }
 
 /// Physical memory counts while it is mapped, and one call may unmap several mappings.
+#[test]
+#[ignore = "is run by the test below"]
 pub fn unmapping() {
     const SIZE: usize = 2 << 20;
     client::begin(0);
@@ -203,4 +213,25 @@ pub fn unmapping() {
     call!(cuMemRelease(handle => u64)).expect("it was ours");
     agree(0);
     memtrack_core::stop();
+}
+
+#[test]
+fn every_kind_of_memory_is_seen_at_every_step() {
+    run_ignored_test(every_kind, &[]);
+    run_ignored_test(every_kind, &[("MEMTRACK_MOCK_POOL_CHUNK", "1000000")]);
+}
+
+#[test]
+fn stacks_and_scopes_name_who_asked() {
+    run_ignored_test(stacks, &[]);
+}
+
+#[test]
+fn a_context_takes_its_memory_with_it() {
+    run_ignored_test(teardown, &[]);
+}
+
+#[test]
+fn mapped_memory_counts_while_it_is_mapped() {
+    run_ignored_test(unmapping, &[]);
 }

@@ -1,17 +1,22 @@
-//! What fails to end is there as before, and ends at the second try. The tests inject one failure into one function.
+//! What fails to end is there as before, and ends at the second try. The test injects one failure into one function.
 
+use crate::books::{agree, events, held, snapshot, start};
 use crate::client::{self, Answer, call};
-use crate::{agree, events, held, snapshot, start};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::record_alloc;
 use memtrack_core::snapshot::{ReadingMoment, Snapshot};
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 
 const SIZE: usize = 2 << 20;
 const FAILED: Answer = Err(700);
 
 /// The function that fails has this name, but for a segment of a pool, which says so.
-pub fn failed_free(name: &str) {
+#[test]
+#[ignore = "is run by the test below"]
+fn failed_free() {
+    let name = std::env::var("FAILING").expect("the test names it");
+    let name = name.as_str();
     let primary = client::begin(0);
     start();
     let other = client::alloc(100).expect("memory");
@@ -248,4 +253,34 @@ fn pool() {
     assert_eq!(outside(&snapshot()), (0, 0, 0));
     client::free_async(block, 0).expect("it outlives its pool");
     agree(0);
+}
+
+/// Everything that ends something, and the calls of it before the one that fails.
+const ENDS: [(&str, u32); 15] = [
+    ("cuMemFree_v2", 1),
+    ("cuMemFreeAsync", 0),
+    ("cuMemFreeAsync_ptsz", 0),
+    ("cuMemFreeHost", 0),
+    ("cuMemHostUnregister", 0),
+    ("cuArrayDestroy", 0),
+    ("cuMipmappedArrayDestroy", 0),
+    ("cuMemUnmap", 1),
+    ("cuMemRelease", 0),
+    ("cuMemAddressFree", 0),
+    ("cuIpcCloseMemHandle", 0),
+    ("cuMemPoolDestroy", 0),
+    ("cuCtxDestroy_v2", 0),
+    ("cuDevicePrimaryCtxRelease_v2", 0),
+    ("cuDevicePrimaryCtxReset_v2", 0),
+];
+
+#[test]
+fn what_fails_to_end_is_put_back() {
+    for (name, before) in ENDS {
+        let failure = format!("{name}:700:{before}:1");
+        let settings = [("FAILING", name), ("MEMTRACK_MOCK_FAIL", &failure), ("MEMTRACK_MOCK_DEVICES", "2")];
+        run_ignored_test(failed_free, &settings);
+    }
+    let of_a_pool = [("FAILING", "of a pool"), ("MEMTRACK_MOCK_FAIL", "cuMemFree_v2:700:0:1")];
+    run_ignored_test(failed_free, &of_a_pool);
 }

@@ -1,12 +1,15 @@
 //! The ways in which programs find the driver's functions: all of them lead through the hook, and once.
 
+use crate::books::{agree, events, snapshot, start};
 use crate::client::{self, call, call_at};
-use crate::{agree, events, snapshot, start};
 use memtrack_core::event::{Action, DeviceId};
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
 /// The functions that `cuGetProcAddress` finds are hooked too, and those of legacy and per-thread streams apart.
+#[test]
+#[ignore = "is run by the test below"]
 pub fn by_procedure() {
     client::begin(0);
     start();
@@ -56,7 +59,9 @@ pub fn by_procedure() {
 }
 
 /// The test has the driver call `cuMemAlloc_v2` by our wrapper where it is asked for pitched memory, and gives it 1 MiB.
-pub fn nested() {
+#[test]
+#[ignore = "is run by the test below"]
+fn nested() {
     // The driver itself must find what the process finds.
     // SAFETY: a C string; the library may be opened at any time.
     let everywhere = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
@@ -85,7 +90,9 @@ pub fn nested() {
 }
 
 /// The driver is opened after recording began, and what is freed of the time before is no block of ours.
-pub fn late() {
+#[test]
+#[ignore = "is run by the test below"]
+fn late() {
     start();
     client::begin(0);
     let kept = client::alloc(100).expect("memory");
@@ -102,4 +109,19 @@ pub fn late() {
     client::alloc(300).expect("memory");
     agree(0);
     memtrack_core::stop();
+}
+
+#[test]
+fn functions_found_by_the_drivers_own_look_up_are_hooked() {
+    run_ignored_test(by_procedure, &[]);
+}
+
+#[test]
+fn what_the_driver_calls_itself_is_part_of_the_call() {
+    run_ignored_test(nested, &[("MEMTRACK_MOCK_NESTED", "1"), ("MEMTRACK_MOCK_TOTAL", "1048576")]);
+}
+
+#[test]
+fn a_driver_loaded_late_is_hooked_and_older_memory_is_not_guessed() {
+    run_ignored_test(late, &[]);
 }

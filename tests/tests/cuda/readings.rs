@@ -1,11 +1,12 @@
 //! What the driver itself says, in the recording: every part against the mock's settings and its pools' own counters.
 
+use crate::books::{agree, held, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
-use crate::{agree, held, snapshot, start};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 
 /// What the tests tell the mock that others and each context hold.
@@ -36,7 +37,9 @@ fn attribute(pool: u64, number: i32) -> u64 {
 }
 
 /// Each part of what the device has in use, as the program takes and gives memory.
-pub fn every_part() {
+#[test]
+#[ignore = "is run by the test below"]
+fn every_part() {
     let context = client::begin(0);
     let old = client::alloc(7 * MIB as usize).expect("memory");
     start();
@@ -103,7 +106,9 @@ pub fn every_part() {
 }
 
 /// The test gives the device 1 GiB and 512 MiB, most of which others hold.
-pub fn at_out_of_memory() {
+#[test]
+#[ignore = "is run by the test below"]
+fn at_out_of_memory() {
     client::begin(0);
     start();
     let kept = client::alloc(100 * MIB as usize).expect("memory");
@@ -117,7 +122,9 @@ pub fn at_out_of_memory() {
 }
 
 /// The test counts the driver's calls: many allocations make few readings.
-pub fn are_few() {
+#[test]
+#[ignore = "is run by the test below"]
+fn are_few() {
     client::begin(0);
     start();
     for _ in 0..100_000 {
@@ -128,6 +135,8 @@ pub fn are_few() {
 }
 
 /// Memory of other processes is seen, and counts there.
+#[test]
+#[ignore = "is run by the test below"]
 pub fn opened() {
     const SIZE: usize = 2 << 20;
     client::begin(0);
@@ -191,4 +200,33 @@ fn agree_after_release(own: u64, imported: u64) {
     call!(cuMemRelease(own => u64)).expect("it was ours");
     call!(cuMemRelease(imported => u64)).expect("it was ours");
     agree(0);
+}
+
+/// What others and each context hold of the device.
+const NOT_OURS: [(&str, &str); 2] =
+    [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "314572800")];
+
+#[test]
+fn what_is_cached_and_what_is_not_ours_is_in_the_recording() {
+    run_ignored_test(every_part, &NOT_OURS);
+    let [others, contexts] = NOT_OURS;
+    run_ignored_test(at_out_of_memory, &[others, contexts, ("MEMTRACK_MOCK_TOTAL", "1610612736")]);
+}
+
+#[test]
+fn the_driver_is_asked_seldom() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    run_ignored_test(are_few, &[("MEMTRACK_MOCK_TRACE", trace.to_str().expect("a path"))]);
+    let trace = std::fs::read_to_string(trace).expect("it was traced");
+    let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
+    let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
+    assert_eq!(allocations, 100_000);
+    assert!(readings > 1 && readings * 50 < allocations, "{readings} readings");
+    assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);
+}
+
+#[test]
+fn memory_of_other_processes_counts_there() {
+    run_ignored_test(opened, &[]);
 }

@@ -1,13 +1,16 @@
 //! What fails leaves the recording as it was.
 
+use crate::books::{agree, events, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
-use crate::{agree, events, snapshot, start};
 use memtrack_core::event::{Action, DeviceId};
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The test gives the device 1 MiB.
-pub fn out_of_memory() {
+#[test]
+#[ignore = "is run by the test below"]
+fn out_of_memory() {
     static ASKED: AtomicU64 = AtomicU64::new(0);
     client::begin(0);
     start();
@@ -34,7 +37,9 @@ pub fn out_of_memory() {
 }
 
 /// What the driver refuses, and null, are no frees.
-pub fn unknown_free() {
+#[test]
+#[ignore = "is run by the test below"]
+fn unknown_free() {
     client::begin(0);
     start();
     client::alloc(100).expect("memory");
@@ -44,4 +49,14 @@ pub fn unknown_free() {
     assert_eq!(events(&snapshot(), DeviceId(0), Action::Free), 0);
     assert_eq!(memtrack_core::cuda::unknown_frees(), 1);
     memtrack_core::stop();
+}
+
+#[test]
+fn out_of_memory_is_an_event_and_told() {
+    run_ignored_test(out_of_memory, &[("MEMTRACK_MOCK_TOTAL", "1048576")]);
+}
+
+#[test]
+fn an_unknown_free_is_counted_and_not_recorded() {
+    run_ignored_test(unknown_free, &[]);
 }

@@ -1,9 +1,11 @@
 //! Forks while other threads are anywhere in the hook: the child finds the hook's own books free and empty.
 
+use crate::books::{events, held, snapshot};
 use crate::client::{self, call_at};
-use crate::{events, held, snapshot};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,9 +89,12 @@ impl Functions {
 
 /// Records into a file, as each child does into its own. Prints the children that ended with `exit`, whose files are
 /// whole.
-pub fn beside_busy_threads(file: &str) {
+#[test]
+#[ignore = "is run by the test below"]
+fn beside_busy_threads() {
+    let file = std::env::var("FORKS_FILE").expect("the test names it");
     let context = client::begin(0);
-    let options = Options::new().without_host_heap().max_entries(20_000).output(file);
+    let options = Options::new().without_host_heap().max_entries(20_000).output(&file);
     memtrack_core::start_monitor_with(&options).expect("the file is written at the end");
     let functions = Functions(NAMES.map(client::symbol));
     let shared = client::alloc(1000).expect("memory");
@@ -164,4 +169,27 @@ fn wait(child: libc::pid_t) {
         eprintln!("a forked child ended with {status}");
         std::process::exit(1);
     }
+}
+
+#[test]
+fn forked_children_record_their_own_beside_busy_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.memtrack");
+    let children =
+        run_ignored_test(beside_busy_threads, &[("FORKS_FILE", file.to_str().expect("a path"))]).text;
+    assert_eq!(children.lines().count(), 10);
+    let sizes = |snapshot: &Snapshot, action| -> Vec<u64> {
+        let events = snapshot.events.iter().filter(|event| event.action == action);
+        events.map(|event| event.size_bytes).collect()
+    };
+    for pid in children.lines() {
+        let (child, report) = Snapshot::load(format!("{}.{pid}", file.display())).expect("it recorded");
+        assert!(report.complete && child.meta.pid.to_string() == pid);
+        assert_eq!(sizes(&child, Action::Alloc), [222_222, 2 << 20, 123_456, 2 << 20]);
+        assert_eq!(sizes(&child, Action::Free), [2 << 20, 222_222, 2 << 20]);
+        assert_eq!(child.blocks.iter().map(|block| block.size_bytes).collect::<Vec<_>>(), [123_456]);
+    }
+    let (parent, report) = Snapshot::load(&file).expect("it recorded");
+    assert!(report.complete && parent.events.iter().all(|event| event.size_bytes != 222_222));
+    assert_eq!(parent.blocks.iter().map(|block| block.size_bytes).collect::<Vec<_>>(), [1000]);
 }

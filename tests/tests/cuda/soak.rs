@@ -5,6 +5,7 @@ use memtrack_core::event::{Action, Event};
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,11 @@ const KEPT: u64 = 100_000;
 const MOST_GROWTH_BYTES: u64 = 24 << 20;
 
 /// `count` allocations and as many frees from each thread, streamed to a file.
-pub fn from_two_threads(count: u64, file: &str) {
+#[test]
+#[ignore = "is run by the test below"]
+fn from_two_threads() {
+    let file = &std::env::var("SOAK_FILE").expect("the test names it");
+    let count: u64 = std::env::var("SOAK_PAIRS").ok().and_then(|count| count.parse().ok()).expect("a number");
     client::begin(0);
     let options = Options::new().without_host_heap().max_entries(KEPT).stream_to(file);
     memtrack_core::start_monitor_with(&options).expect("the file can be made");
@@ -120,4 +125,16 @@ fn resident_bytes() -> u64 {
     let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     // SAFETY: a question without arguments that could be wrong.
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+}
+
+/// `MEMTRACK_SOAK=10000000` makes it ten million, which a release build does in a minute.
+#[test]
+fn a_soak_from_two_threads_loses_nothing() {
+    let count = std::env::var("MEMTRACK_SOAK").unwrap_or_else(|_| "1000000".to_owned());
+    let per_thread = (count.parse::<u64>().expect("a number") / 2).to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("soak.memtrack");
+    let file = file.to_str().expect("a path");
+    let said = run_ignored_test(from_two_threads, &[("SOAK_PAIRS", &per_thread), ("SOAK_FILE", file)]);
+    println!("{}", said.text.trim_end());
 }

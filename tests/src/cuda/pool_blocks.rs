@@ -1,11 +1,11 @@
-//! Pools above the driver: their segments are the driver's allocations, their blocks what they report.
+//! A pool that reports its blocks, in a program that records itself.
 
+use crate::books::{events, held, snapshot, start};
 use crate::client;
-use crate::{events, held, snapshot, start};
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, StreamId};
-use memtrack_core::recorder::{record_alloc, record_free, record_segment_alloc, record_segment_free};
+use memtrack_core::recorder::{record_alloc, record_free};
 
 const DEVICE: DeviceId = DeviceId(0);
 const SEGMENT: u64 = 20 << 20;
@@ -40,25 +40,4 @@ pub fn blocks() {
     assert!(end.blocks.is_empty() && end.segments.is_empty());
     assert_eq!(events(end, DEVICE, Action::Alloc), events(end, DEVICE, Action::Free));
     assert_eq!(end.devices[0].allocated_bytes, end.devices[0].freed_bytes);
-}
-
-/// A pool that reports its segments too, as memtrack's own allocator does: they count once.
-pub fn segments() {
-    client::begin(0);
-    start();
-    let segment = client::alloc(SEGMENT as usize).expect("memory");
-    record_segment_alloc(DEVICE, StreamId(0), segment, SEGMENT);
-    let now = snapshot();
-    assert_eq!(held(&now, DEVICE), (0, SEGMENT));
-    assert_eq!(now.devices[0].reserved_bytes, SEGMENT);
-    assert_eq!(events(&now, DEVICE, Action::SegmentAlloc), 1);
-    record_alloc(DEVICE, StreamId(0), segment, 512);
-    assert_eq!(held(&snapshot(), DEVICE), (512, SEGMENT));
-    record_free(DEVICE, StreamId(0), segment, 512);
-    record_segment_free(DEVICE, StreamId(0), segment, SEGMENT);
-    client::free(segment).expect("it was ours");
-    let recording = memtrack_core::stop();
-    let end = recording.snapshot();
-    assert_eq!(events(end, DEVICE, Action::SegmentFree), 1);
-    assert_eq!((end.devices[0].reserved_bytes, end.blocks.len(), end.segments.len()), (0, 0, 0));
 }

@@ -1,16 +1,19 @@
 //! Several threads, streams and devices, and very many calls.
 
+use crate::books::{agree, events, start};
 use crate::client;
-use crate::{agree, events, start};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
+use memtrack_tests::mock_cuda::run_ignored_test;
 use std::collections::HashSet;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
 
 /// The test gives the mock two devices: each thread has its own, and a stream of its own.
-pub fn several_devices() {
+#[test]
+#[ignore = "is run by the test below"]
+fn several_devices() {
     start();
     let together = Barrier::new(4);
     std::thread::scope(|threads| {
@@ -74,7 +77,9 @@ fn processor_time() -> Duration {
 
 /// Prints what the hook adds to a call of the driver, in nanoseconds of processor time, with stacks 40 deep; and what it
 /// would add if it took them with `backtrace`: `hook backtrace`. Medians.
-pub fn cost() {
+#[test]
+#[ignore = "is run by the test below"]
+fn cost() {
     const CALLS: u32 = 2_000;
     client::begin(0);
     let alloc = client::symbol("cuMemAlloc_v2");
@@ -123,4 +128,19 @@ pub fn cost() {
         times[times.len() / 2]
     });
     println!("{:.0} {:.0}", on - off, slow - off);
+}
+
+#[test]
+fn threads_streams_and_devices_are_told_apart() {
+    run_ignored_test(several_devices, &[("MEMTRACK_MOCK_DEVICES", "2")]);
+}
+
+/// In a release build alone do the numbers mean anything.
+#[cfg(not(debug_assertions))]
+#[test]
+fn the_hook_costs_half_a_microsecond_and_a_tenth_of_backtraces() {
+    let text = run_ignored_test(cost, &[]).text;
+    let numbers: Vec<f64> = text.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+    println!("added per call: {} ns with stacks, {} ns for backtrace's stacks alone", numbers[0], numbers[1]);
+    assert!(numbers[0] <= 500.0 && numbers[0] * 10.0 <= numbers[1], "{text}");
 }

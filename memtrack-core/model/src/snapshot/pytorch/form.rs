@@ -1,0 +1,73 @@
+//! Snapshots that are in PyTorch's form for certain.
+
+use super::PyTorch;
+use crate::event::DeviceId;
+use crate::snapshot::Snapshot;
+use std::ops::Deref;
+
+/// A [`Snapshot`] in PyTorch's form: what PyTorch's own answers, the segments' state and a replay are about. A recording
+/// has no such form of its own; `SnapshotFiles::as_pytorch` makes it one.
+///
+/// Everything of the snapshot can be read through it, and nothing be taken from it that makes it one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PytorchSnapshot {
+    snapshot: Snapshot,
+}
+
+impl PytorchSnapshot {
+    /// What only PyTorch says.
+    pub fn details(&self) -> &PyTorch {
+        self.pytorch.as_deref().expect("checked when it was made")
+    }
+
+    /// The snapshot itself.
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
+    /// As [`Snapshot::order_by_time`].
+    pub fn order_by_time(&mut self) -> Vec<DeviceId> {
+        self.snapshot.order_by_time()
+    }
+
+    /// Leaves the events out, for questions to the segments alone.
+    #[must_use]
+    pub fn without_events(mut self) -> Self {
+        self.snapshot.events = Default::default();
+        if let Some(pytorch) = self.snapshot.pytorch.as_deref_mut() {
+            pytorch.traces.iter_mut().for_each(|rows| *rows = 0..0);
+            pytorch.host_trace = 0..0;
+        }
+        self
+    }
+}
+
+impl Default for PytorchSnapshot {
+    /// A file that says nothing.
+    fn default() -> Self {
+        Self { snapshot: Snapshot { pytorch: Some(Box::default()), ..Snapshot::default() } }
+    }
+}
+
+impl TryFrom<Snapshot> for PytorchSnapshot {
+    /// A recording, as it was.
+    type Error = Box<Snapshot>;
+
+    fn try_from(snapshot: Snapshot) -> Result<Self, Box<Snapshot>> {
+        if snapshot.pytorch.is_some() { Ok(Self { snapshot }) } else { Err(Box::new(snapshot)) }
+    }
+}
+
+impl Deref for PytorchSnapshot {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl From<PytorchSnapshot> for Snapshot {
+    fn from(form: PytorchSnapshot) -> Self {
+        form.snapshot
+    }
+}

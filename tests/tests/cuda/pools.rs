@@ -1,0 +1,49 @@
+//! Pools above the driver: their segments are the driver's allocations, their blocks what they report.
+
+use crate::books::{events, held, snapshot, start};
+use crate::{client, pool_blocks};
+use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::recorder::{record_alloc, record_free, record_segment_alloc, record_segment_free};
+use memtrack_tests::mock_cuda::run_ignored_test;
+
+const DEVICE: DeviceId = DeviceId(0);
+const SEGMENT: u64 = 20 << 20;
+
+/// A pool that reports its segments too, as memtrack's own allocator does: they count once.
+#[test]
+#[ignore = "is run by the test below"]
+fn segments() {
+    client::begin(0);
+    start();
+    let segment = client::alloc(SEGMENT as usize).expect("memory");
+    record_segment_alloc(DEVICE, StreamId(0), segment, SEGMENT);
+    let now = snapshot();
+    assert_eq!(held(&now, DEVICE), (0, SEGMENT));
+    assert_eq!(now.devices[0].reserved_bytes, SEGMENT);
+    assert_eq!(events(&now, DEVICE, Action::SegmentAlloc), 1);
+    record_alloc(DEVICE, StreamId(0), segment, 512);
+    assert_eq!(held(&snapshot(), DEVICE), (512, SEGMENT));
+    record_free(DEVICE, StreamId(0), segment, 512);
+    record_segment_free(DEVICE, StreamId(0), segment, SEGMENT);
+    client::free(segment).expect("it was ours");
+    let recording = memtrack_core::stop();
+    let end = recording.snapshot();
+    assert_eq!(events(end, DEVICE, Action::SegmentFree), 1);
+    assert_eq!((end.devices[0].reserved_bytes, end.blocks.len(), end.segments.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_pools_segment_counts_once() {
+    run_ignored_test(segments, &[]);
+}
+
+#[test]
+#[ignore = "is run by the test below"]
+fn blocks() {
+    pool_blocks::blocks();
+}
+
+#[test]
+fn the_blocks_of_a_pool_replace_its_segments_own() {
+    run_ignored_test(blocks, &[]);
+}
