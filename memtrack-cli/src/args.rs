@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Peak(PeakArgs),
     /// Run the recorded requests with other allocator settings, and rank the settings
     Replay(ReplayArgs),
-    /// Record the CUDA memory of any program, and its heap, with stacks
+    /// Record the CUDA memory of any program, with --host its heap too
     #[cfg(unix)]
     Run(RunArgs),
     /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
