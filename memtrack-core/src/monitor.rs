@@ -57,7 +57,7 @@ pub fn stop() -> Recording {
 ///
 /// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
 pub fn snapshot() -> Option<Snapshot> {
-    session::snapshot().map(Snapshot::marked_as_ours)
+    session::snapshot().map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
 }
 
 /// Begins a session, or joins the one that runs: whether the caller is a monitor of it.

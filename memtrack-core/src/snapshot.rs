@@ -37,7 +37,6 @@ pub mod pytorch {
 /// assert!(!report.complete && report.warning().is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-
 #[cfg(feature = "formats")]
 pub mod recording {
     pub use memtrack_file::{FORMAT_VERSION, ReadReport, RecordingError, RecordingWriter, older_parts};

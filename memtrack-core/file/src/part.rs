@@ -61,7 +61,6 @@ pub fn numbers_beside(path: &Path) -> Vec<u64> {
 }
 
 /// Whether a file is a recording that was not ended: its program was killed, or still writes it.
-
 pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let end = chunk::HEAD_BYTES as u64;

@@ -10,6 +10,7 @@ mod host_totals;
 mod kills;
 mod model;
 mod order;
+mod packages;
 mod parts;
 mod plugins;
 mod ring;

@@ -24,7 +24,7 @@ pub use end_state::*;
 pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
 pub use frames::*;
 #[doc(hidden)]
-pub use ours::{OursBegins, OursEnds, dropped_between};
+pub use ours::{OursBegins, OursEnds};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;

@@ -2,43 +2,30 @@
 //! recorded when they were made. The first and the last field of a [`Snapshot`](super::Snapshot) are what drops first and
 //! last, and what lies between them is dropped as memtrack's own.
 
-use std::sync::OnceLock;
-
-/// The first field.
+/// The first field: what runs before the others are dropped.
 #[doc(hidden)]
 #[derive(Debug, Default)]
-pub struct OursBegins(bool);
+pub struct OursBegins(Option<fn()>);
 
-/// The last field.
+/// The last field: what runs after the others were dropped.
 #[doc(hidden)]
 #[derive(Debug, Default)]
-pub struct OursEnds(bool);
-
-/// What runs before and after the tables of a marked snapshot are dropped, while the recorder is in the program.
-static AROUND: OnceLock<(fn(), fn())> = OnceLock::new();
-
-/// Has `begin` and `end` run around the drop of every snapshot that is marked as memtrack's own. The recorder's first
-/// call counts.
-#[doc(hidden)]
-pub fn dropped_between(begin: fn(), end: fn()) {
-    // Only the recorder calls this, always with the same functions.
-    let _ = AROUND.set((begin, end));
-}
+pub struct OursEnds(Option<fn()>);
 
 impl super::Snapshot {
-    /// Marks the tables as memtrack's own, also while the program drops them.
+    /// Marks the tables as the recorder's own, also while the program drops them: `begin` runs before that, `end` after.
     #[doc(hidden)]
     #[must_use]
-    pub fn marked_as_ours(mut self) -> Self {
-        self.ours_begins.0 = true;
-        self.ours_ends.0 = true;
+    pub fn dropped_between(mut self, begin: fn(), end: fn()) -> Self {
+        self.ours_begins.0 = Some(begin);
+        self.ours_ends.0 = Some(end);
         self
     }
 }
 
 impl Drop for OursBegins {
     fn drop(&mut self) {
-        if let (true, Some((begin, _))) = (self.0, AROUND.get()) {
+        if let Some(begin) = self.0 {
             begin();
         }
     }
@@ -46,7 +33,7 @@ impl Drop for OursBegins {
 
 impl Drop for OursEnds {
     fn drop(&mut self) {
-        if let (true, Some((_, end))) = (self.0, AROUND.get()) {
+        if let Some(end) = self.0 {
             end();
         }
     }
@@ -58,7 +45,7 @@ macro_rules! of_the_program {
             /// A copy is the program's: it was recorded when it was made.
             impl Clone for $name {
                 fn clone(&self) -> Self {
-                    Self(false)
+                    Self(None)
                 }
             }
 
