@@ -7,13 +7,14 @@ use memtrack_model::snapshot::{
     Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment,
     Thread,
 };
+use memtrack_model::text::cut;
 
 /// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
 /// scopes, so that a file of few but endless names would make reports without end.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn short(name: &str) -> &str {
-    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
+    cut(name, MAX_NAME_BYTES)
 }
 
 /// Appends one column of differences.

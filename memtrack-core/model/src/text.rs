@@ -39,6 +39,15 @@ fn is_surrogate(bytes: &[u8]) -> bool {
     matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
 }
 
+/// The beginning of `text` that fits into so many bytes, cut at a character.
+pub fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +59,13 @@ mod tests {
         assert!(!is_utf8_with_surrogates(b"a\xff"));
         assert!(!is_utf8_with_surrogates(b"\xed\xb2"));
         assert_eq!(lossy(b"a\xed\xb2\x80b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn text_is_cut_at_characters() {
+        assert_eq!(
+            [cut("naïve", 9), cut("naïve", 3), cut("naïve", 4), cut("ï", 1)],
+            ["naïve", "na", "naï", ""]
+        );
     }
 }

@@ -17,3 +17,4 @@ pub mod scope;
 pub mod signals;
 pub mod stack;
 pub mod switch;
+mod zeroed;

@@ -35,9 +35,8 @@ static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::n
 impl Table {
     fn new() -> Self {
         own::hold(SCOPE_IDS * size_of::<Row>());
-        let zeroed = Box::<[Row]>::new_zeroed_slice(SCOPE_IDS);
         // SAFETY: rows are numbers, and all zeros is one.
-        Self(unsafe { zeroed.assume_init() })
+        Self(unsafe { crate::zeroed::zeroed(SCOPE_IDS) })
     }
 }
 

@@ -34,7 +34,6 @@ impl<T: Sync> Link<T> {
 /// `count` empty links, whose memory the system provides page by page when they are used.
 pub(super) fn empty_links<T>(count: usize) -> Box<[Link<T>]> {
     crate::own::hold(count * size_of::<Link<T>>());
-    let zeroed = Box::<[Link<T>]>::new_zeroed_slice(count);
     // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty one.
-    unsafe { zeroed.assume_init() }
+    unsafe { crate::zeroed::zeroed(count) }
 }

@@ -4,6 +4,7 @@
 use super::set::Set;
 use crate::recorder::ForkCell;
 use crate::reentry;
+use memtrack_model::text::cut;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -37,7 +38,7 @@ impl Name {
 
     /// The name with that text, cut to 1 KiB; none when it is new and there are too many.
     pub(super) fn of(text: &str) -> Option<&'static Self> {
-        let text = if text.len() <= MAX_BYTES { text } else { &text[..text.floor_char_boundary(MAX_BYTES)] };
+        let text = cut(text, MAX_BYTES);
         let mut hasher = foldhash::fast::FixedState::default().build_hasher();
         hasher.write(text.as_bytes());
         let is = |name: &Self| name.text == text;
