@@ -9,7 +9,7 @@ use crate::report::mention_samples;
 use memtrack_core::ReplacingFile;
 use memtrack_core::snapshot::Format;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::{Compression, format_of};
+use memtrack_core::snapshot::pytorch::{Compression, format_of, formats_listed};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io;
 use std::path::Path;
@@ -50,7 +50,8 @@ fn format_asked(args: &ConvertArgs) -> Result<(Format, Compression), CliError> {
         let name = format!("output.{}", to.trim_start_matches('.'));
         return format_of(Path::new(&name)).map_err(|_| {
             CliError::Usage(format!(
-                "--to {to}: write pickle, json or memtrack, with .gz or .zst after it to pack it"
+                "--to {to}: write {}, with .gz or .zst after it to pack it",
+                formats_listed()
             ))
         });
     }

@@ -1,6 +1,6 @@
 //! The allocator of all devices: locks, and the way in for clients.
 
-use super::context::{self, Context};
+use super::caller::{self, Caller};
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
@@ -149,7 +149,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         if self.shared.free_memory_callbacks.any() {
             locked = self.ask_for_memory(locked, size, stream)?;
         }
-        let context = Context::of_allocation(&locked.history);
+        let context = Caller::of_allocation(&locked.history);
         let allocation = locked.malloc(size, stream, context);
         let reports = locked.reports;
         drop(locked);
@@ -164,7 +164,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     #[cold]
     fn tell(&self, error: &OutOfMemory, reports: bool) {
         if reports {
-            context::report_oom(error);
+            caller::report_oom(error);
         }
         // An observer may attach another or take a snapshot: no lock is held.
         let observers = self.observers().clone();
@@ -184,7 +184,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         for device in &self.shared.devices {
             let mut device = lock(device);
-            let context = Context::of_free(&device.history);
+            let context = Caller::of_free(&device.history);
             if device.free(address, context)? {
                 return Ok(());
             }

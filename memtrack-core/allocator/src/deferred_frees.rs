@@ -2,7 +2,7 @@
 //! no event could be recorded there.
 
 use super::block::BlockId;
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
@@ -46,7 +46,7 @@ impl DeferredFrees {
 impl<M: DeviceMemory> Device<M> {
     /// Does, after the capture, what was put off: records events for the streams that are not joined, and frees the
     /// blocks that have none.
-    pub(super) fn end_deferred(&mut self, context: Context) -> Result<(), AllocatorError> {
+    pub(super) fn end_deferred(&mut self, context: Caller) -> Result<(), AllocatorError> {
         if self.private.capturing() {
             return Ok(());
         }

@@ -1,19 +1,20 @@
 //! The allocator of one device: its state, and what every operation shares. The operations have a file each.
 
 use super::block::{Block, BlockId, Blocks};
-use super::context::Context;
+use super::caller::Caller;
 use super::deferred_frees::DeferredFrees;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::events::EventQueues;
 use super::expandable::Ranges;
-use super::history::{History, KeptStacks, TraceEntry};
+use super::history::{History, TraceEntry};
 use super::live_blocks::LiveBlocks;
 use super::pools::{Pool, PoolId};
 use super::private_pools::PrivatePools;
 use super::settings::{Options, Settings};
 use super::stats::DeviceStats;
 use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
+use memtrack_model::options::Context;
 
 /// One device. Its methods are called with its lock held.
 #[derive(Debug)]
@@ -133,10 +134,10 @@ impl<M: DeviceMemory> Device<M> {
         address: u64,
         size: u64,
         place: (StreamId, PoolId),
-        context: Context,
+        context: Caller,
     ) {
         if self.reports && !(self.segments_are_recorded && is_of_segment(action)) {
-            super::context::report(action, self.id, place.0, address, size);
+            super::caller::report(action, self.id, place.0, address, size);
         }
         if self.history.enabled {
             self.keep(action, address, size, place, context);
@@ -150,12 +151,12 @@ impl<M: DeviceMemory> Device<M> {
         address: u64,
         size: u64,
         (stream, pool): (StreamId, PoolId),
-        context: Context,
+        context: Caller,
     ) {
-        let Context { stack, scope } = context;
+        let Caller { stack, scope } = context;
         // Blocks keep theirs in any case.
-        let stack = if self.history.stacks >= KeptStacks::Alloc { stack } else { StackId::NONE };
-        let (pool, time_ns) = (self.pool(pool).owner, super::context::ticks());
+        let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
+        let (pool, time_ns) = (self.pool(pool).owner, super::caller::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }
 

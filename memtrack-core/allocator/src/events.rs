@@ -1,7 +1,7 @@
 //! Blocks that other streams use: their memory is free only when those streams have come to the point of the free.
 
 use super::block::BlockId;
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::{DeviceError, DeviceMemory};
 use super::error::AllocatorError;
@@ -62,7 +62,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Frees the blocks whose events are done. Each stream's events are asked in order, up to the first that is not.
     #[cold]
-    pub(super) fn process_events(&mut self, context: Context) -> Result<(), AllocatorError> {
+    pub(super) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.end_deferred(context)?;
         let mut place = 0;
         while let Some(at) = self.events.next(place) {
@@ -87,7 +87,7 @@ impl<M: DeviceMemory> Device<M> {
     pub(super) fn wait_for_events(
         &mut self,
         pair: Option<u32>,
-        context: Context,
+        context: Caller,
     ) -> Result<(), AllocatorError> {
         self.stats.num_sync_all_streams += 1;
         self.end_deferred(context)?;
@@ -114,7 +114,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    fn event_done(&mut self, id: BlockId, context: Context) {
+    fn event_done(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         block.events -= 1;
         if block.events == 0 {

@@ -2,7 +2,7 @@
 //! where its last block ends.
 
 use super::block::{Block, BlockId, RangeId};
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::{DeviceError, DeviceMemory};
 use super::error::AllocatorError;
@@ -122,7 +122,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Puts memory behind the first `size` bytes of an unmapped block, rounded up to pages, and makes them a free
     /// block. `false` when there is not enough.
-    fn map(&mut self, id: BlockId, size: u64, context: Context) -> Result<bool, AllocatorError> {
+    fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
         let (address, place, age) = (block.address, Self::place(block), block.age);
         let range = self.ranges.get(block.range);
@@ -160,7 +160,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Takes the whole pages inside a free block away. The rest stays cached.
-    pub(super) fn unmap(&mut self, id: BlockId, context: Context) -> Result<(), AllocatorError> {
+    pub(super) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
         let (age, base, range_id) = (block.age, block.base, block.range);

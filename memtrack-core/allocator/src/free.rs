@@ -1,17 +1,17 @@
 //! Taking a block back: at once where only its own stream used it, else when the other streams are done.
 
 use super::block::BlockId;
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
-use super::history::KeptStacks;
 use memtrack_model::event::{Action, StackId};
+use memtrack_model::options::Context;
 
 impl<M: DeviceMemory> Device<M> {
     /// Takes back the block at `address`; `false` when none is handed out there.
     #[inline]
-    pub(super) fn free(&mut self, address: u64, context: Context) -> Result<bool, AllocatorError> {
+    pub(super) fn free(&mut self, address: u64, context: Caller) -> Result<bool, AllocatorError> {
         let Some(id) = self.live.remove(address) else { return Ok(false) };
         let block = &mut self.blocks[id];
         block.allocated = false;
@@ -39,16 +39,16 @@ impl<M: DeviceMemory> Device<M> {
     /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are
     /// not kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
     #[inline]
-    pub(super) fn context_of_free(&self, id: BlockId, context: Context) -> Context {
+    pub(super) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
-            KeptStacks::Alloc | KeptStacks::All => context.or(self.blocks[id].stack),
-            KeptStacks::None | KeptStacks::State => Context { stack: StackId::NONE, ..context },
+            Context::Alloc | Context::All => context.or(self.blocks[id].stack),
+            Context::None | Context::State => Caller { stack: StackId::NONE, ..context },
         }
     }
 
     /// Makes a block free that nobody uses any more, together with its free neighbours.
     #[inline(always)]
-    pub(super) fn complete(&mut self, id: BlockId, context: Context) {
+    pub(super) fn complete(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         let (size, requested) = (block.size, block.requested);
         let (address, place, kind) = (block.address, Self::place(block), block.pool.kind());

@@ -1,7 +1,7 @@
 //! Whoever keeps memory that it could do without is asked for it before new memory is taken from the device.
 
 use super::caching::{CachingAllocator, lock};
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
@@ -75,7 +75,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         requested: u64,
         stream: StreamId,
     ) -> Result<MutexGuard<'a, Device<M>>, AllocatorError> {
-        let context = Context::of_allocation(&device.history);
+        let context = Caller::of_allocation(&device.history);
         let request = device.request(requested, stream, context)?;
         if device.find_cached(&request).is_some() {
             return Ok(device);

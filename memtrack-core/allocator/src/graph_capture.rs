@@ -3,7 +3,7 @@
 //! released; requests for other streams go on as ever.
 
 use super::caching::CachingAllocator;
-use super::context::Context;
+use super::caller::Caller;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::private_pools::{MempoolId, Routed};
@@ -59,7 +59,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// When there is no such device, or it fails.
     pub fn empty_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
         let mut device = self.device(device)?;
-        let context = Context::of_free(&device.history);
+        let context = Caller::of_free(&device.history);
         device.release_cached(Some(pool), context)
     }
 

@@ -1,8 +1,9 @@
 //! The history of a device: every event that PyTorch records, the newest of them kept.
 
-use super::context;
+use super::caller;
 use super::private_pools::MempoolId;
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
+use memtrack_model::options::Context;
 use std::collections::VecDeque;
 
 /// One event.
@@ -26,28 +27,14 @@ pub struct TraceEntry {
     pub action: Action,
 }
 
-/// Whose stacks are kept; the modes of `torch.cuda.memory._record_memory_history`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeptStacks {
-    /// Nobody's.
-    #[default]
-    None,
-    /// Those of blocks that are live, not those of events.
-    State,
-    /// Those of allocations.
-    Alloc,
-    /// Those of frees too.
-    All,
-}
-
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
     /// Whether events are kept. Without them the stacks of live blocks are, and one event, the newest, as PyTorch's
     /// `enabled="state"` has it.
     pub events: bool,
-    /// Whose stacks are kept.
-    pub stacks: KeptStacks,
+    /// Whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
+    pub stacks: Context,
     /// How many events are kept at most, per device; older ones go first.
     pub max_entries: usize,
     /// Forget what was recorded before.
@@ -61,7 +48,7 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             events: true,
-            stacks: KeptStacks::All,
+            stacks: Context::All,
             max_entries: usize::MAX,
             clear: false,
             skip_actions: Vec::new(),
@@ -70,14 +57,22 @@ impl Default for HistoryOptions {
 }
 
 /// The events of a device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct History {
     pub(super) enabled: bool,
-    pub(super) stacks: KeptStacks,
+    pub(super) stacks: Context,
     entries: VecDeque<TraceEntry>,
     max_entries: usize,
     /// Bit `action as u16` is set for each that is not recorded.
     skipped: u16,
+}
+
+impl Default for History {
+    /// None is kept.
+    fn default() -> Self {
+        let entries = VecDeque::new();
+        Self { enabled: false, stacks: Context::None, entries, max_entries: 0, skipped: 0 }
+    }
 }
 
 impl History {
@@ -125,6 +120,6 @@ fn in_time(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry
     if entries.len() == 0 {
         return Vec::new();
     }
-    let clock = context::clock();
+    let clock = caller::clock();
     entries.map(|entry| TraceEntry { time_ns: clock.time_ns(entry.time_ns), ..entry }).collect()
 }

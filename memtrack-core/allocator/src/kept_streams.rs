@@ -5,7 +5,7 @@
 //! with their memory.
 
 use super::caching::CachingAllocator;
-use super::context::Context;
+use super::caller::Caller;
 use super::cuda_memory::CudaMemory;
 use super::device::Device;
 use super::error::AllocatorError;
@@ -40,7 +40,7 @@ impl Device<CudaMemory> {
         if self.private.capturing() {
             return;
         }
-        let context = Context::of_free(&self.history);
+        let context = Caller::of_free(&self.history);
         let unused = self.memory.unused_streams();
         if unused.is_empty() || self.process_events(context).is_err() {
             return;

@@ -35,7 +35,7 @@
 mod backend;
 mod block;
 mod caching;
-mod context;
+mod caller;
 #[cfg(feature = "cuda-stats")]
 mod cuda_context;
 #[cfg(feature = "cuda-stats")]
@@ -87,9 +87,10 @@ pub use cuda_memory::{CudaEvent, CudaMemory};
 pub use device_buffer::{BufferError, DeviceBuffer};
 pub use device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 pub use error::AllocatorError;
-pub use history::{HistoryOptions, KeptStacks, TraceEntry};
+pub use history::{HistoryOptions, TraceEntry};
 pub use malloc::Allocation;
 pub use mem_pool::{MemPool, MemPoolOptions, PoolRoute};
+pub use memtrack_model::options::Context;
 pub use oom::OutOfMemory;
 pub use oom_rejection::OomRejection;
 pub use pools::PoolAllocator;

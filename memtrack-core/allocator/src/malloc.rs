@@ -1,7 +1,7 @@
 //! Handing out a block: the cache first, then new memory, then everything that can be released for it.
 
 use super::block::{Block, BlockId};
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::{DeviceError, DeviceMemory};
 use super::error::AllocatorError;
@@ -32,7 +32,7 @@ pub(super) struct Request {
     pub(super) pool: PoolId,
     /// Whether blocks of growing ranges serve it.
     pub(super) expands: bool,
-    pub(super) context: Context,
+    pub(super) context: Caller,
 }
 
 impl<M: DeviceMemory> Device<M> {
@@ -42,7 +42,7 @@ impl<M: DeviceMemory> Device<M> {
         &mut self,
         requested: u64,
         stream: StreamId,
-        context: Context,
+        context: Caller,
     ) -> Result<Allocation, AllocatorError> {
         let mut request = self.request(requested, stream, context)?;
         let block = match self.take_cached(&request) {
@@ -58,7 +58,7 @@ impl<M: DeviceMemory> Device<M> {
         &mut self,
         requested: u64,
         stream: StreamId,
-        context: Context,
+        context: Caller,
     ) -> Result<Request, AllocatorError> {
         if requested >= TOO_LARGE {
             return Err(AllocatorError::TooLarge);

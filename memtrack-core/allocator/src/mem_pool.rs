@@ -1,7 +1,7 @@
 //! `torch.cuda.MemPool`: memory apart from the default pool.
 
 use super::caching::CachingAllocator;
-use super::context::Context;
+use super::caller::Caller;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::pools::PoolAllocator;
@@ -140,7 +140,7 @@ impl<M: DeviceMemory> Drop for MemPool<M> {
             let _ = device.release_pool(self.id);
         }
         for mut device in self.allocator.devices() {
-            let context = Context::of_free(&device.history);
+            let context = Caller::of_free(&device.history);
             // A device that fails here keeps the memory; nobody is there to be told.
             let _ = device.release_cached(Some(self.id), context);
         }

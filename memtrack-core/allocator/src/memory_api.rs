@@ -1,7 +1,7 @@
 //! `torch.cuda.memory`: the functions people know, under the names they know. All sizes in bytes.
 
 use super::caching::CachingAllocator;
-use super::context::{self, Context};
+use super::caller::{self, Caller};
 use super::device_memory::{DeviceMemory, MemoryInfo};
 use super::error::AllocatorError;
 use super::history::{HistoryOptions, TraceEntry};
@@ -49,7 +49,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// When a device fails.
     pub fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.devices() {
-            let context = Context::of_free(&device.history);
+            let context = Caller::of_free(&device.history);
             device.release_cached(None, context)?;
         }
         Ok(())
@@ -212,7 +212,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Records events from now on, beside those that are kept already; or with `None` no more, and forgets what was
     /// recorded. Blocks keep the stacks they have.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
-        Context::prepare(options);
+        Caller::prepare(options);
         for mut device in self.devices() {
             device.history.set(options);
         }
@@ -241,7 +241,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             let segments = device.segments();
             let active = segments.iter().map(|segment| segment.active_size).sum();
             let place = (StreamId(0), PoolId(0));
-            device.record(Action::Snapshot, 0, active, place, Context::default());
+            device.record(Action::Snapshot, 0, active, place, Caller::default());
             all.extend(segments);
         }
         all
@@ -260,7 +260,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let traces = self.devices().map(|device| device.history.entries()).collect();
         let segments = self.memory_snapshot();
         let settings = self.allocator_settings();
-        AllocatorState { segments, traces, settings, names: context::names() }
+        AllocatorState { segments, traces, settings, names: caller::names() }
     }
 
     /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing what is there.

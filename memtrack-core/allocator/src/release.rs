@@ -1,7 +1,7 @@
 //! Giving cached memory back to the device: old blocks, oversize blocks, everything.
 
 use super::block::BlockId;
-use super::context::Context;
+use super::caller::Caller;
 use super::device::Device;
 use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
@@ -16,7 +16,7 @@ const LARGE: PoolId = PoolId(1);
 impl<M: DeviceMemory> Device<M> {
     /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's share of
     /// the limit is taken. Rounds go on until enough is released; each releases all that is at least of mean age.
-    pub(super) fn collect_garbage(&mut self, context: Context) -> Result<(), AllocatorError> {
+    pub(super) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
         let target = self.taken.saturating_sub(threshold as u64);
         if target == 0 {
@@ -93,7 +93,7 @@ impl<M: DeviceMemory> Device<M> {
     pub(super) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
-        context: Context,
+        context: Caller,
     ) -> Result<(), AllocatorError> {
         // While a graph is captured nothing may be waited for.
         let capturing = self.private.capturing();
@@ -104,7 +104,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Waits for all events and releases every cached block that can be.
-    pub(super) fn release_all(&mut self, context: Context) -> Result<(), AllocatorError> {
+    pub(super) fn release_all(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.wait_for_events(None, context)?;
         self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
         self.release_pool_blocks(PoolId::of(0, PoolKind::Small), context)?;
@@ -116,7 +116,7 @@ impl<M: DeviceMemory> Device<M> {
         &mut self,
         only: Option<MempoolId>,
         capturing: bool,
-        context: Context,
+        context: Caller,
     ) -> Result<(), AllocatorError> {
         for id in self.private.freeable() {
             if only.is_some_and(|only| only != id) {
@@ -134,7 +134,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges.
-    fn release_pool_blocks(&mut self, pool: PoolId, context: Context) -> Result<(), AllocatorError> {
+    fn release_pool_blocks(&mut self, pool: PoolId, context: Caller) -> Result<(), AllocatorError> {
         self.release_blocks_of(pool, None, context)
     }
 
@@ -143,7 +143,7 @@ impl<M: DeviceMemory> Device<M> {
         &mut self,
         pool: PoolId,
         stream: Option<StreamId>,
-        context: Context,
+        context: Caller,
     ) -> Result<(), AllocatorError> {
         let is_of_stream = |id: &BlockId| stream.is_none_or(|stream| self.blocks[*id].stream == stream);
         let free: Vec<BlockId> = self.pool(pool).free.iter().filter(is_of_stream).collect();
@@ -165,7 +165,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Gives back the segment that a free block is all of.
-    fn release_segment(&mut self, id: BlockId, context: Context) -> Result<(), AllocatorError> {
+    fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, size, place) = (block.address, block.size, Self::place(block));
         let context = context.or(block.segment_stack);

@@ -6,7 +6,7 @@
 
 use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
-use memtrack_core::allocator::{CachingAllocator, HistoryOptions, KeptStacks, Settings, SimulatedMemory};
+use memtrack_core::allocator::{CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};
 use serde_json::Value;
 use std::hint::black_box;
@@ -49,7 +49,7 @@ fn main() {
 
     println!("\nthe same with history, per event (a pair is three)                      ns/event");
     for (name, stacks) in
-        [("without stacks", KeptStacks::None), ("with stacks of allocations and frees", KeptStacks::All)]
+        [("without stacks", Context::None), ("with stacks of allocations and frees", Context::All)]
     {
         let allocator = fresh();
         warm(&allocator, 512);
@@ -59,7 +59,7 @@ fn main() {
             ..HistoryOptions::default()
         }));
         let cost = median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
-        let name = if stacks == KeptStacks::All {
+        let name = if stacks == Context::All {
             let caller = deep(DEPTH, &mut || return_addresses() as f64);
             format!("{name}, {} frames of {caller} calls", frames(&allocator))
         } else {

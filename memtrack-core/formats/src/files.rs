@@ -1,7 +1,8 @@
 //! One door for every file that holds a snapshot: recordings, PyTorch's pickles and their JSON, packed or not, told apart
 //! by what they hold.
 
-use crate::output::{format_of, write_as};
+use crate::output::write_as;
+use crate::registry::format_of;
 use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
 use memtrack_file::{ReadReport, RecordingError, ReplacingFile, part};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;

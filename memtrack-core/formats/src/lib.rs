@@ -9,8 +9,9 @@ mod output;
 pub mod pickle;
 pub mod pytorch;
 mod recording;
+mod registry;
 
 pub use files::{Format, Loaded, SnapshotFiles};
-pub use output::format_of;
 pub use pytorch::{Compression, LoadError, LoadOptions};
 pub use recording::load_from;
+pub use registry::{format_of, formats_listed};

@@ -1,7 +1,7 @@
 //! What PyTorch cannot say of a pluggable allocator: statistics, history and snapshots, for `ctypes` and the like.
 
 use crate::{device, with};
-use memtrack_core::allocator::{HistoryOptions, KeptStacks};
+use memtrack_core::allocator::{Context, HistoryOptions};
 use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::path::Path;
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     let options = HistoryOptions {
-        stacks: KeptStacks::All,
+        stacks: Context::All,
         max_entries: usize::try_from(max_entries).unwrap_or(usize::MAX),
         ..HistoryOptions::default()
     };

@@ -1,7 +1,7 @@
 //! `torch.cuda.memory`'s functions on our allocator: what they answer, what they refuse, and what they leave alone.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, OomRejection, Settings,
+    AllocatorError, CachingAllocator, Context, HistoryOptions, MemPoolOptions, OomRejection, Settings,
     SimulatedMemory,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
@@ -177,12 +177,9 @@ fn a_segment_that_goes_back_has_a_stack_where_stacks_are_kept() {
     for (settings, released) in
         [("", Action::SegmentFree), ("expandable_segments:True", Action::SegmentUnmap)]
     {
-        for (stacks, kept) in [
-            (KeptStacks::None, false),
-            (KeptStacks::State, false),
-            (KeptStacks::Alloc, true),
-            (KeptStacks::All, true),
-        ] {
+        for (stacks, kept) in
+            [(Context::None, false), (Context::State, false), (Context::Alloc, true), (Context::All, true)]
+        {
             let allocator = allocator(1 << 30, settings);
             allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
             // All of its segment, so that the segment's stack is not lost with a split.
@@ -268,7 +265,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     // A new one begins empty where that is asked for.
     let options = HistoryOptions {
         clear: true,
-        stacks: KeptStacks::None,
+        stacks: Context::None,
         skip_actions: vec![Action::FreeRequested],
         ..HistoryOptions::default()
     };

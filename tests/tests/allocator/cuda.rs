@@ -7,7 +7,7 @@
 
 use cudarc::driver::{CudaContext, CudaStream};
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, CudaMemory, DeviceMemory, DeviceStats, HistoryOptions, KeptStacks,
+    AllocatorError, CachingAllocator, Context, CudaMemory, DeviceMemory, DeviceStats, HistoryOptions,
     MemPool, MemPoolOptions, MemoryInfo, MempoolId, SegmentInfo, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
@@ -105,7 +105,7 @@ impl<M: DeviceMemory> Side<M> {
         let (memories, places): (Vec<_>, _) =
             memories.into_iter().map(|memory| Watched::new(memory, queries)).unzip();
         let allocator = CachingAllocator::new(memories, settings).unwrap();
-        let history = HistoryOptions { stacks: KeptStacks::None, ..HistoryOptions::default() };
+        let history = HistoryOptions { stacks: Context::None, ..HistoryOptions::default() };
         allocator.record_memory_history(Some(&history));
         Self { allocator, places, streams, live: Vec::new(), pools: Vec::new() }
     }

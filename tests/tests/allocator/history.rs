@@ -1,6 +1,6 @@
 //! Whose stacks a history keeps, mode by mode, as PyTorch's does: those of blocks, of allocations, of frees.
 
-use memtrack_core::allocator::{CachingAllocator, HistoryOptions, KeptStacks, Settings, SimulatedMemory};
+use memtrack_core::allocator::{CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory};
 use memtrack_core::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_core::snapshot::Snapshot;
 use std::hint::black_box;
@@ -61,7 +61,7 @@ struct Told {
     segments: Vec<(u64, Who)>,
 }
 
-fn tell(stacks: KeptStacks) -> Told {
+fn tell(stacks: Context) -> Told {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::default()).unwrap();
     allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
@@ -131,7 +131,7 @@ fn expected(alloc: bool, freed: Who, asked: Who, emptied: Who) -> Vec<(Action, W
 
 #[test]
 fn without_stacks_nothing_has_one() {
-    let told = tell(KeptStacks::None);
+    let told = tell(Context::None);
     assert_eq!(told.events, expected(false, None, None, None));
     assert_eq!(told.blocks, [(12 * MIB, None), (4000, None)]);
     assert_eq!(told.segments, [(12 * MIB, None)]);
@@ -139,7 +139,7 @@ fn without_stacks_nothing_has_one() {
 
 #[test]
 fn state_keeps_those_of_blocks_only() {
-    let told = tell(KeptStacks::State);
+    let told = tell(Context::State);
     assert_eq!(told.events, expected(false, None, None, None));
     assert_eq!(told.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
     assert_eq!(told.segments, [(12 * MIB, Some("allocates"))]);
@@ -148,7 +148,7 @@ fn state_keeps_those_of_blocks_only() {
 /// A free has the stack of its allocation; one that waited has that of the request that asked whether it could end.
 #[test]
 fn alloc_keeps_those_of_allocations() {
-    let told = tell(KeptStacks::Alloc);
+    let told = tell(Context::Alloc);
     let allocates = Some("allocates");
     assert_eq!(told.events, expected(true, allocates, Some("asks_again"), allocates));
     assert_eq!(told.blocks, [(12 * MIB, allocates), (4000, allocates)]);
@@ -157,7 +157,7 @@ fn alloc_keeps_those_of_allocations() {
 
 #[test]
 fn all_keeps_those_of_frees_too() {
-    let told = tell(KeptStacks::All);
+    let told = tell(Context::All);
     assert_eq!(told.events, expected(true, Some("frees"), Some("asks_again"), Some("empties")));
     assert_eq!(told.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
     assert_eq!(told.segments, [(12 * MIB, Some("allocates"))]);
@@ -167,9 +167,9 @@ fn all_keeps_those_of_frees_too() {
 #[test]
 fn segments_are_released_by_somebody() {
     for (stacks, emptied, in_the_way) in [
-        (KeptStacks::State, None, None),
-        (KeptStacks::Alloc, Some("allocates"), Some("asks_again")),
-        (KeptStacks::All, Some("empties"), Some("asks_again")),
+        (Context::State, None, None),
+        (Context::Alloc, Some("allocates"), Some("asks_again")),
+        (Context::All, Some("empties"), Some("asks_again")),
     ] {
         let allocator = Allocator::simulated(1, 100 * MIB, &Settings::default()).unwrap();
         allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));

@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use memtrack_core::allocator::workload::{Workload, record};
 use memtrack_core::allocator::{
-    CachingAllocator, HistoryOptions, KeptStacks, MemPoolOptions, Settings, SimulatedMemory,
+    CachingAllocator, Context, HistoryOptions, MemPoolOptions, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::pickle::{self, Document, Limits, Value as Pickled};
@@ -149,7 +149,7 @@ fn shapes(path: &Path) -> Shapes {
 }
 
 /// Does all that leaves an event, and dumps a snapshot of it.
-fn dump(stacks: KeptStacks, settings: &str, path: &Path) {
+fn dump(stacks: Context, settings: &str, path: &Path) {
     const MIB: u64 = 1 << 20;
     let device = DeviceId(0);
     let memory = SimulatedMemory::new(0, 100 * MIB);
@@ -196,7 +196,7 @@ fn what_is_dumped_has_pytorchs_keys_and_types() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.pickle");
     for settings in ["", "expandable_segments:True"] {
-        for stacks in [KeptStacks::None, KeptStacks::State, KeptStacks::Alloc, KeptStacks::All] {
+        for stacks in [Context::None, Context::State, Context::Alloc, Context::All] {
             dump(stacks, settings, &path);
             let ours = shapes(&path);
             for (what, shapes) in &ours {
@@ -204,8 +204,8 @@ fn what_is_dumped_has_pytorchs_keys_and_types() {
                 assert!(shapes.is_subset(known), "{stacks:?}: {what}:\n{shapes:#?}\n{known:#?}");
             }
             // Frames are there where the mode has them, and the key is not where it has none.
-            let asked = if stacks >= KeptStacks::Alloc { "with" } else { "without" };
-            let other = if stacks >= KeptStacks::Alloc { "without" } else { "with" };
+            let asked = if stacks >= Context::Alloc { "with" } else { "without" };
+            let other = if stacks >= Context::Alloc { "without" } else { "with" };
             let taken = if settings.is_empty() { "segment_alloc" } else { "segment_map" };
             for action in [taken, "alloc", "free_requested", "free_completed", "oom"] {
                 assert!(ours.contains_key(&format!("{action} {asked} frames")), "{stacks:?}: {action}");
@@ -214,7 +214,7 @@ fn what_is_dumped_has_pytorchs_keys_and_types() {
             assert!(
                 ours.contains_key("snapshot without frames") && !ours.contains_key("snapshot with frames")
             );
-            assert_eq!(ours.contains_key("frame"), stacks > KeptStacks::None, "{stacks:?}");
+            assert_eq!(ours.contains_key("frame"), stacks > Context::None, "{stacks:?}");
         }
     }
 }

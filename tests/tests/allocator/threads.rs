@@ -3,7 +3,7 @@
 //! nobody waits for ever: a thread holds one device's lock at a time, and takes that of the settings only before it.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, HistoryOptions, KeptStacks, MemPool, MemPoolOptions, Settings,
+    AllocatorError, CachingAllocator, Context, HistoryOptions, MemPool, MemPoolOptions, Settings,
     SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
@@ -156,7 +156,7 @@ impl World {
             }
             955..965 => {
                 let options = HistoryOptions {
-                    stacks: [KeptStacks::None, KeptStacks::All][random.below(2) as usize],
+                    stacks: [Context::None, Context::All][random.below(2) as usize],
                     max_entries: 100,
                     ..HistoryOptions::default()
                 };

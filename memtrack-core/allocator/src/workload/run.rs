@@ -5,7 +5,7 @@ use super::places::Places;
 use super::read::Workload;
 use super::result::{EventLine, Line};
 use crate::{
-    AllocatorError, CachingAllocator, DeviceStats, HistoryOptions, KeptStacks, MemPool, MemPoolOptions,
+    AllocatorError, CachingAllocator, Context, DeviceStats, HistoryOptions, MemPool, MemPoolOptions,
     PoolRoute, SimulatedMemory,
 };
 use memtrack_model::event::{Action, DeviceId, StreamId};
@@ -82,7 +82,7 @@ impl Run {
                 allocator.set_per_process_memory_fraction(fraction, DeviceId(device))?;
             }
         }
-        let history = HistoryOptions { stacks: KeptStacks::None, ..HistoryOptions::default() };
+        let history = HistoryOptions { stacks: Context::None, ..HistoryOptions::default() };
         allocator.record_memory_history(Some(&history));
         Ok(Self {
             places: memories.iter().map(|_| Places::default()).collect(),

@@ -7,7 +7,7 @@ mod error;
 mod input;
 mod intern;
 mod open;
-mod read;
+pub(crate) mod read;
 mod readings;
 mod samples;
 mod scope_sums;

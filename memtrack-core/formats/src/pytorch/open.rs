@@ -2,8 +2,8 @@
 
 use super::input::{Compression, Counted, LoadOptions, Stored, peek, unpack};
 use super::{LoadError, read};
-use crate::load_from;
-use crate::{Format, Loaded};
+use crate::Loaded;
+use crate::registry::{FORMATS, Input};
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::{BufRead, Read};
@@ -30,22 +30,13 @@ pub fn load(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadE
     if head.is_empty() {
         return Err(LoadError::Empty);
     }
-    let loaded = |snapshot, format| Loaded { snapshot, format, compression, report: None, unproved: None };
-    if head == memtrack_file::MAGIC {
-        let (snapshot, report) = load_from(reader.take(max_input))?;
-        return Ok(Loaded { report: Some(report), ..loaded(snapshot, Format::Recording) });
-    }
-    let text = head.trim_ascii_start();
-    // Neither bracket is an instruction of pickle's.
-    if matches!(text.first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf") {
-        let snapshot = read::json(reader, max_input, &stored.bytes, progress, events)?;
-        return Ok(loaded(snapshot, Format::Json));
-    }
-    let snapshot = read::pickle(&mut reader, max_input, &stored.bytes, progress, events)?;
+    let row = FORMATS.iter().find(|row| (row.begins_with)(&head)).expect("the last row takes all");
+    let input = Input { reader: &mut reader, max_bytes: max_input, stored: &stored.bytes, progress, events };
+    let (snapshot, report) = (row.read)(input)?;
     // A pickle says where it ends, so nothing has looked at the checksum behind it.
     let unproved = match compression {
         Compression::None => None,
         _ => reader.fill_buf().err().map(|error| error.to_string()),
     };
-    Ok(Loaded { unproved, ..loaded(snapshot, Format::Pickle) })
+    Ok(Loaded { snapshot, format: row.format, compression, report, unproved })
 }

@@ -5,7 +5,7 @@ mod calls;
 mod device;
 
 use super::{Backend, OomObserver, checked_fraction, not_yet};
-use crate::context;
+use crate::caller;
 use crate::cuda_context::device_count;
 use crate::sizes::TOO_LARGE;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
@@ -76,7 +76,7 @@ impl Backend for CudaMallocAsync {
         drop(locked);
         match &allocated {
             Ok(address) => report(Action::Alloc, device, stream, *address, size),
-            Err(AllocatorError::OutOfMemory(error)) => context::report_oom(error),
+            Err(AllocatorError::OutOfMemory(error)) => caller::report_oom(error),
             Err(_) => {}
         }
         allocated
@@ -158,5 +158,5 @@ fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size
     if memtrack_cuda::hook_is_in_place() {
         return;
     }
-    context::report(action, device, stream, address, size);
+    caller::report(action, device, stream, address, size);
 }

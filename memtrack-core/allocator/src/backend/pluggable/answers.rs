@@ -3,7 +3,7 @@
 
 use super::super::{Backend, OomObserver, checked_fraction, not_yet};
 use super::Pluggable;
-use crate::context;
+use crate::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemory, PoolAllocator};
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -32,7 +32,7 @@ impl Backend for Pluggable {
         }
         self.take(size, device, stream, true).ok_or_else(|| {
             let error = out_of_memory(size, device, stream);
-            context::report_oom(&error);
+            caller::report_oom(&error);
             AllocatorError::OutOfMemory(Box::new(error))
         })
     }

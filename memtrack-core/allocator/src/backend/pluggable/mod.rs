@@ -6,7 +6,7 @@ mod answers;
 
 #[cfg(doc)]
 use super::Backend;
-use crate::context;
+use crate::caller;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libloading::Library;
@@ -190,7 +190,7 @@ impl Pluggable {
         }
         self.live().insert(address, Live { size, device, stream, is_block });
         if is_block {
-            context::report(Action::Alloc, device, stream, address, size);
+            caller::report(Action::Alloc, device, stream, address, size);
         }
         Some(address)
     }
@@ -199,8 +199,8 @@ impl Pluggable {
     fn give_back(&self, address: u64, Live { size, device, stream, is_block }: Live) {
         if is_block {
             // Said before the memory can be anybody else's.
-            context::report(Action::FreeRequested, device, stream, address, size);
-            context::report(Action::FreeCompleted, device, stream, address, size);
+            caller::report(Action::FreeRequested, device, stream, address, size);
+            caller::report(Action::FreeCompleted, device, stream, address, size);
         }
         // SAFETY: of that type, by the promise at `load`, and it handed this memory out with these numbers.
         unsafe {

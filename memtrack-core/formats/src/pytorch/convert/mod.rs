@@ -6,7 +6,7 @@ mod names;
 mod places;
 mod segments;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use super::samples::{self, Texts};
 use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};

@@ -6,7 +6,7 @@ use memtrack_model::snapshot::DeviceStatistics;
 use memtrack_model::{Frame, NameFrames, Snapshot};
 use std::rc::Rc;
 
-struct Nameless;
+pub(crate) struct Nameless;
 
 impl NameFrames for Nameless {
     fn frames(&mut self, key: u64) -> Rc<[Frame]> {

@@ -41,7 +41,7 @@ use watch::Watch;
 
 /// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
 /// only told from the rest.
-pub(super) fn pickle(
+pub(crate) fn pickle(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
@@ -76,7 +76,7 @@ fn cut(
 }
 
 /// Reads the JSON of a snapshot, as [`pickle`] does.
-pub(super) fn json(
+pub(crate) fn json(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,

@@ -1,15 +1,16 @@
 //! Who asks: the stack and the scope of the calling thread, and memtrack's recorder, which hears of events too.
 
-use super::history::{History, HistoryOptions, KeptStacks};
+use super::history::{History, HistoryOptions};
 use super::oom::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
+use memtrack_model::options::Context;
 use memtrack_model::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Who caused an event.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Context {
+pub(super) struct Caller {
     pub(super) stack: StackId,
     pub(super) scope: ScopeId,
 }
@@ -86,7 +87,7 @@ pub(super) fn report_oom(error: &OutOfMemory) {
     let _ = error;
 }
 
-impl Context {
+impl Caller {
     /// Who caused it; or else, where that was not taken, whoever has this stack.
     #[inline]
     pub(super) fn or(self, stack: StackId) -> Self {
@@ -96,13 +97,13 @@ impl Context {
     /// Of an allocation, as far as the history keeps it.
     #[inline]
     pub(super) fn of_allocation(history: &History) -> Self {
-        Self::here(history, history.stacks != KeptStacks::None)
+        Self::here(history, history.stacks != Context::None)
     }
 
     /// Of a free.
     #[inline]
     pub(super) fn of_free(history: &History) -> Self {
-        Self::here(history, history.stacks == KeptStacks::All)
+        Self::here(history, history.stacks == Context::All)
     }
 
     #[inline(always)]
@@ -128,7 +129,7 @@ impl Context {
     /// Before stacks are taken for the first time: learns the loaded binaries, and how stacks are best taken.
     pub(super) fn prepare(options: Option<&HistoryOptions>) {
         #[cfg(feature = "record")]
-        if options.is_some_and(|options| options.stacks != KeptStacks::None) {
+        if options.is_some_and(|options| options.stacks != Context::None) {
             memtrack_recorder::stack::capture::prepare();
         }
         #[cfg(feature = "record")]

@@ -1,0 +1,151 @@
+//! Every format of snapshots, a row each: how its files are told, read, named and written. A format that is only written
+//! to has no reader; a new one is a file and a row.
+
+use crate::pytorch::read;
+use crate::{Compression, Format, LoadError, pytorch, recording};
+use memtrack_file::{MAGIC, ReadReport};
+use memtrack_model::{NameFrames, Snapshot};
+use std::cell::Cell;
+use std::io::{self, BufRead, Read, Write};
+use std::path::Path;
+
+/// A file that is being read, unpacked.
+pub(crate) struct Input<'a> {
+    pub(crate) reader: &'a mut dyn BufRead,
+    pub(crate) max_bytes: u64,
+    /// Bytes of the file that were read so far, as stored.
+    pub(crate) stored: &'a Cell<u64>,
+    pub(crate) progress: &'a mut dyn FnMut(u64),
+    /// Whether the events are wanted.
+    pub(crate) events: bool,
+}
+
+type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadError>;
+type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Result<()>;
+
+/// A format.
+pub(crate) struct Row {
+    pub(crate) format: Format,
+    /// What the names of its files end in, the usual one first.
+    pub(crate) suffixes: &'static [&'static str],
+    /// Whether a file that begins so is one; the rows are asked in order.
+    pub(crate) begins_with: fn(&[u8]) -> bool,
+    pub(crate) read: ReadFile,
+    pub(crate) write: WriteFile,
+}
+
+/// All formats. Any file that is none of the others is taken for a pickle, whose reader says what is wrong with it.
+pub(crate) static FORMATS: [Row; 3] = [
+    Row {
+        format: Format::Recording,
+        suffixes: &["memtrack"],
+        begins_with: |head| head == MAGIC,
+        read: |input| {
+            let (snapshot, report) = recording::load_from(input.reader.take(input.max_bytes))?;
+            Ok((snapshot, Some(report)))
+        },
+        write: |snapshot, output, _| recording::save_to(snapshot, output).map(|_| ()),
+    },
+    Row {
+        format: Format::Json,
+        suffixes: &["json"],
+        // Neither bracket is an instruction of pickle's.
+        begins_with: |head| {
+            matches!(head.trim_ascii_start().first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf")
+        },
+        read: |input| {
+            let snapshot =
+                read::json(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
+            Ok((snapshot, None))
+        },
+        write: |snapshot, output, names| write_pytorch(snapshot, output, Format::Json, names),
+    },
+    Row {
+        format: Format::Pickle,
+        suffixes: &["pickle", "pkl"],
+        begins_with: |_| true,
+        read: |input| {
+            let snapshot =
+                read::pickle(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
+            Ok((snapshot, None))
+        },
+        write: |snapshot, output, names| write_pytorch(snapshot, output, Format::Pickle, names),
+    },
+];
+
+fn write_pytorch(
+    snapshot: &Snapshot,
+    output: &mut dyn Write,
+    format: Format,
+    names: &mut dyn NameFrames,
+) -> io::Result<()> {
+    if snapshot.pytorch.is_some() {
+        return pytorch::write(snapshot, output, format).map(|_| ());
+    }
+    pytorch::write(&pytorch::convert(snapshot, names), output, format).map(|_| ())
+}
+
+/// The row of a format.
+pub(crate) fn row(format: Format) -> &'static Row {
+    FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
+}
+
+/// The usual endings of names, as a sentence lists them: `memtrack, json or pickle`, each after `before`.
+pub(crate) fn listed(before: &str) -> String {
+    let mut endings = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
+    let last = endings.next_back().unwrap_or_default();
+    format!("{} or {last}", endings.collect::<Vec<_>>().join(", "))
+}
+
+/// What a file's name says it holds.
+///
+/// # Errors
+/// A sentence that says which names there are.
+pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let (name, compression) = match name.rsplit_once('.') {
+        Some((name, "gz")) => (name.to_owned(), Compression::Gzip),
+        Some((name, "zst" | "zstd")) => (name.to_owned(), Compression::Zstd),
+        _ => (name, Compression::None),
+    };
+    let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
+    match FORMATS.iter().find(|row| row.suffixes.contains(&suffix)) {
+        Some(row) => Ok((row.format, compression)),
+        None => Err(format!("the name must end in {}, with .gz or .zst after it to pack it", listed("."))),
+    }
+}
+
+/// The formats that a snapshot can be written in, as a sentence lists them: `pickle, json or memtrack`.
+pub fn formats_listed() -> String {
+    listed("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pytorch::convert::tests::Nameless;
+
+    #[test]
+    fn names_say_formats_and_sentences_list_them() {
+        let of = |name: &str| format_of(Path::new(name));
+        assert_eq!(of("a.PKL.gz"), Ok((Format::Pickle, Compression::Gzip)));
+        assert_eq!(of("a.b.memtrack"), Ok((Format::Recording, Compression::None)));
+        assert_eq!(of("json"), of("a.gz"));
+        let refused =
+            "the name must end in .pickle, .json or .memtrack, with .gz or .zst after it to pack it";
+        assert_eq!(of("a.txt"), Err(refused.to_owned()));
+        assert_eq!(formats_listed(), "pickle, json or memtrack");
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_own_files() {
+        let mut names = Nameless;
+        for row in &FORMATS {
+            let mut file = Vec::new();
+            (row.write)(&Snapshot::default(), &mut file, &mut names).unwrap();
+            let head = &file[..8.min(file.len())];
+            let found = FORMATS.iter().find(|row| (row.begins_with)(head)).unwrap();
+            assert_eq!(found.format, row.format);
+        }
+    }
+}
