@@ -193,7 +193,9 @@ pub use {
 pub use memtrack_allocator as allocator;
 #[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub use memtrack_cuda as cuda;
+/// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
+#[doc(hidden)]
 pub use memtrack_formats::pickle;
 #[cfg(feature = "report")]
 pub use memtrack_report::viz;
@@ -251,6 +253,10 @@ pub mod analysis {
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_file::ReplacingFile;
+
+/// What the `memtrack` command and the programs that it starts say to each other.
+#[doc(hidden)]
+pub use memtrack_model::run_protocol as __run_protocol;
 
 /// What the expansion of `#[track_memory]` calls. Not API: it changes without notice.
 #[doc(hidden)]

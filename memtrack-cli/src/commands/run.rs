@@ -8,6 +8,7 @@ use crate::run::census::Census;
 use crate::run::wait::{self, Ended};
 use crate::run::{library, program};
 use clap::ValueEnum;
+use memtrack_core::__run_protocol as protocol;
 use memtrack_core::snapshot::recording::older_parts;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -16,19 +17,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
-
-/// What the preload library reads; it has the same names.
-mod environment {
-    pub(super) const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
-    pub(super) const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
-    pub(super) const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
-    pub(super) const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
-    pub(super) const STACKS: &str = "MEMTRACK_RUN_STACKS";
-    pub(super) const HOST: &str = "MEMTRACK_RUN_HOST";
-    pub(super) const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
-    pub(super) const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
-    pub(super) const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
-}
 
 /// Checks everything that can be checked, runs the program, and says where its recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -43,23 +31,23 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     command
         .args(arguments)
         .env("LD_PRELOAD", preloaded(&libraries))
-        .env(environment::OUTPUT, &output)
-        .env(environment::COMMAND, std::process::id().to_string())
-        .env(environment::MAX_ENTRIES, args.max_entries.max(1).to_string())
-        .env(environment::STACKS, value_of(args.stacks))
+        .env(protocol::OUTPUT, &output)
+        .env(protocol::COMMAND, std::process::id().to_string())
+        .env(protocol::MAX_ENTRIES, args.max_entries.max(1).to_string())
+        .env(protocol::STACKS, value_of(args.stacks))
         .env(
-            environment::SNAPSHOT_ON,
+            protocol::SNAPSHOT_ON,
             args.snapshot_on.iter().map(|&when| value_of(when)).collect::<Vec<_>>().join(","),
         );
     if let Some(max_bytes) = args.max_bytes {
-        command.env(environment::MAX_BYTES, max_bytes.to_string());
+        command.env(protocol::MAX_BYTES, max_bytes.to_string());
     }
     if args.host {
-        command.env(environment::HOST, "1");
+        command.env(protocol::HOST, "1");
     }
     if let Some(census) = &census {
-        command.env(environment::PROCESSES, &census.folder);
-        command.env(environment::MAX_PROCESSES, args.max_processes.to_string());
+        command.env(protocol::PROCESSES, &census.folder);
+        command.env(protocol::MAX_PROCESSES, args.max_processes.to_string());
     }
     // As a shell does it: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);

@@ -2,14 +2,11 @@
 
 use crate::Streams;
 use crate::args::RunArgs;
+use memtrack_core::__run_protocol::{BEGAN, REFUSED};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::{env, fs, process};
-
-/// Of programs that would be recorded, and of those into which nothing can be preloaded. The library has the same names.
-const BEGAN: &str = "began";
-const REFUSED: &str = "refused";
 
 /// The folder, which goes when the command ends.
 pub(crate) struct Census {

@@ -6,7 +6,7 @@ use super::device_memory::DeviceMemory;
 use super::error::AllocatorError;
 use super::free_memory_callbacks::FreeMemoryCallbacks;
 use super::malloc::Allocation;
-use super::oom::OutOfMemory;
+use super::oom::OutOfMemoryError;
 use super::oom_rejection::RejectionObserver;
 use super::settings::{AllocatorBackend, Settings};
 use super::simulated::SimulatedMemory;
@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Told when memory ran out.
-pub(super) type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+pub(super) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// PyTorch's caching allocator for the devices of a process. Clones are the same allocator.
 ///
@@ -162,7 +162,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     #[cold]
-    fn tell(&self, error: &OutOfMemory, reports: bool) {
+    fn tell(&self, error: &OutOfMemoryError, reports: bool) {
         if reports {
             caller::report_oom(error);
         }

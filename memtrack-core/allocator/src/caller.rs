@@ -1,7 +1,7 @@
 //! Who asks: the stack and the scope of the calling thread, and memtrack's recorder, which hears of events too.
 
 use super::history::{History, HistoryOptions};
-use super::oom::OutOfMemory;
+use super::oom::OutOfMemoryError;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::options::Context;
 use memtrack_model::snapshot::{Clock, Snapshot};
@@ -77,11 +77,23 @@ pub(super) fn names() -> Snapshot {
 
 /// Tells memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
 #[cold]
-pub(super) fn report_oom(error: &OutOfMemory) {
+pub(super) fn report_oom(error: &OutOfMemoryError) {
     #[cfg(feature = "record")]
     {
-        let OutOfMemory { device, stream, requested, device_free, device_total, .. } = *error;
-        memtrack_recorder::recorder::record_oom(device, stream, requested, device_free, device_total);
+        let memtrack_model::OutOfMemory {
+            device,
+            stream,
+            requested_bytes,
+            device_free_bytes,
+            device_total_bytes,
+        } = error.facts;
+        memtrack_recorder::recorder::record_oom(
+            device,
+            stream,
+            requested_bytes,
+            device_free_bytes,
+            device_total_bytes,
+        );
     }
     #[cfg(not(feature = "record"))]
     let _ = error;

@@ -1,7 +1,7 @@
 //! What an allocator can refuse, with PyTorch's texts where it has one.
 
 use super::device_memory::DeviceError;
-use super::oom::OutOfMemory;
+use super::oom::OutOfMemoryError;
 use super::oom_rejection::OomRejection;
 use super::private_pools::MempoolId;
 use super::settings::SettingsError;
@@ -12,7 +12,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllocatorError {
     /// There is not enough memory, also after everything cached was released.
-    OutOfMemory(Box<OutOfMemory>),
+    OutOfMemory(Box<OutOfMemoryError>),
     /// The request was refused before the device was asked for a segment: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.

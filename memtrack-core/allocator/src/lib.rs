@@ -91,7 +91,7 @@ pub use history::{HistoryOptions, TraceEntry};
 pub use malloc::Allocation;
 pub use mem_pool::{MemPool, MemPoolOptions, PoolRoute};
 pub use memtrack_model::options::Context;
-pub use oom::OutOfMemory;
+pub use oom::OutOfMemoryError;
 pub use oom_rejection::OomRejection;
 pub use pools::PoolAllocator;
 pub use private_pools::MempoolId;

@@ -5,7 +5,7 @@ use super::caller::{self, Caller};
 use super::device_memory::{DeviceMemory, MemoryInfo};
 use super::error::AllocatorError;
 use super::history::{HistoryOptions, TraceEntry};
-use super::oom::OutOfMemory;
+use super::oom::OutOfMemoryError;
 use super::pools::PoolId;
 use super::segments::SegmentInfo;
 use super::settings::AllocatorSettings;
@@ -205,7 +205,10 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// `observer` is told each time memory runs out, after all that were attached before it. No lock is held
     /// meanwhile, so it may take a snapshot.
-    pub fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+    pub fn attach_out_of_memory_observer(
+        &self,
+        observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,
+    ) {
         self.observers().push(Arc::new(observer));
     }
 

@@ -7,25 +7,19 @@ use super::malloc::Request;
 use super::pools::PoolId;
 use super::sizes::format_size;
 use super::stats::PoolKind;
-use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::OutOfMemory;
+use memtrack_model::event::Action;
 
-/// An allocation that failed for good. Sizes in bytes.
+/// An allocation that failed for good: what happened, and PyTorch's words for it. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
-    /// The device.
-    pub device: DeviceId,
-    /// The stream it was for.
-    pub stream: StreamId,
+#[non_exhaustive]
+pub struct OutOfMemoryError {
+    /// What every allocator can say of it.
+    pub facts: OutOfMemory,
     /// The segment that was tried for.
-    pub segment_size: u64,
-    /// What was asked for.
-    pub requested: u64,
-    /// What the device had left.
-    pub device_free: u64,
-    /// What it has.
-    pub device_total: u64,
-    /// What may be used of it; none: all.
-    pub limit: Option<u64>,
+    pub segment_bytes: u64,
+    /// What may be used of the device; none: all.
+    pub limit_bytes: Option<u64>,
     /// PyTorch's message.
     pub message: String,
 }
@@ -50,14 +44,16 @@ impl<M: DeviceMemory> Device<M> {
         let place = (request.stream, request.pool);
         self.record(Action::Oom, info.free, request.size, place, request.context);
         self.stats.num_ooms += 1;
-        AllocatorError::OutOfMemory(Box::new(OutOfMemory {
-            device: self.id,
-            stream: request.stream,
-            segment_size: request.segment,
-            requested: request.requested,
-            device_free: info.free,
-            device_total: info.total,
-            limit: self.limit,
+        AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
+            facts: OutOfMemory {
+                device: self.id,
+                stream: request.stream,
+                requested_bytes: request.requested,
+                device_free_bytes: info.free,
+                device_total_bytes: info.total,
+            },
+            segment_bytes: request.segment,
+            limit_bytes: self.limit,
             message: self.message(request, info.free, info.total),
         }))
     }

@@ -8,6 +8,8 @@ mod frame;
 pub mod options;
 mod out_of_memory;
 pub mod python_float;
+#[doc(hidden)]
+pub mod run_protocol;
 mod scope_path;
 pub mod snapshot;
 pub mod text;

@@ -91,7 +91,7 @@ fn observers_hear_of_failures_without_a_lock() {
     allocator.attach_out_of_memory_observer(move |error| {
         // PyTorch's observers take snapshots here.
         let segments = inner.memory_snapshot().len();
-        log.lock().unwrap().push((error.segment_size, error.device_free, segments));
+        log.lock().unwrap().push((error.segment_bytes, error.facts.device_free_bytes, segments));
     });
     let _kept = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
     let error = allocator.caching_allocator_alloc(21 * MIB, DEVICE, STREAM).unwrap_err();

@@ -13,14 +13,14 @@ fn memory_runs_out() {
     let allocator = CachingAllocator::new(CudaMemory::all().unwrap(), &Settings::default()).unwrap();
     let _held = allocator.allocate(100 << 20, DeviceId(0), StreamId(0)).unwrap();
     let error = allocator.allocate(600 << 20, DeviceId(0), StreamId(0)).unwrap_err();
-    let AllocatorError::OutOfMemory(facts) = &error else { panic!("{error}") };
+    let AllocatorError::OutOfMemory(error_of) = &error else { panic!("{error}") };
     let told = std::env::var("TOLD").unwrap();
     let start = format!(
         "CUDA out of memory. Tried to allocate 600.00 MiB. GPU 0 has a total capacity of 512.00 MiB of which 412.00 MiB \
          is free. {told}Of the allocated memory 100.00 MiB is allocated by PyTorch, and 0 bytes is reserved"
     );
     assert!(error.to_string().starts_with(&start), "{error}\n{start}");
-    assert_eq!((facts.device_free, facts.device_total), (412 << 20, TOTAL));
+    assert_eq!((error_of.facts.device_free_bytes, error_of.facts.device_total_bytes), (412 << 20, TOTAL));
 }
 
 /// `processes` may name the process that runs out as `$$`.

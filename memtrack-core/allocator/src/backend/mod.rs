@@ -16,7 +16,7 @@ pub use pluggable::{Pluggable, PluggableError};
 use super::device_memory::MemoryInfo;
 use super::error::AllocatorError;
 use super::history::HistoryOptions;
-use super::oom::OutOfMemory;
+use super::oom::OutOfMemoryError;
 use super::stats::DeviceStats;
 use super::summary;
 use memtrack_model::event::{DeviceId, StreamId};
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Told when memory ran out.
-pub type OomObserver = Box<dyn Fn(&OutOfMemory) + Send + Sync>;
+pub type OomObserver = Box<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// An allocator behind `torch.cuda.memory`'s functions. All sizes in bytes.
 ///

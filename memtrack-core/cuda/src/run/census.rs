@@ -2,18 +2,13 @@
 //! the command's, which says at its end how many there are. There is one file for programs that begin a recording, of
 //! which only so many do, and one for those into which no library can be preloaded: who starts such a program counts it.
 
-use super::{MAX_PROCESSES, PROCESSES};
+use super::{BEGAN, MAX_PROCESSES, PROCESSES, REFUSED};
 use memtrack_recorder::environment;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Of programs that began; in the folder that the environment names.
-pub const BEGAN: &str = "began";
-/// Of programs that cannot be recorded.
-pub const REFUSED: &str = "refused";
 
 /// The path of the file of those, leaked: what starts a program may run in a signal's handler.
 static REFUSED_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());

@@ -5,12 +5,13 @@ use super::calls::{get, handle, set, wait_on};
 use crate::cuda_context::{Context, check, failed, is_no_stream, within};
 use crate::device_memory::DeviceError;
 use crate::sizes::format_size;
-use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemory};
+use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use memtrack_cuda::GpuError;
+use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::ptr;
 
@@ -195,14 +196,16 @@ impl Device {
             format_size(free),
             format_size(self.limit),
         );
-        AllocatorError::OutOfMemory(Box::new(OutOfMemory {
-            device: self.id,
-            stream,
-            segment_size: size,
-            requested: size,
-            device_free: free,
-            device_total: total,
-            limit: (self.limit != u64::MAX).then_some(self.limit),
+        AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
+            facts: OutOfMemory {
+                device: self.id,
+                stream,
+                requested_bytes: size,
+                device_free_bytes: free,
+                device_total_bytes: total,
+            },
+            segment_bytes: size,
+            limit_bytes: (self.limit != u64::MAX).then_some(self.limit),
             message,
         }))
     }

@@ -4,7 +4,8 @@
 use super::super::{Backend, OomObserver, checked_fraction, not_yet};
 use super::Pluggable;
 use crate::caller;
-use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemory, PoolAllocator};
+use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemoryError, PoolAllocator};
+use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::ffi::c_void;
@@ -125,16 +126,18 @@ impl PoolAllocator for Pluggable {
 }
 
 /// The library said null. PyTorch would go on with it.
-fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemory {
+fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).ok();
-    OutOfMemory {
-        device,
-        stream,
-        segment_size: size,
-        requested: size,
-        device_free: info.map_or(0, |info| info.free_bytes),
-        device_total: info.map_or(0, |info| info.total_bytes),
-        limit: None,
+    OutOfMemoryError {
+        facts: OutOfMemory {
+            device,
+            stream,
+            requested_bytes: size,
+            device_free_bytes: info.map_or(0, |info| info.free_bytes),
+            device_total_bytes: info.map_or(0, |info| info.total_bytes),
+        },
+        segment_bytes: size,
+        limit_bytes: None,
         message: format!(
             "CUDA out of memory. Tried to allocate {} on GPU {}; the pluggable allocator returned null.",
             crate::format_size(size),
