@@ -11,7 +11,7 @@ use super::history::{History, TraceEntry};
 use super::live_blocks::LiveBlocks;
 use super::pools::{Pool, PoolId};
 use super::private_pools::PrivatePools;
-use super::settings::{Options, Settings};
+use super::settings::{AllocatorOptions, Settings};
 use super::stats::DeviceStats;
 use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_model::options::Context;
@@ -20,7 +20,7 @@ use memtrack_model::options::Context;
 #[derive(Debug)]
 pub(super) struct Device<M: DeviceMemory> {
     pub(super) id: DeviceId,
-    pub(super) options: Options,
+    pub(super) options: AllocatorOptions,
     pub(super) total_memory: u64,
     /// How much may be taken from the device; none: all there is.
     pub(super) limit: Option<u64>,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// Why a buffer could not be made.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum BufferError {
     /// There is no memory for it.
     Allocator(AllocatorError),

@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Why a device did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// It has not enough memory left. The allocator releases what it caches and tries again.
     OutOfMemory,

@@ -10,6 +10,7 @@ use std::fmt;
 
 /// Why the allocator did not do what it was asked. Its state is as before, but for what a failed allocation released.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum AllocatorError {
     /// There is not enough memory, also after everything cached was released.
     OutOfMemory(Box<OutOfMemoryError>),

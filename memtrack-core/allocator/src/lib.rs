@@ -96,7 +96,9 @@ pub use oom_rejection::OomRejection;
 pub use pools::PoolAllocator;
 pub use private_pools::MempoolId;
 pub use segments::{BlockInfo, BlockState, SegmentInfo};
-pub use settings::{AllocatorBackend, AllocatorSettings, Options, Reserve, Roundup, Settings, SettingsError};
+pub use settings::{
+    AllocatorBackend, AllocatorOptions, AllocatorSettings, Reserve, Roundup, Settings, SettingsError,
+};
 pub use simulated::SimulatedMemory;
 pub use sizes::{block_size, format_size, segment_size};
 pub use stats::{DeviceStats, PoolKind, Stat, StatArray};

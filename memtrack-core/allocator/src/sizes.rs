@@ -1,6 +1,6 @@
 //! The sizes in which memory is handed out and taken from the device. All in bytes.
 
-use super::settings::Options;
+use super::settings::AllocatorOptions;
 
 /// Blocks are a multiple of this, and never smaller.
 pub const MIN_BLOCK: u64 = 512;
@@ -25,7 +25,7 @@ pub(super) const fn round_up(size: u64, step: u64) -> u64 {
 
 /// The size of the block that a request of `size` bytes is given, before a remainder is left in it.
 #[inline]
-pub fn block_size(size: u64, options: &Options) -> u64 {
+pub fn block_size(size: u64, options: &AllocatorOptions) -> u64 {
     if size < MIN_BLOCK {
         return MIN_BLOCK;
     }
@@ -47,7 +47,7 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
 
 /// The size of the segment that is taken from the device for a block of `block_size` bytes.
 #[inline]
-pub fn segment_size(block_size: u64, options: &Options) -> u64 {
+pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     if block_size <= SMALL_LIMIT {
         SMALL_BUFFER
     } else if block_size < MIN_LARGE {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_pytorch() {
         const MIB: u64 = 1 << 20;
-        let options = Options::default();
+        let options = AllocatorOptions::default();
         for (request, block, segment) in [
             (1, 512, 2 * MIB),
             (511, 512, 2 * MIB),

@@ -57,7 +57,7 @@ impl World {
         // Observers use the allocator while others do.
         world.allocator.attach_out_of_memory_observer(move |error| {
             let Some(world) = told.upgrade() else { return };
-            assert!(world.allocator.statistics(error.device).unwrap().num_ooms > 0);
+            assert!(world.allocator.statistics(error.facts.device).unwrap().num_ooms > 0);
             world.allocator.memory_snapshot();
             world.ooms.fetch_add(1, Ordering::Relaxed);
         });

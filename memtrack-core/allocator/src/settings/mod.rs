@@ -1,4 +1,4 @@
-//! The allocator's options, as PyTorch has them: what they are ([`Options`]), the string they come in (`grammar`), and
+//! The allocator's options, as PyTorch has them: what they are ([`AllocatorOptions`]), the string they come in (`grammar`), and
 //! what is wrong with it ([`SettingsError`]).
 
 mod all_accelerators;
@@ -20,7 +20,7 @@ use super::sizes::LARGE_BUFFER;
 
 /// What the algorithm looks up while it runs. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct AllocatorOptions {
     /// Blocks of this size and more are never split; `u64::MAX`: no limit.
     pub max_split_size: u64,
     /// How much larger than a request an unsplit block may be.
@@ -55,7 +55,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-impl Default for Options {
+impl Default for AllocatorOptions {
     fn default() -> Self {
         Self {
             max_split_size: u64::MAX,
@@ -112,14 +112,14 @@ impl AllocatorBackend {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
-    options: Options,
+    options: AllocatorOptions,
     /// None while the first string is read, which is the one that may choose.
     backend: Option<AllocatorBackend>,
     others: Others,
     warnings: Vec<String>,
 }
 
-/// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
+/// AllocatorOptions that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Others {
     release_lock_on_cudamalloc: bool,
@@ -134,7 +134,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             text: String::new(),
-            options: Options::default(),
+            options: AllocatorOptions::default(),
             backend: Some(AllocatorBackend::Native),
             others: Others::default(),
             warnings: Vec::new(),
@@ -175,7 +175,7 @@ impl Settings {
     /// As [`Self::parse`]. What was read before the error is then in force, as in PyTorch: the size of large segments is read
     /// first, options that only CUDA has last. [`Self::text`] is `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
-        let fresh = Options::default();
+        let fresh = AllocatorOptions::default();
         self.options.max_split_size = fresh.max_split_size;
         self.options.max_non_split_rounding = self.options.large_segment_size;
         self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
@@ -196,7 +196,7 @@ impl Settings {
     }
 
     /// What the algorithm needs of it.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &AllocatorOptions {
         &self.options
     }
 

@@ -36,6 +36,7 @@ const MOST_HINTS: usize = 10;
 
 /// Why a workload cannot be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum WorkloadError {
     /// The file cannot be read.
     Io(io::Error),

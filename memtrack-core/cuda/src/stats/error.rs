@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Why there is no answer. Its `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GpuError {
     /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Holds what the loader said.
     NoDriver(String),
