@@ -119,7 +119,7 @@ pub struct Settings {
     warnings: Vec<String>,
 }
 
-/// AllocatorOptions that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
+/// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Others {
     release_lock_on_cudamalloc: bool,
