@@ -32,73 +32,37 @@
 //! not allocate; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
 //! names (`memory_cached` and `reset_max_*`). `change_current_allocator` is the choice of a [`Backend`] at the start.
 
+mod api;
 mod backend;
-mod block;
-mod caching;
-mod caller;
-#[cfg(feature = "cuda-stats")]
-mod cuda_context;
-#[cfg(feature = "cuda-stats")]
-mod cuda_memory;
-mod deferred_frees;
-mod device;
-#[cfg(feature = "cuda-stats")]
-mod device_buffer;
-mod device_memory;
-mod error;
-mod events;
-mod expandable;
-mod free;
-mod free_blocks;
-mod free_memory_callbacks;
-mod graph_capture;
-mod hash_order;
-mod history;
-#[cfg(feature = "cuda-stats")]
-mod kept_streams;
-mod live_blocks;
-mod malloc;
-mod mem_pool;
-mod memory_api;
-mod oom;
-mod oom_rejection;
-mod pools;
-mod private_pools;
-mod pytorch;
-mod release;
+mod memory;
 pub mod replay;
-mod segments;
 mod settings;
-mod simulated;
-mod sizes;
-mod stats;
-mod stats_report;
-mod stream_uses;
-mod summary;
+mod state;
+mod steps;
 pub mod workload;
 
+pub use api::caching::CachingAllocator;
+pub use api::error::AllocatorError;
+pub use api::mem_pool::{MemPool, MemPoolOptions, PoolRoute};
+pub use api::oom_rejection::OomRejection;
 pub use backend::{Backend, OomObserver};
 #[cfg(feature = "cuda-stats")]
 pub use backend::{CudaMallocAsync, Pluggable, PluggableError, cuda_backend};
-pub use caching::CachingAllocator;
 #[cfg(feature = "cuda-stats")]
-pub use cuda_memory::{CudaEvent, CudaMemory};
+pub use memory::cuda_memory::{CudaEvent, CudaMemory};
 #[cfg(feature = "cuda-stats")]
-pub use device_buffer::{BufferError, DeviceBuffer};
-pub use device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
-pub use error::AllocatorError;
-pub use history::{HistoryOptions, TraceEntry};
-pub use malloc::Allocation;
-pub use mem_pool::{MemPool, MemPoolOptions, PoolRoute};
+pub use memory::device_buffer::{BufferError, DeviceBuffer};
+pub use memory::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
+pub use memory::simulated::SimulatedMemory;
 pub use memtrack_model::options::Context;
-pub use oom::OutOfMemoryError;
-pub use oom_rejection::OomRejection;
-pub use pools::PoolAllocator;
-pub use private_pools::MempoolId;
-pub use segments::{BlockInfo, BlockState, SegmentInfo};
+pub use settings::sizes::{block_size, format_size, segment_size};
 pub use settings::{
     AllocatorBackend, AllocatorOptions, AllocatorSettings, Reserve, Roundup, Settings, SettingsError,
 };
-pub use simulated::SimulatedMemory;
-pub use sizes::{block_size, format_size, segment_size};
-pub use stats::{DeviceStats, PoolKind, Stat, StatArray};
+pub use state::history::{HistoryOptions, TraceEntry};
+pub use state::pools::PoolAllocator;
+pub use state::private_pools::MempoolId;
+pub use state::segments::{BlockInfo, BlockState, SegmentInfo};
+pub use state::stats::{DeviceStats, PoolKind, Stat, StatArray};
+pub use steps::malloc::Allocation;
+pub use steps::oom::OutOfMemoryError;

@@ -13,12 +13,12 @@ pub use malloc_async::CudaMallocAsync;
 #[cfg(feature = "cuda-stats")]
 pub use pluggable::{Pluggable, PluggableError};
 
-use super::device_memory::MemoryInfo;
-use super::error::AllocatorError;
-use super::history::HistoryOptions;
-use super::oom::OutOfMemoryError;
-use super::stats::DeviceStats;
-use super::summary;
+use crate::api::error::AllocatorError;
+use crate::api::summary;
+use crate::memory::device_memory::MemoryInfo;
+use crate::state::history::HistoryOptions;
+use crate::state::stats::DeviceStats;
+use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeMap;

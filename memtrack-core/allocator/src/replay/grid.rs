@@ -39,7 +39,7 @@ pub fn replay_grid(
             scope.spawn(|| {
                 while let Some(settings) = settings.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = replay(requests, settings, capacity);
-                    crate::caching::lock(&outcomes).push(outcome);
+                    crate::api::caching::lock(&outcomes).push(outcome);
                 }
             });
         }

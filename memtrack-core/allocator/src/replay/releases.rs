@@ -1,7 +1,7 @@
 //! Why segments were given back: a trace shows that they were, not who wanted it. A request that finds no memory
 //! releases what is cached and then takes a segment or fails; whatever is released otherwise was released by hand.
 
-use crate::sizes::SMALL_BUFFER;
+use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::Key;

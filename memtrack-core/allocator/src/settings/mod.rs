@@ -9,6 +9,7 @@ mod only_cuda;
 mod report;
 mod reserve;
 mod roundup;
+pub(crate) mod sizes;
 mod tokens;
 
 pub use error::SettingsError;
@@ -16,7 +17,7 @@ pub use report::AllocatorSettings;
 pub use reserve::Reserve;
 pub use roundup::Roundup;
 
-use super::sizes::LARGE_BUFFER;
+use crate::settings::sizes::LARGE_BUFFER;
 
 /// What the algorithm looks up while it runs. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Reading a workload: all of it before anything runs, so that an unreadable one has no half a result.
 
 use super::operation::{Config, Operation};
-use crate::simulated::MAX_TOTAL;
+use crate::memory::simulated::MAX_TOTAL;
 use crate::{AllocatorBackend, Settings, SettingsError};
 use memtrack_formats::pytorch::{Counted, Stored, unpack};
 use serde::Deserialize;

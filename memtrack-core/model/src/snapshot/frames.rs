@@ -66,7 +66,7 @@ impl FrameTable {
 }
 
 /// Stacks of named frames, innermost first, by the same [`StackId`] as [`super::StackTable`]. A snapshot from PyTorch
-/// has only these, a recording has only raw addresses until [`Snapshot::as_pytorch`] makes it one.
+/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` makes it one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedStacks {
     /// `ends[id - 1] .. ends[id]` are the frames of stack `id`; stack 0 is empty.

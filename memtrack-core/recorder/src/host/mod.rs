@@ -161,7 +161,7 @@ pub fn is_installed() -> bool {
 
 /// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
 /// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. What
-/// [`snapshot`](memtrack_model::snapshot()) and reports take while they are made and held is not in it.
+/// `snapshot` and reports take while they are made and held is not in it.
 ///
 /// Asks tables for their size, each shard by itself: for once a second, not for once an event.
 pub fn own_bytes() -> i64 {

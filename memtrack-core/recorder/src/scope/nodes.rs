@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// One scope inside its parent. Two nodes are the same scope exactly when they are the same node.
 pub struct ScopeNode {
-    /// Its id, from 1; above its parent's unless that is one of [`OTHERS`].
+    /// Its id, from 1; above its parent's unless that is one of `OTHERS`.
     pub id: ScopeId,
     /// The scope around it.
     pub(crate) parent: Option<&'static ScopeNode>,

@@ -35,7 +35,7 @@ pub struct TrackerStats {
 }
 
 /// Operators that a long run has folded: a tracker keeps the newest
-/// ([`Options::tracker_entries`](memtrack_recorder::recorder::Options::tracker_entries)). In a file only their number is.
+/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). In a file only their number is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folded {
     /// How many there were, all before those of the series.

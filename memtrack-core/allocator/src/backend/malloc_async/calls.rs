@@ -1,8 +1,8 @@
 //! The driver's calls about streams and pools, in the current context.
 #![allow(unsafe_code)]
 
-use crate::cuda_context::{check, failed, is_no_stream};
-use crate::device_memory::DeviceError;
+use crate::memory::cuda_context::{check, failed, is_no_stream};
+use crate::memory::device_memory::DeviceError;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use memtrack_model::event::StreamId;

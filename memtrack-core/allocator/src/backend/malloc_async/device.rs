@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::calls::{get, handle, set, wait_on};
-use crate::cuda_context::{Context, check, failed, is_no_stream, within};
-use crate::device_memory::DeviceError;
-use crate::sizes::format_size;
+use crate::memory::cuda_context::{Context, check, failed, is_no_stream, within};
+use crate::memory::device_memory::DeviceError;
+use crate::settings::sizes::format_size;
 use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};

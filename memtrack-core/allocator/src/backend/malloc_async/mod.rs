@@ -5,9 +5,9 @@ mod calls;
 mod device;
 
 use super::{Backend, OomObserver, checked_fraction, not_yet};
-use crate::caller;
-use crate::cuda_context::device_count;
-use crate::sizes::TOO_LARGE;
+use crate::memory::cuda_context::device_count;
+use crate::settings::sizes::TOO_LARGE;
+use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
 use device::{Device, NEEDED, UNKNOWN};
 use memtrack_model::event::{Action, DeviceId, StreamId};

@@ -3,7 +3,7 @@
 
 use super::super::{Backend, OomObserver, checked_fraction, not_yet};
 use super::Pluggable;
-use crate::caller;
+use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemoryError, PoolAllocator};
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, StreamId};

@@ -6,7 +6,7 @@ mod answers;
 
 #[cfg(doc)]
 use super::Backend;
-use crate::caller;
+use crate::state::caller;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libloading::Library;

@@ -52,7 +52,7 @@ trait Sink {
 }
 
 /// Writes a snapshot from PyTorch to `output` and gives it back. A recording is made one first, by
-/// [`Snapshot::as_pytorch`].
+/// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch).
 ///
 /// # Errors
 /// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format has no form for

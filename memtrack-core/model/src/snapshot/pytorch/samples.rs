@@ -57,7 +57,7 @@ impl Samples {
         }
     }
 
-    /// The block in that row of [`Snapshot::blocks`].
+    /// The block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
     pub fn weighed_block(&self, row: usize, bytes: u64) -> Weighed {
         match self.by_block.get(&(row as u32)) {
             Some(sample) => sample.weighed(bytes),

@@ -1,0 +1,201 @@
+//! The allocator of all devices: locks, and the way in for clients.
+
+use crate::api::error::AllocatorError;
+use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
+use crate::api::oom_rejection::RejectionObserver;
+use crate::memory::device_memory::DeviceMemory;
+use crate::memory::simulated::SimulatedMemory;
+use crate::settings::{AllocatorBackend, Settings};
+use crate::state::caller::{self, Caller};
+use crate::state::device::Device;
+use crate::steps::malloc::Allocation;
+use crate::steps::oom::OutOfMemoryError;
+use memtrack_model::event::{DeviceId, StreamId};
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Told when memory ran out.
+pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
+
+/// PyTorch's caching allocator for the devices of a process. Clones are the same allocator.
+///
+/// A device has a lock of its own, which is held while memory of it is handed out or taken back.
+pub struct CachingAllocator<M: DeviceMemory> {
+    pub(crate) shared: Arc<Shared<M>>,
+}
+
+pub(crate) struct Shared<M: DeviceMemory> {
+    devices: Box<[Mutex<Device<M>>]>,
+    settings: Mutex<Settings>,
+    observers: Mutex<Vec<Observer>>,
+    pub(crate) rejection_observers: Mutex<Vec<RejectionObserver>>,
+    pub(crate) free_memory_callbacks: FreeMemoryCallbacks,
+    pub(crate) pools_made: AtomicU64,
+    pub(crate) captures_made: AtomicU64,
+}
+
+impl<M: DeviceMemory> Clone for CachingAllocator<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingAllocator")
+            .field("devices", &self.device_count())
+            .field("settings", &self.settings().text())
+            .finish()
+    }
+}
+
+/// A panic elsewhere does not make the books wrong: nothing below panics half-way through a change.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CachingAllocator<SimulatedMemory> {
+    /// An allocator over `devices` simulated devices with `total` bytes each.
+    ///
+    /// # Errors
+    /// Never for a simulated device.
+    ///
+    /// # Panics
+    /// When there are more than 63 devices.
+    pub fn simulated(devices: u16, total: u64, settings: &Settings) -> Result<Self, AllocatorError> {
+        Self::new((0..devices).map(|device| SimulatedMemory::new(device, total)), settings)
+    }
+}
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// An allocator over the memory of devices; the first is device 0.
+    ///
+    /// # Errors
+    /// When a device cannot say how much memory it has, or the settings name another backend: `cuda_backend` makes that.
+    pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
+        if settings.backend() != AllocatorBackend::Native {
+            let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
+                        asked for";
+            return Err(AllocatorError::Unsupported(text.into()));
+        }
+        let devices: Result<Box<[_]>, AllocatorError> = memories
+            .into_iter()
+            .enumerate()
+            .map(|(ordinal, memory)| Device::new(DeviceId(ordinal as u16), memory, settings).map(Mutex::new))
+            .collect();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                devices: devices?,
+                settings: Mutex::new(settings.clone()),
+                observers: Mutex::default(),
+                rejection_observers: Mutex::default(),
+                free_memory_callbacks: FreeMemoryCallbacks::default(),
+                pools_made: AtomicU64::new(0),
+                captures_made: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// How many devices there are.
+    pub fn device_count(&self) -> usize {
+        self.shared.devices.len()
+    }
+
+    /// One device, locked.
+    #[inline]
+    pub(crate) fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
+        let devices = &self.shared.devices;
+        let wrong = || AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
+        devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
+    }
+
+    /// Each device in turn, locked.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = MutexGuard<'_, Device<M>>> {
+        self.shared.devices.iter().map(lock)
+    }
+
+    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+        lock(&self.shared.settings)
+    }
+
+    pub(crate) fn observers(&self) -> MutexGuard<'_, Vec<Observer>> {
+        lock(&self.shared.observers)
+    }
+
+    /// Hands out a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the address
+    /// is then 0, and it may be given back as any other.
+    ///
+    /// A stream is known by its handle alone here. It must live for as long as the allocator has memory of it, cached or
+    /// handed out, and as long as a use of it is noted: the driver may give its handle to another stream, which would be
+    /// handed memory that the first one's work still uses. (`DeviceBuffer` sees to that itself.) Where the driver notices
+    /// that a stream is gone, the whole device is waited for.
+    ///
+    /// # Errors
+    /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released;
+    /// [`AllocatorError::OomRejection`] when the settings refuse it; of both, observers have then been told.
+    /// [`AllocatorError::TooLarge`] from 1 EiB on.
+    #[inline]
+    pub fn allocate(
+        &self,
+        size: u64,
+        device: DeviceId,
+        stream: StreamId,
+    ) -> Result<Allocation, AllocatorError> {
+        if size == 0 {
+            return Ok(Allocation { address: 0, size: 0 });
+        }
+        let mut locked = self.device(device)?;
+        if self.shared.free_memory_callbacks.any() {
+            locked = self.ask_for_memory(locked, size, stream)?;
+        }
+        let context = Caller::of_allocation(&locked.history);
+        let allocation = locked.malloc(size, stream, context);
+        let reports = locked.reports;
+        drop(locked);
+        match &allocation {
+            Err(AllocatorError::OutOfMemory(error)) => self.tell(error, reports),
+            Err(AllocatorError::OomRejection(rejection)) => self.tell_of_rejection(rejection),
+            _ => {}
+        }
+        allocation
+    }
+
+    #[cold]
+    fn tell(&self, error: &OutOfMemoryError, reports: bool) {
+        if reports {
+            caller::report_oom(error);
+        }
+        // An observer may attach another or take a snapshot: no lock is held.
+        let observers = self.observers().clone();
+        for observer in observers {
+            observer(error);
+        }
+    }
+
+    /// Takes a block back. Where other streams use it ([`Self::record_stream`]), its memory is free when they are done.
+    ///
+    /// # Errors
+    /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`.
+    #[inline]
+    pub fn free(&self, address: u64) -> Result<(), AllocatorError> {
+        if address == 0 {
+            return Ok(());
+        }
+        for device in &self.shared.devices {
+            let mut device = lock(device);
+            let context = Caller::of_free(&device.history);
+            if device.free(address, context)? {
+                return Ok(());
+            }
+        }
+        Err(AllocatorError::InvalidPointer(address))
+    }
+
+    /// `stream` uses the block at `address` too: its memory is not handed out again before the work that is queued there
+    /// when it is given back is done. An address that is not of this allocator is left alone, as in PyTorch.
+    pub fn record_stream(&self, address: u64, stream: StreamId) {
+        // The first device that knows it ends the search.
+        let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
+    }
+}

@@ -1,0 +1,124 @@
+//! What an allocator can refuse, with PyTorch's texts where it has one.
+
+use crate::api::oom_rejection::OomRejection;
+use crate::memory::device_memory::DeviceError;
+use crate::settings::SettingsError;
+use crate::settings::sizes::format_size;
+use crate::state::private_pools::MempoolId;
+use crate::steps::oom::OutOfMemoryError;
+use std::fmt;
+
+/// Why the allocator did not do what it was asked. Its state is as before, but for what a failed allocation released.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum AllocatorError {
+    /// There is not enough memory, also after everything cached was released.
+    OutOfMemory(Box<OutOfMemoryError>),
+    /// The request was refused before the device was asked for a segment: `throw_on_cudamalloc_oom`.
+    OomRejection(OomRejection),
+    /// The request is 1 EiB or more.
+    TooLarge,
+    /// The address is no block that is handed out: it was freed already or never ours.
+    InvalidPointer(u64),
+    /// There is no such device.
+    InvalidDevice {
+        /// The one that was named.
+        device: u16,
+        /// How many there are.
+        devices: usize,
+    },
+    /// A fraction of memory must be from 0 to 1.
+    InvalidFraction(f64),
+    /// The settings string is wrong.
+    Settings(SettingsError),
+    /// The pool was released; its memory lives on, but nothing is allocated in it.
+    PoolReleased(MempoolId),
+    /// Requests go to the pool already.
+    AlreadyRouted(MempoolId),
+    /// Requests do not go to the pool.
+    NotRouted(MempoolId),
+    /// A backend does not do that, in PyTorch's words.
+    Unsupported(String),
+    /// The device failed in another way.
+    Device(DeviceError),
+}
+
+impl AllocatorError {
+    /// Whether there is no memory for a request, for whichever reason.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
+    }
+
+    /// The name of the Python exception that PyTorch raises in this case.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            _ if self.is_out_of_memory() => "OutOfMemoryError",
+            Self::InvalidFraction(_) => "ValueError",
+            Self::Settings(error) => error.kind(),
+            Self::InvalidDevice { .. } => "AcceleratorError",
+            _ => "RuntimeError",
+        }
+    }
+}
+
+impl fmt::Display for AllocatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory(error) => f.write_str(&error.message),
+            Self::OomRejection(rejection) => write!(
+                f,
+                "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
+                 per_process_memory_fraction limit. Requested size: {}",
+                format_size(rejection.requested)
+            ),
+            Self::TooLarge => f.write_str("CUDA out of memory. Tried to allocate more than 1EB memory."),
+            Self::InvalidPointer(address) => {
+                write!(
+                    f,
+                    "invalid device pointer: {address:#x} (no block that is handed out begins there: it was freed \
+                     already, or it is not of this allocator)"
+                )
+            }
+            Self::InvalidDevice { device, devices } => {
+                write!(f, "invalid device ordinal: {device} (there are {devices} devices)")
+            }
+            Self::InvalidFraction(fraction) => {
+                let fraction = memtrack_model::python_float::python_float_repr(*fraction);
+                write!(f, "Invalid fraction value: {fraction}. Allowed range: 0~1")
+            }
+            Self::Settings(error) => error.fmt(f),
+            Self::PoolReleased((a, b)) => {
+                write!(f, "INTERNAL ASSERT FAILED: memory pool ({a}, {b}) was released, make a new one")
+            }
+            Self::AlreadyRouted((a, b)) => {
+                write!(f, "beginAllocateToPool: already recording to mempool_id ({a}, {b})")
+            }
+            Self::NotRouted((a, b)) => {
+                write!(f, "endAllocatePool: not currently recording to mempool_id ({a}, {b})")
+            }
+            Self::Unsupported(text) => f.write_str(text),
+            Self::Device(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AllocatorError {}
+
+impl From<DeviceError> for AllocatorError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<SettingsError> for AllocatorError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+#[cfg(feature = "cuda-stats")]
+impl From<memtrack_cuda::GpuError> for AllocatorError {
+    fn from(error: memtrack_cuda::GpuError) -> Self {
+        Self::Device(DeviceError::Failed(error.to_string()))
+    }
+}

@@ -1,0 +1,75 @@
+//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays as it
+//! is for as long as the graph may be replayed. As in PyTorch, such a request asks for no event and has nothing cached
+//! released; requests for other streams go on as ever.
+
+use crate::api::caching::CachingAllocator;
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::caller::Caller;
+use crate::state::private_pools::{MempoolId, Routed};
+use memtrack_model::event::{DeviceId, StreamId};
+use std::sync::atomic::Ordering;
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// An id for a pool that several graphs share: `torch.cuda.graph_pool_handle`.
+    pub fn graph_pool_handle(&self) -> MempoolId {
+        (0, self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// An id for the pool of one graph.
+    pub fn capture_pool_id(&self) -> MempoolId {
+        (self.shared.captures_made.fetch_add(1, Ordering::Relaxed) + 1, 0)
+    }
+
+    /// A capture begins: requests for streams of which `is_captured` is true go to the pool, which is made if it is not
+    /// there. The newest such route counts. `is_captured` is asked with the device locked. Memory that is freed
+    /// meanwhile and that other streams use is free after the capture, at the next allocation.
+    ///
+    /// # Errors
+    /// When there is no such device, a route to this pool exists there, or the pool was released on it.
+    pub fn begin_allocate_to_pool(
+        &self,
+        device: DeviceId,
+        pool: MempoolId,
+        is_captured: impl Fn(StreamId) -> bool + Send + 'static,
+    ) -> Result<(), AllocatorError> {
+        self.device(device)?.begin_allocate_to_pool(pool, Routed::Capture(Box::new(is_captured)))
+    }
+
+    /// The capture ends. The pool stays until [`Self::release_pool`].
+    ///
+    /// # Errors
+    /// When there is no such device, or no route to this pool.
+    pub fn end_allocate_to_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
+        self.device(device)?.end_allocate_to_pool(pool)
+    }
+
+    /// A graph is gone: one user of its pool less for each [`Self::begin_allocate_to_pool`]. What the pool holds free
+    /// is given back with the next [`Self::empty_cache`] or when memory runs out, once it has no user.
+    ///
+    /// # Errors
+    /// When there is no such device, or the pool has no user there.
+    pub fn release_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
+        self.device(device)?.release_pool(pool)
+    }
+
+    /// Gives what a pool holds free back to the device, if it has no user any more.
+    ///
+    /// # Errors
+    /// When there is no such device, or it fails.
+    pub fn empty_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
+        let mut device = self.device(device)?;
+        let context = Caller::of_free(&device.history);
+        device.release_cached(Some(pool), context)
+    }
+
+    /// Where the segment that an address lies in begins, and its size: what a process shares with another.
+    ///
+    /// # Errors
+    /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`;
+    /// [`AllocatorError::Unsupported`] for expandable segments, whose pages can come and go.
+    pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), AllocatorError> {
+        let found = self.devices().find_map(|device| device.base_allocation(address));
+        found.unwrap_or(Err(AllocatorError::InvalidPointer(address)))
+    }
+}

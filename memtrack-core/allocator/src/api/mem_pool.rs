@@ -1,0 +1,148 @@
+//! `torch.cuda.MemPool`: memory apart from the default pool.
+
+use crate::api::caching::CachingAllocator;
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::caller::Caller;
+use crate::state::pools::PoolAllocator;
+use crate::state::private_pools::{MempoolId, Routed};
+use crate::state::segments::SegmentInfo;
+use memtrack_model::event::DeviceId;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+/// What sets a pool apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemPoolOptions {
+    /// Requests for the default pool may be met from this one before everything cached is released.
+    pub use_on_oom: bool,
+    /// Blocks are never split: each allocation takes a whole segment.
+    pub no_split: bool,
+}
+
+/// A private pool. Dropping it releases its free memory at once; live blocks stay valid.
+#[derive(Debug)]
+pub struct MemPool<M: DeviceMemory> {
+    allocator: CachingAllocator<M>,
+    device: DeviceId,
+    id: MempoolId,
+}
+
+/// While it lives, the calling thread's requests on a device go to a pool.
+#[derive(Debug)]
+pub struct PoolRoute<M: DeviceMemory> {
+    allocator: CachingAllocator<M>,
+    device: DeviceId,
+    id: MempoolId,
+    /// It must end on the thread it began on.
+    _here: PhantomData<*const ()>,
+}
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// A new pool on a device.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn mem_pool(&self, device: DeviceId, options: MemPoolOptions) -> Result<MemPool<M>, AllocatorError> {
+        let mut locked = self.device(device)?;
+        let number = self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = (0, number);
+        locked.create_or_keep_pool(id)?;
+        if options.use_on_oom {
+            locked.use_on_oom(id, true);
+        }
+        if options.no_split {
+            locked.set_no_split(id);
+        }
+        Ok(MemPool { allocator: self.clone(), device, id })
+    }
+}
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// A new pool whose segments come from `source`: `MemPool(allocator=…)`. What is handed out, cached and recorded is
+    /// still this allocator's to manage; expandable segments are not used in such a pool.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn mem_pool_from(
+        &self,
+        source: Arc<dyn PoolAllocator>,
+        device: DeviceId,
+        options: MemPoolOptions,
+    ) -> Result<MemPool<M>, AllocatorError> {
+        let pool = self.mem_pool(device, options)?;
+        self.device(device)?.set_source(pool.id, &source);
+        Ok(pool)
+    }
+}
+
+impl<M: DeviceMemory> MemPool<M> {
+    /// The pool's id, as PyTorch's snapshots name it.
+    pub fn id(&self) -> MempoolId {
+        self.id
+    }
+
+    /// Its segments on all devices with their blocks, as [`CachingAllocator::memory_snapshot`] lists those of all pools:
+    /// `MemPool.snapshot()`.
+    pub fn snapshot(&self) -> Vec<SegmentInfo> {
+        let mut segments = self.allocator.memory_snapshot();
+        segments.retain(|segment| segment.pool == self.id);
+        segments
+    }
+
+    /// The device it was made for.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// How many routes and objects keep it.
+    pub fn use_count(&self) -> u32 {
+        self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
+    }
+
+    /// Routes the calling thread's requests on `device` to this pool while the result lives. Routes nest; the newest
+    /// counts.
+    ///
+    /// # Errors
+    /// When there is no such device, a route to this pool exists there, or the pool was released on it.
+    pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
+        self.allocator
+            .device(device)?
+            .begin_allocate_to_pool(self.id, Routed::Thread(thread::current().id()))?;
+        Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _here: PhantomData })
+    }
+
+    /// [`Self::use_on`] the pool's own device: `torch.cuda.use_mem_pool`.
+    ///
+    /// # Errors
+    /// When a route to this pool exists.
+    pub fn use_mem_pool(&self) -> Result<PoolRoute<M>, AllocatorError> {
+        self.use_on(self.device)
+    }
+}
+
+impl<M: DeviceMemory> Drop for PoolRoute<M> {
+    fn drop(&mut self) {
+        if let Ok(mut device) = self.allocator.device(self.device) {
+            // Both were begun by `use_on`, so neither can fail.
+            let _ = device.end_allocate_to_pool(self.id);
+            let _ = device.release_pool(self.id);
+        }
+    }
+}
+
+impl<M: DeviceMemory> Drop for MemPool<M> {
+    fn drop(&mut self) {
+        if let Ok(mut device) = self.allocator.device(self.device) {
+            device.use_on_oom(self.id, false);
+            let _ = device.release_pool(self.id);
+        }
+        for mut device in self.allocator.devices() {
+            let context = Caller::of_free(&device.history);
+            // A device that fails here keeps the memory; nobody is there to be told.
+            let _ = device.release_cached(Some(self.id), context);
+        }
+    }
+}

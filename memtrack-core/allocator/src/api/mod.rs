@@ -1,0 +1,12 @@
+//! The way in: the allocator as programs have it, with `torch.cuda.memory`'s functions, pools and messages.
+
+pub(crate) mod caching;
+pub(crate) mod error;
+pub(crate) mod free_memory_callbacks;
+pub(crate) mod graph_capture;
+pub(crate) mod mem_pool;
+pub(crate) mod memory_api;
+pub(crate) mod oom_rejection;
+pub(crate) mod pytorch;
+pub(crate) mod stats_report;
+pub(crate) mod summary;

@@ -1,0 +1,66 @@
+//! Requests that are refused before the device is asked for a segment: `throw_on_cudamalloc_oom`.
+
+use crate::api::caching::{CachingAllocator, lock};
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::device::Device;
+use crate::steps::malloc::Request;
+use memtrack_model::event::{DeviceId, StreamId};
+use std::sync::Arc;
+
+/// A request that was refused because a new segment for it would have exceeded the share of the device that the setting
+/// `per_process_memory_fraction` names, as it was set last. As in PyTorch, no history has an event of it; memtrack's
+/// recorder has none either. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OomRejection {
+    /// The device.
+    pub device: DeviceId,
+    /// The stream it was for.
+    pub stream: StreamId,
+    /// What was asked for.
+    pub requested: u64,
+    /// What the allocator had taken from the device.
+    pub reserved: u64,
+    /// What the device has.
+    pub device_total: u64,
+}
+
+/// Told when a request was refused.
+pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
+
+impl<M: DeviceMemory> Device<M> {
+    /// Refuses a request for which the limit allows a segment, but the setting does not.
+    pub(crate) fn refuse_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
+        if !self.options.throw_on_cudamalloc_oom {
+            return Ok(());
+        }
+        // Cut off, not rounded as a limit is: PyTorch does so.
+        let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
+        if self.taken.saturating_add(request.segment) <= allowed {
+            return Ok(());
+        }
+        self.stats.num_oom_rejections += 1;
+        Err(AllocatorError::OomRejection(OomRejection {
+            device: self.id,
+            stream: request.stream,
+            requested: request.requested,
+            reserved: self.taken,
+            device_total: self.total_memory,
+        }))
+    }
+}
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// `observer` is told each time a request is refused because of `throw_on_cudamalloc_oom`. No lock is held meanwhile.
+    pub fn attach_oom_rejection_observer(&self, observer: impl Fn(&OomRejection) + Send + Sync + 'static) {
+        lock(&self.shared.rejection_observers).push(Arc::new(observer));
+    }
+
+    #[cold]
+    pub(crate) fn tell_of_rejection(&self, rejection: &OomRejection) {
+        let observers = lock(&self.shared.rejection_observers).clone();
+        for observer in observers {
+            observer(rejection);
+        }
+    }
+}

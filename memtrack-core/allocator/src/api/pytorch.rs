@@ -1,0 +1,104 @@
+//! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
+
+use crate::state::segments::{BlockInfo, BlockState, SegmentInfo};
+use crate::{AllocatorSettings, TraceEntry};
+use memtrack_formats::pytorch::StringInterner;
+use memtrack_formats::pytorch::convert::{BlockRow, Builder, SegmentRow};
+use memtrack_model::event::{DeviceId, Event, EventFlags, ThreadId};
+use memtrack_model::snapshot::Value;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::{NameFrames, Snapshot};
+
+/// An allocator at one moment.
+pub(crate) struct AllocatorState {
+    /// The segments of all devices.
+    pub(crate) segments: Vec<SegmentInfo>,
+    /// The events of each device.
+    pub(crate) traces: Vec<Vec<TraceEntry>>,
+    /// The settings in force.
+    pub(crate) settings: AllocatorSettings,
+    /// The stacks, scopes and binaries that events and blocks name.
+    pub(crate) names: Snapshot,
+}
+
+impl AllocatorState {
+    /// The snapshot, with the names of `names`.
+    pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
+        let mut built = Builder::new(&self.names, names);
+        for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
+            built.trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));
+        }
+        for segment in &self.segments {
+            built.segment(&segment_row(segment), segment.blocks.iter().map(block_row));
+        }
+        let settings = settings_value(&self.settings, built.strings());
+        built.settings(settings);
+        built.finish()
+    }
+}
+
+fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
+    Event {
+        // Ticks are what the recording's clock says, which is nanoseconds here.
+        ticks: entry.time_ns,
+        address: entry.address,
+        size_bytes: entry.size,
+        stream: entry.stream,
+        stack: entry.stack,
+        scope: entry.scope,
+        thread: ThreadId::NONE,
+        device,
+        action: entry.action,
+        flags: EventFlags::default(),
+    }
+}
+
+fn segment_row(segment: &SegmentInfo) -> SegmentRow {
+    SegmentRow {
+        device: segment.device,
+        address: segment.address,
+        total_size: segment.total_size,
+        allocated_size: segment.allocated_size,
+        active_size: segment.active_size,
+        requested_size: segment.requested_size,
+        stream: segment.stream,
+        kind: segment.segment_type(),
+        pool: segment.pool,
+        is_expandable: segment.is_expandable,
+        stack: segment.stack,
+    }
+}
+
+fn block_row(block: &BlockInfo) -> BlockRow {
+    BlockRow {
+        address: block.address,
+        size: block.size,
+        requested_size: block.requested_size,
+        state: block.state.name(),
+        is_active: block.state != BlockState::Inactive,
+        is_pending: block.state == BlockState::ActivePendingFree,
+        stack: block.stack,
+    }
+}
+
+fn settings_value(settings: &AllocatorSettings, strings: &mut StringInterner) -> Value {
+    let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let divisions = settings.roundup_power2_divisions.divisions().iter().enumerate();
+    let divisions = divisions
+        .map(|(interval, &of)| (text(&(1u64 << interval).to_string()), Value::integer(of.into())))
+        .collect();
+    let entries = [
+        ("PYTORCH_CUDA_ALLOC_CONF", text(&settings.text)),
+        ("max_split_size", Value::Int(settings.max_split_size)),
+        ("garbage_collection_threshold", Value::Float(settings.garbage_collection_threshold)),
+        ("expandable_segments", Value::Bool(settings.expandable_segments)),
+        ("pinned_num_register_threads", Value::integer(settings.pinned_num_register_threads.into())),
+        ("release_lock_on_cudamalloc", Value::Bool(settings.release_lock_on_cudamalloc)),
+        ("pinned_use_cuda_host_register", Value::Bool(settings.pinned_use_cuda_host_register)),
+        ("graph_capture_record_stream_reuse", Value::Bool(settings.graph_capture_record_stream_reuse)),
+        ("max_round_threshold", Value::Int(settings.max_round_threshold)),
+        ("max_cached_size", Value::Int(settings.max_cached_size)),
+        ("roundup_power2_divisions", Value::Dict(divisions)),
+    ];
+    Value::Dict(entries.into_iter().map(|(key, value)| (text(key), value)).collect())
+}

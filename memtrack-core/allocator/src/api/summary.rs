@@ -1,0 +1,93 @@
+//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, to the letter.
+
+use crate::state::stats::{DeviceStats, Stat, StatArray};
+use std::fmt::Write;
+
+/// How the numbers of a row are written.
+#[derive(Clone, Copy)]
+struct Scale {
+    units: &'static [&'static str],
+    /// Numbers are divided by it …
+    divisor: i64,
+    /// … while they are not below it times this.
+    keep: i64,
+    /// Columns of a number.
+    width: usize,
+}
+
+const BYTES: Scale =
+    Scale { units: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], divisor: 1024, keep: 768, width: 6 };
+const COUNTS: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 750, width: 7 };
+
+impl Scale {
+    /// `value` in the unit that suits `reference`.
+    fn cell(self, value: i64, reference: i64) -> String {
+        let (mut value, mut reference, mut unit) = (value, reference as f64, 0);
+        while reference >= (self.keep * self.divisor) as f64 && unit + 1 < self.units.len() {
+            value = value.div_euclid(self.divisor);
+            reference /= self.divisor as f64;
+            unit += 1;
+        }
+        format!("{value:>width$} {}", self.units[unit], width = self.width)
+    }
+}
+
+fn columns(stat: &Stat) -> [i64; 4] {
+    [stat.current, stat.peak, stat.allocated, stat.freed]
+}
+
+fn rule(text: &mut String, letter: &str) {
+    let _ = writeln!(text, "|{}|", letter.repeat(75));
+}
+
+fn row(text: &mut String, label: &str, stat: &Stat, reference: &Stat, scale: Scale) {
+    let numbers = columns(stat).into_iter().zip(columns(reference));
+    let cells: Vec<String> = numbers.map(|(value, reference)| scale.cell(value, reference)).collect();
+    let _ = writeln!(text, "| {label:<21} | {} |", cells.join(" | "));
+}
+
+fn group(text: &mut String, label: &str, array: &StatArray, scale: Scale, abbreviated: bool) {
+    rule(text, "-");
+    row(text, label, &array.all, &array.all, scale);
+    if !abbreviated {
+        row(text, "      from large pool", &array.large_pool, &array.all, scale);
+        row(text, "      from small pool", &array.small_pool, &array.all, scale);
+    }
+}
+
+/// The table of a device's statistics; abbreviated, without the rows of pools.
+pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> String {
+    let mut text = String::with_capacity(4096);
+    rule(&mut text, "=");
+    let _ = writeln!(text, "|{:18}PyTorch CUDA memory summary, device ID {device:<17} |", "");
+    rule(&mut text, "-");
+    let _ = writeln!(
+        text,
+        "|{:12}CUDA OOMs: {:<12} | {:7}cudaMalloc retries: {:<8}  |",
+        "", stats.num_ooms, "", stats.num_alloc_retries
+    );
+    rule(&mut text, "=");
+    text += "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n";
+    for (label, array, scale) in [
+        ("Allocated memory", &stats.allocated_bytes, BYTES),
+        ("Active memory", &stats.active_bytes, BYTES),
+        ("Requested memory", &stats.requested_bytes, BYTES),
+        ("GPU reserved memory", &stats.reserved_bytes, BYTES),
+        ("Non-releasable memory", &stats.inactive_split_bytes, BYTES),
+        ("Allocations", &stats.allocation, COUNTS),
+        ("Active allocs", &stats.active, COUNTS),
+        ("GPU reserved segments", &stats.segment, COUNTS),
+        ("Non-releasable allocs", &stats.inactive_split, COUNTS),
+    ] {
+        group(&mut text, label, array, scale, abbreviated);
+    }
+    for (label, stat) in [
+        ("Oversize allocations", &stats.oversize_allocations),
+        ("Oversize GPU segments", &stats.oversize_segments),
+    ] {
+        rule(&mut text, "-");
+        row(&mut text, label, stat, stat, COUNTS);
+    }
+    rule(&mut text, "=");
+    text
+}

@@ -1,0 +1,215 @@
+//! Typed device memory from the caching allocator, for code that works with cudarc: a buffer is a target and a source of
+//! copies and an argument of kernels, and goes back to the cache when it is dropped.
+#![allow(unsafe_code)]
+
+use crate::api::caching::CachingAllocator;
+use crate::api::error::AllocatorError;
+use crate::memory::cuda_memory::CudaMemory;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{
+    CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
+    ValidAsZeroBits,
+};
+use memtrack_model::event::{DeviceId, StreamId};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Why a buffer could not be made.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// There is no memory for it.
+    Allocator(AllocatorError),
+    /// The driver did not fill it.
+    Driver(cudarc::driver::DriverError),
+}
+
+impl fmt::Display for BufferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allocator(error) => error.fmt(f),
+            // cudarc's own text would ask the driver, and panic where that is gone.
+            Self::Driver(error) => write!(f, "the CUDA driver does not do it: {:?}", error.0),
+        }
+    }
+}
+
+impl std::error::Error for BufferError {}
+
+impl From<AllocatorError> for BufferError {
+    fn from(error: AllocatorError) -> Self {
+        Self::Allocator(error)
+    }
+}
+
+impl From<cudarc::driver::DriverError> for BufferError {
+    fn from(error: cudarc::driver::DriverError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+/// `length` values of `T` on a device, for work on one stream.
+///
+/// Work on the buffer's own stream needs no care: it happens in order, and memory that is dropped is handed out again
+/// only to that stream, which lives for as long as the allocator has memory of it. A copy that is queued on another stream waits for the buffer's own stream first, and is waited for
+/// before the call returns. A kernel that is launched on another stream is the launcher's to order, as all that is unsafe
+/// about a launch; [`Self::record_stream`] then keeps the memory until that stream is done.
+pub struct DeviceBuffer<T> {
+    allocator: CachingAllocator<CudaMemory>,
+    stream: Arc<CudaStream>,
+    address: CUdeviceptr,
+    length: usize,
+    values: PhantomData<T>,
+}
+
+impl<T> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({} values at {:#x})", self.length, self.address)
+    }
+}
+
+impl<T: DeviceRepr> DeviceBuffer<T> {
+    /// Memory for `length` values, with whatever was there before.
+    ///
+    /// # Safety
+    /// It must be written before it is read, unless every bit pattern is a `T`.
+    ///
+    /// # Errors
+    /// When there is not enough memory.
+    pub unsafe fn uninit(
+        allocator: &CachingAllocator<CudaMemory>,
+        stream: &Arc<CudaStream>,
+        length: usize,
+    ) -> Result<Self, AllocatorError> {
+        let bytes = (length as u64).checked_mul(size_of::<T>() as u64).ok_or(AllocatorError::TooLarge)?;
+        let device = DeviceId(stream.context().ordinal() as u16);
+        allocator.keep_stream(device, stream)?;
+        let address =
+            allocator.caching_allocator_alloc(bytes, device, StreamId(stream.cu_stream() as u64))?;
+        let (allocator, stream) = (allocator.clone(), Arc::clone(stream));
+        Ok(Self { allocator, stream, address, length, values: PhantomData })
+    }
+
+    /// Memory for `length` zeros.
+    ///
+    /// # Errors
+    /// When there is not enough memory, or the driver fails.
+    pub fn zeros(
+        allocator: &CachingAllocator<CudaMemory>,
+        stream: &Arc<CudaStream>,
+        length: usize,
+    ) -> Result<Self, BufferError>
+    where
+        T: ValidAsZeroBits,
+    {
+        // SAFETY: it is written next.
+        let mut buffer = unsafe { Self::uninit(allocator, stream, length)? };
+        if length > 0 {
+            stream.memset_zeros(&mut buffer)?;
+        }
+        Ok(buffer)
+    }
+
+    /// A copy of host memory.
+    ///
+    /// # Errors
+    /// When there is not enough memory, or the driver fails.
+    pub fn from_host(
+        allocator: &CachingAllocator<CudaMemory>,
+        stream: &Arc<CudaStream>,
+        values: &[T],
+    ) -> Result<Self, BufferError> {
+        // SAFETY: it is written next.
+        let mut buffer = unsafe { Self::uninit(allocator, stream, values.len())? };
+        if !values.is_empty() {
+            stream.memcpy_htod(values, &mut buffer)?;
+        }
+        Ok(buffer)
+    }
+
+    /// A copy in host memory; waits for it.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub fn to_host(&self) -> Result<Vec<T>, BufferError>
+    where
+        T: Clone + Default,
+    {
+        let mut values = vec![T::default(); self.length];
+        if self.length > 0 {
+            self.stream.memcpy_dtoh(self, &mut values)?;
+            self.stream.synchronize()?;
+        }
+        Ok(values)
+    }
+}
+
+impl<T> DeviceBuffer<T> {
+    /// `stream` uses the buffer too: after it is dropped, its memory is kept until what is queued there is done.
+    pub fn record_stream(&self, stream: &Arc<CudaStream>) {
+        // A device that has handed the buffer out is there.
+        let _ = self.allocator.keep_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
+        self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Orders a use on another stream behind what its own has queued. The use is over when what is returned is dropped.
+    fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        if stream.cu_stream() == self.stream.cu_stream() {
+            return (self.address, SyncOnDrop::Sync(None));
+        }
+        // cudarc keeps the error for its next call, as it does for its own slices.
+        stream.context().record_err(stream.join(&self.stream));
+        (self.address, SyncOnDrop::sync_stream(stream))
+    }
+}
+
+impl<T> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        // The block is ours, so only a failing driver can refuse, and nobody is there to be told.
+        let _ = self.allocator.free(self.address);
+    }
+}
+
+impl<T> DeviceSlice<T> for DeviceBuffer<T> {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+}
+
+impl<T> DevicePtr<T> for DeviceBuffer<T> {
+    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.ordered(stream)
+    }
+}
+
+impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
+    fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.ordered(stream)
+    }
+}
+
+// SAFETY: what is pushed is the place of an address that lives as long as the arguments.
+unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a> {
+    #[inline(always)]
+    fn arg(&mut self, buffer: &'b DeviceBuffer<T>) -> &mut Self {
+        self.arg(&buffer.address)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut DeviceBuffer<T>> for LaunchArgs<'a> {
+    #[inline(always)]
+    fn arg(&mut self, buffer: &'b mut DeviceBuffer<T>) -> &mut Self {
+        self.arg(&buffer.address)
+    }
+}

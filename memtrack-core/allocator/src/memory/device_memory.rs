@@ -1,0 +1,151 @@
+//! What the allocator needs of a device: memory, events, and address space for expandable segments.
+
+use memtrack_model::event::{DeviceId, StreamId};
+use std::fmt;
+
+/// Why a device did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// It has not enough memory left. The allocator releases what it caches and tries again.
+    OutOfMemory,
+    /// Anything else, in the driver's words.
+    Failed(String),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory => f.write_str("the device has not enough memory left"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+/// How much memory a device has, as `cudaMemGetInfo` says it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not used by anybody.
+    pub free: u64,
+    /// All there is.
+    pub total: u64,
+}
+
+/// A process that uses a device, as NVML reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// What it uses, in bytes.
+    pub used: u64,
+}
+
+/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space with nothing behind it.
+///
+/// The allocator calls these methods while it holds the device's lock. Addresses of different devices must differ.
+pub trait DeviceMemory: Send + 'static {
+    /// A point in a stream's work, released when it is dropped.
+    type Event: Send;
+
+    /// Takes a segment of `size` bytes from the device.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] when there is not enough left.
+    fn allocate(&self, size: u64) -> Result<u64, DeviceError>;
+
+    /// Gives a segment back.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn release(&self, address: u64) -> Result<(), DeviceError>;
+
+    /// How much memory there is and how much of it is free.
+    ///
+    /// # Errors
+    /// When the driver cannot say.
+    fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
+
+    /// Marks the present end of a stream's work.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn record_event(&self, stream: StreamId) -> Result<Self::Event, DeviceError>;
+
+    /// Whether the work before an event is done.
+    ///
+    /// # Errors
+    /// When that work has failed.
+    fn is_done(&self, event: &Self::Event) -> Result<bool, DeviceError>;
+
+    /// Waits until the work before an event is done.
+    ///
+    /// # Errors
+    /// When that work has failed.
+    fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
+
+    /// Waits until all work of a stream is done: its pages are about to be unmapped.
+    ///
+    /// # Errors
+    /// When that work has failed.
+    fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Reserves address space without memory.
+    ///
+    /// # Errors
+    /// When there is none, or the device cannot do it.
+    fn reserve(&self, size: u64) -> Result<u64, DeviceError>;
+
+    /// Puts memory behind `size` bytes at `address`, a multiple of `page` bytes each; all of it or nothing.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] when there is not enough left.
+    fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
+
+    /// Takes the memory behind `size` bytes at `address` away again.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
+
+    /// Gives address space back.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
+
+    /// The processes that use the device, for messages; none when nobody can say.
+    fn processes(&self) -> Vec<DeviceProcess> {
+        Vec::new()
+    }
+
+    /// The text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls `device`.
+    ///
+    /// # Errors
+    /// When the driver says no.
+    fn list_gpu_processes(&self, device: DeviceId) -> Result<String, DeviceError> {
+        let mut lines = vec![format!("GPU:{}", device.0)];
+        let processes = self.processes();
+        if processes.is_empty() {
+            lines.push("no processes are running".into());
+        }
+        lines.extend(processes.into_iter().map(|process| {
+            let mib = process.used as f64 / 1_048_576.0;
+            format!("process {:>10} uses {mib:>12.3} MB GPU memory", process.pid)
+        }));
+        Ok(lines.join("\n"))
+    }
+
+    /// Whether memtrack's recorder hears of segments anyway, so that the allocator need not tell: a hook in the driver
+    /// does.
+    fn segments_are_recorded(&self) -> bool {
+        false
+    }
+
+    /// By what PyTorch's hash tables order streams: the handle, as it does with streams that it did not make itself. Only
+    /// the order of events that complete together depends on it.
+    fn stream_number(&self, stream: StreamId) -> u64 {
+        stream.0
+    }
+}

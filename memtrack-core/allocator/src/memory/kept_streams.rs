@@ -1,0 +1,70 @@
+//! Streams that live as long as memory of theirs does. Cached memory stays its stream's after the last buffer is gone: it
+//! is waited for by the stream's handle before its pages are unmapped, and whoever else got that handle would be handed
+//! it while work of the old stream uses it. So of each stream that buffers were on one reference is kept. When a buffer
+//! comes on a stream that is new, those that nobody else refers to, and that have nothing left to do, are let go together
+//! with their memory.
+
+use crate::api::caching::CachingAllocator;
+use crate::api::error::AllocatorError;
+use crate::memory::cuda_memory::CudaMemory;
+use crate::state::caller::Caller;
+use crate::state::device::Device;
+use crate::state::pools::PoolId;
+use crate::state::stats::PoolKind;
+use cudarc::driver::CudaStream;
+use memtrack_model::event::{DeviceId, StreamId};
+use std::sync::Arc;
+
+impl CachingAllocator<CudaMemory> {
+    /// Keeps a stream for as long as memory of the device is the stream's, or used on it.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub(crate) fn keep_stream(
+        &self,
+        device: DeviceId,
+        stream: &Arc<CudaStream>,
+    ) -> Result<(), AllocatorError> {
+        let mut device = self.device(device)?;
+        if !device.memory.keeps(stream) {
+            device.let_streams_go();
+            device.memory.keep(stream);
+        }
+        Ok(())
+    }
+}
+
+impl Device<CudaMemory> {
+    /// Lets the streams go that nobody has and that are done, with what they have cached. What fails stays as it is.
+    fn let_streams_go(&mut self) {
+        if self.private.capturing() {
+            return;
+        }
+        let context = Caller::of_free(&self.history);
+        let unused = self.memory.unused_streams();
+        if unused.is_empty() || self.process_events(context).is_err() {
+            return;
+        }
+        for stream in unused {
+            if !self.memory.is_stream_done(stream) {
+                continue;
+            }
+            for kind in [PoolKind::Large, PoolKind::Small] {
+                // A segment that cannot be given back stays, and its stream with it.
+                let _ = self.release_blocks_of(PoolId::of(0, kind), Some(stream), context);
+            }
+            if !self.needs(stream) {
+                self.memory.let_go(stream);
+            }
+        }
+    }
+
+    /// Whether memory is a stream's, or used on it.
+    fn needs(&self, stream: StreamId) -> bool {
+        self.blocks.iter().any(|(_, block)| {
+            let is_used =
+                |uses: &crate::state::stream_uses::StreamUses| uses.streams().any(|other| other == stream);
+            block.stream == stream || block.uses.as_deref().is_some_and(is_used)
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! Where memory comes from: the simulated device, and a real one.
+
+#[cfg(feature = "cuda-stats")]
+pub(crate) mod cuda_context;
+#[cfg(feature = "cuda-stats")]
+pub(crate) mod cuda_memory;
+#[cfg(feature = "cuda-stats")]
+pub(crate) mod device_buffer;
+pub(crate) mod device_memory;
+#[cfg(feature = "cuda-stats")]
+pub(crate) mod kept_streams;
+pub(crate) mod simulated;

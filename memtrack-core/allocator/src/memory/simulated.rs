@@ -1,0 +1,167 @@
+//! A device that is only an address space with a capacity: everything runs on it without a GPU, and recorded requests
+//! can be run on it again under other settings.
+
+use crate::memory::device_memory::{DeviceError, DeviceMemory, MemoryInfo};
+use crate::settings::sizes::round_up;
+use memtrack_model::event::StreamId;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the device hands out is rounded to this.
+const GRANULARITY: u64 = 2 << 20;
+/// Where the first device's address space begins; each further device has its own.
+const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
+const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
+/// Of so many bytes at most can be the memory of a device (8 PiB), so that every offset in a range has room in a key.
+pub(crate) const MAX_TOTAL: u64 = 1 << 53;
+
+/// A device without memory: addresses are never used again, and later ones are higher.
+///
+/// Clones are the same device, so that a test can keep one while the allocator has the other.
+#[derive(Clone, Debug)]
+pub struct SimulatedMemory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    total: u64,
+    events_ready: AtomicBool,
+    space: Mutex<Space>,
+}
+
+#[derive(Debug)]
+struct Space {
+    used: u64,
+    next: u64,
+    end: u64,
+    /// What is allocated: address and size.
+    segments: BTreeMap<u64, u64>,
+    /// All that was ever reserved: address and size.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl SimulatedMemory {
+    /// A device with `total` bytes, at most 8 PiB; the addresses of devices with different ordinals differ.
+    ///
+    /// # Panics
+    /// When `ordinal` is above 62.
+    pub fn new(ordinal: u16, total: u64) -> Self {
+        assert!(ordinal <= 62, "at most 63 simulated devices have an address space of their own");
+        let next = FIRST_ADDRESS.max(u64::from(ordinal) * ADDRESSES_PER_DEVICE);
+        let end = (u64::from(ordinal) + 1) * ADDRESSES_PER_DEVICE;
+        let space = Space { used: 0, next, end, segments: BTreeMap::new(), ranges: BTreeMap::new() };
+        let (total, events_ready) = (total.min(MAX_TOTAL), AtomicBool::new(true));
+        Self { shared: Arc::new(Shared { total, events_ready, space: Mutex::new(space) }) }
+    }
+
+    /// Whether all streams' work is done from now on. At the beginning it is.
+    pub fn set_events_ready(&self, ready: bool) {
+        self.shared.events_ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// The start of the reserved range that an address lies in, be the range still reserved or not.
+    pub fn range_of(&self, address: u64) -> Option<u64> {
+        let space = self.space();
+        let (&start, &size) = space.ranges.range(..=address).next_back()?;
+        (address - start < size).then_some(start)
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.shared.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Space {
+    fn take_addresses(&mut self, size: u64) -> Result<u64, DeviceError> {
+        let size = round_up(size, GRANULARITY);
+        let address = self.next;
+        if size > self.end - address {
+            return Err(DeviceError::Failed("the simulated address space is used up".into()));
+        }
+        self.next += size;
+        Ok(address)
+    }
+
+    fn take_memory(&mut self, size: u64, total: u64) -> Result<(), DeviceError> {
+        if size > total - self.used {
+            return Err(DeviceError::OutOfMemory);
+        }
+        self.used += size;
+        Ok(())
+    }
+}
+
+/// What `size` bytes take of the device when they are made of pages.
+fn in_pages(size: u64, page: u64) -> u64 {
+    size / page * round_up(page, GRANULARITY)
+}
+
+impl DeviceMemory for SimulatedMemory {
+    type Event = ();
+
+    fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
+        let mut space = self.space();
+        space.take_memory(round_up(size, GRANULARITY), self.shared.total)?;
+        let address = space.take_addresses(size)?;
+        space.segments.insert(address, size);
+        Ok(address)
+    }
+
+    fn release(&self, address: u64) -> Result<(), DeviceError> {
+        let mut space = self.space();
+        let size = space
+            .segments
+            .remove(&address)
+            .ok_or_else(|| DeviceError::Failed(format!("no segment begins at {address:#x}")))?;
+        space.used -= round_up(size, GRANULARITY);
+        Ok(())
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
+        let total = self.shared.total;
+        Ok(MemoryInfo { free: total - self.space().used, total })
+    }
+
+    fn record_event(&self, _stream: StreamId) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn is_done(&self, _event: &()) -> Result<bool, DeviceError> {
+        Ok(self.shared.events_ready.load(Ordering::Relaxed))
+    }
+
+    fn wait(&self, _event: &()) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn wait_for_stream(&self, _stream: StreamId) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
+        let mut space = self.space();
+        let address = space.take_addresses(size)?;
+        space.ranges.insert(address, size);
+        Ok(address)
+    }
+
+    fn map(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
+        self.space().take_memory(in_pages(size, page), self.shared.total)
+    }
+
+    fn unmap(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
+        self.space().used -= in_pages(size, page);
+        Ok(())
+    }
+
+    fn unreserve(&self, _address: u64, _size: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Numbered as PyTorch numbers its pool of streams.
+    fn stream_number(&self, stream: StreamId) -> u64 {
+        stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
+    }
+}

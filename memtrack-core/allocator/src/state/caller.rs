@@ -1,0 +1,152 @@
+//! Who asks: the stack and the scope of the calling thread, and memtrack's recorder, which hears of events too.
+
+use crate::state::history::{History, HistoryOptions};
+use crate::steps::oom::OutOfMemoryError;
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
+use memtrack_model::options::Context;
+use memtrack_model::snapshot::{Clock, Snapshot};
+#[cfg(not(feature = "record"))]
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Who caused an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Caller {
+    pub(crate) stack: StackId,
+    pub(crate) scope: ScopeId,
+}
+
+/// Ticks now: of memtrack's clock where the recorder is built in, else nanoseconds.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(feature = "record")]
+    return memtrack_recorder::recorder::ticks();
+    #[cfg(not(feature = "record"))]
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What makes time of ticks.
+pub(crate) fn clock() -> Clock {
+    #[cfg(feature = "record")]
+    return memtrack_recorder::recorder::clock_so_far();
+    #[cfg(not(feature = "record"))]
+    Clock { first: (0, 0), last: (1, 1) }
+}
+
+/// Tells memtrack's recorder, if it is on.
+#[inline(always)]
+pub(crate) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+    // Looked at here, so that an allocator that nobody watches makes no call.
+    #[cfg(feature = "record")]
+    if memtrack_recorder::switch::is_on(memtrack_recorder::switch::EVENTS) {
+        tell(action, device, stream, address, size);
+    }
+    #[cfg(not(feature = "record"))]
+    let _ = (action, device, stream, address, size);
+}
+
+#[cfg(feature = "record")]
+#[inline(never)]
+fn tell(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+    use memtrack_recorder::recorder;
+    match action {
+        Action::Alloc => recorder::record_alloc(device, stream, address, size),
+        Action::FreeRequested => recorder::record_free_requested(device, stream, address, size),
+        Action::FreeCompleted => recorder::record_free_completed(device, stream, address, size),
+        Action::SegmentAlloc => recorder::record_segment_alloc(device, stream, address, size),
+        Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
+        Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
+        Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
+        // `report_oom` does it once no lock is held.
+        _ => {}
+    }
+}
+
+/// What stack and scope ids of histories stand for, and the loaded binaries. Times of histories are nanoseconds.
+pub(crate) fn names() -> Snapshot {
+    #[cfg(feature = "record")]
+    let names = Snapshot {
+        stacks: memtrack_recorder::recorder::stacks_so_far(),
+        scopes: memtrack_recorder::scope::table(),
+        modules: memtrack_recorder::stack::modules::loaded_modules(),
+        ..Snapshot::default()
+    };
+    #[cfg(not(feature = "record"))]
+    let names = Snapshot::default();
+    Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
+}
+
+/// Tells memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
+#[cold]
+pub(crate) fn report_oom(error: &OutOfMemoryError) {
+    #[cfg(feature = "record")]
+    {
+        let memtrack_model::OutOfMemory {
+            device,
+            stream,
+            requested_bytes,
+            device_free_bytes,
+            device_total_bytes,
+        } = error.facts;
+        memtrack_recorder::recorder::record_oom(
+            device,
+            stream,
+            requested_bytes,
+            device_free_bytes,
+            device_total_bytes,
+        );
+    }
+    #[cfg(not(feature = "record"))]
+    let _ = error;
+}
+
+impl Caller {
+    /// Who caused it; or else, where that was not taken, whoever has this stack.
+    #[inline]
+    pub(crate) fn or(self, stack: StackId) -> Self {
+        if self.stack.is_none() { Self { stack, ..self } } else { self }
+    }
+
+    /// Of an allocation, as far as the history keeps it.
+    #[inline]
+    pub(crate) fn of_allocation(history: &History) -> Self {
+        Self::here(history, history.stacks != Context::None)
+    }
+
+    /// Of a free.
+    #[inline]
+    pub(crate) fn of_free(history: &History) -> Self {
+        Self::here(history, history.stacks == Context::All)
+    }
+
+    #[inline(always)]
+    fn here(history: &History, stack: bool) -> Self {
+        if !history.enabled && !stack {
+            return Self::default();
+        }
+        Self::take(stack)
+    }
+
+    #[cfg(feature = "record")]
+    #[inline]
+    fn take(stack: bool) -> Self {
+        let stack = if stack { memtrack_recorder::recorder::stack_here() } else { StackId::NONE };
+        Self { stack, scope: memtrack_recorder::scope::current_id() }
+    }
+
+    #[cfg(not(feature = "record"))]
+    fn take(_stack: bool) -> Self {
+        Self::default()
+    }
+
+    /// Before stacks are taken for the first time: learns the loaded binaries, and how stacks are best taken.
+    pub(crate) fn prepare(options: Option<&HistoryOptions>) {
+        #[cfg(feature = "record")]
+        if options.is_some_and(|options| options.stacks != Context::None) {
+            memtrack_recorder::stack::capture::prepare();
+        }
+        #[cfg(feature = "record")]
+        let _ = clock();
+        #[cfg(not(feature = "record"))]
+        let _ = options;
+    }
+}

@@ -1,0 +1,168 @@
+//! The allocator of one device: its state, and what every operation shares. The operations have a file each.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::settings::{AllocatorOptions, Settings};
+use crate::state::block::{Block, BlockId, Blocks};
+use crate::state::caller::Caller;
+use crate::state::history::{History, TraceEntry};
+use crate::state::live_blocks::LiveBlocks;
+use crate::state::pools::{Pool, PoolId};
+use crate::state::private_pools::PrivatePools;
+use crate::state::stats::DeviceStats;
+use crate::steps::deferred_frees::DeferredFrees;
+use crate::steps::events::EventQueues;
+use crate::steps::expandable::Ranges;
+use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
+use memtrack_model::options::Context;
+
+/// One device. Its methods are called with its lock held.
+#[derive(Debug)]
+pub(crate) struct Device<M: DeviceMemory> {
+    pub(crate) id: DeviceId,
+    pub(crate) options: AllocatorOptions,
+    pub(crate) total_memory: u64,
+    /// How much may be taken from the device; none: all there is.
+    pub(crate) limit: Option<u64>,
+    /// What was taken from it.
+    pub(crate) taken: u64,
+    pub(crate) blocks: Blocks,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) private: PrivatePools,
+    pub(crate) ranges: Ranges,
+    pub(crate) events: EventQueues<M::Event>,
+    pub(crate) deferred: DeferredFrees,
+    pub(crate) live: LiveBlocks,
+    pub(crate) stats: DeviceStats,
+    pub(crate) history: History,
+    /// Whether memtrack's recorder hears of events too.
+    pub(crate) reports: bool,
+    segments_made: u32,
+    /// The recorder hears of segments from the driver.
+    segments_are_recorded: bool,
+    /// The last, because it goes last: events need what it keeps alive.
+    pub(crate) memory: M,
+}
+
+fn is_of_segment(action: Action) -> bool {
+    use Action::{SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
+    matches!(action, SegmentAlloc | SegmentFree | SegmentMap | SegmentUnmap)
+}
+
+impl<M: DeviceMemory> Device<M> {
+    pub(crate) fn new(id: DeviceId, memory: M, settings: &Settings) -> Result<Self, AllocatorError> {
+        let total_memory = memory.memory_info()?.total;
+        let options = *settings.options();
+        let max_split_size = options.max_split_size as i64;
+        let segments_are_recorded = memory.segments_are_recorded();
+        let mut device = Self {
+            id,
+            segments_are_recorded,
+            memory,
+            options,
+            total_memory,
+            limit: None,
+            taken: 0,
+            blocks: Blocks::default(),
+            pools: vec![Pool::new((0, 0)), Pool::new((0, 0))],
+            private: PrivatePools::default(),
+            ranges: Ranges::default(),
+            events: EventQueues::default(),
+            deferred: DeferredFrees::default(),
+            live: LiveBlocks::default(),
+            stats: DeviceStats { max_split_size, ..DeviceStats::default() },
+            history: History::default(),
+            reports: true,
+            segments_made: 0,
+        };
+        device.set_fraction(settings.initial_fraction());
+        Ok(device)
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self, id: PoolId) -> &Pool {
+        &self.pools[id.0 as usize]
+    }
+
+    #[inline]
+    pub(crate) fn pool_mut(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.0 as usize]
+    }
+
+    /// Puts a block that nobody uses into its pool.
+    #[inline(always)]
+    pub(crate) fn cache(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        self.pools[block.pool.0 as usize].insert(id, block);
+    }
+
+    /// Takes a block out of its pool.
+    #[inline(always)]
+    pub(crate) fn uncache(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        self.pools[block.pool.0 as usize].remove(block);
+    }
+
+    /// The age of a segment that is made now.
+    pub(crate) fn next_age(&mut self) -> u32 {
+        self.segments_made = self.segments_made.checked_add(1).expect("more than 4 G segments");
+        self.segments_made
+    }
+
+    /// Of the device's memory, `fraction` may be used; it is from 0 to 1. As in PyTorch, that is the nearest number
+    /// of bytes: 0.58 of 100 MiB are 58 MiB, though the product is a little less.
+    pub(crate) fn set_fraction(&mut self, fraction: f64) {
+        self.limit = (fraction < 1.0).then_some((fraction * self.total_memory as f64).round() as u64);
+    }
+
+    /// Counts memory that was taken from the device or given back.
+    pub(crate) fn count_reserved(&mut self, pool: PoolId, change: i64) {
+        self.taken = self.taken.wrapping_add_signed(change);
+        self.stats.reserved_bytes.change(pool.kind(), change);
+        if !pool.is_default() {
+            let owner = self.pool(pool).owner;
+            let private = self.stats.reserved_bytes_by_private_pools.entry(owner).or_default();
+            private.change(pool.kind(), change);
+        }
+    }
+
+    /// Records what happened to a block or a segment.
+    #[inline(always)]
+    pub(crate) fn record(
+        &mut self,
+        action: Action,
+        address: u64,
+        size: u64,
+        place: (StreamId, PoolId),
+        context: Caller,
+    ) {
+        if self.reports && !(self.segments_are_recorded && is_of_segment(action)) {
+            crate::state::caller::report(action, self.id, place.0, address, size);
+        }
+        if self.history.enabled {
+            self.keep(action, address, size, place, context);
+        }
+    }
+
+    #[inline(never)]
+    fn keep(
+        &mut self,
+        action: Action,
+        address: u64,
+        size: u64,
+        (stream, pool): (StreamId, PoolId),
+        context: Caller,
+    ) {
+        let Caller { stack, scope } = context;
+        // Blocks keep theirs in any case.
+        let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
+        let (pool, time_ns) = (self.pool(pool).owner, crate::state::caller::ticks());
+        self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
+    }
+
+    /// Where events about a block belong.
+    #[inline]
+    pub(crate) fn place(block: &Block) -> (StreamId, PoolId) {
+        (block.stream, block.pool)
+    }
+}

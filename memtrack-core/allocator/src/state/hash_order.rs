@@ -1,0 +1,191 @@
+//! A hash table whose order is that of PyTorch's flat hash tables: open addressing with robin-hood insertion and
+//! backward-shift erase, filled to a half at most. In what order events complete together depends on it.
+
+/// Slots beyond a table's size, at least, so that the last slots can overflow.
+const MIN_OVERFLOW: usize = 4;
+/// 2^64 divided by the golden ratio.
+const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
+
+/// Keys with their hashes and values, in table order.
+///
+/// As in PyTorch's tables, keys of equal hash are better few: for more than a handful the table grows without need.
+#[derive(Debug)]
+pub(crate) struct HashOrder<K, V> {
+    slots: Vec<Option<Slot<K, V>>>,
+    /// A power of two, or 0 before the first insertion.
+    buckets: usize,
+    length: usize,
+}
+
+#[derive(Debug)]
+struct Slot<K, V> {
+    /// How far it is from where its hash wants it.
+    distance: usize,
+    hash: u64,
+    key: K,
+    value: V,
+}
+
+impl<K, V> Default for HashOrder<K, V> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), buckets: 0, length: 0 }
+    }
+}
+
+impl<K: Copy + Eq, V> HashOrder<K, V> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The value of a key.
+    pub(crate) fn get_mut(&mut self, hash: u64, key: K) -> Option<&mut V> {
+        let place = self.find(hash, key)?;
+        self.value_at(place)
+    }
+
+    /// Puts a key in that is not there yet.
+    pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) {
+        self.place(Slot { distance: 0, hash, key, value });
+    }
+
+    /// Takes a key out.
+    pub(crate) fn remove(&mut self, hash: u64, key: K) -> Option<V> {
+        self.find(hash, key).and_then(|place| self.remove_at(place))
+    }
+
+    /// The first place from `from` on that holds a key.
+    pub(crate) fn next(&self, from: usize) -> Option<usize> {
+        (from..self.slots.len()).find(|&place| self.slots[place].is_some())
+    }
+
+    /// The value at a place that [`Self::next`] found.
+    pub(crate) fn value_at(&mut self, place: usize) -> Option<&mut V> {
+        self.slots.get_mut(place)?.as_mut().map(|slot| &mut slot.value)
+    }
+
+    /// Takes the key at a place out. The next one in order is then at this place or behind it.
+    pub(crate) fn remove_at(&mut self, place: usize) -> Option<V> {
+        let removed = self.slots.get_mut(place)?.take()?;
+        self.length -= 1;
+        let mut hole = place;
+        while let Some(next) = self.slots.get_mut(hole + 1) {
+            match next {
+                Some(slot) if slot.distance > 0 => slot.distance -= 1,
+                _ => break,
+            }
+            self.slots.swap(hole, hole + 1);
+            hole += 1;
+        }
+        Some(removed.value)
+    }
+
+    /// The keys in order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> + '_ {
+        self.slots.iter().flatten().map(|slot| slot.key)
+    }
+
+    fn find(&self, hash: u64, key: K) -> Option<usize> {
+        if self.length == 0 {
+            return None;
+        }
+        let desired = self.desired(hash);
+        for (distance, slot) in self.slots[desired..].iter().enumerate() {
+            match slot {
+                Some(slot) if slot.distance >= distance => {
+                    if slot.key == key {
+                        return Some(desired + distance);
+                    }
+                }
+                _ => break,
+            }
+        }
+        None
+    }
+
+    fn desired(&self, hash: u64) -> usize {
+        let bits = self.buckets.trailing_zeros();
+        (hash.wrapping_mul(MULTIPLIER) >> (64 - bits)) as usize
+    }
+
+    /// Slots a key may at most be away from where it is wanted.
+    fn most(&self) -> usize {
+        MIN_OVERFLOW.max(self.buckets.trailing_zeros() as usize)
+    }
+
+    fn place(&mut self, mut slot: Slot<K, V>) {
+        slot.distance = 0;
+        if 2 * (self.length + 1) > self.buckets {
+            self.grow();
+        }
+        loop {
+            let mut at = self.desired(slot.hash);
+            let mut unplaced = slot;
+            unplaced.distance = 0;
+            let mut taken = None;
+            while unplaced.distance < self.most() {
+                match &mut self.slots[at] {
+                    free @ None => {
+                        *free = Some(unplaced);
+                        self.length += 1;
+                        return;
+                    }
+                    // The one that is further from home stays.
+                    Some(other) if other.distance < unplaced.distance => {
+                        std::mem::swap(other, &mut unplaced);
+                        taken.get_or_insert(at);
+                    }
+                    Some(_) => {}
+                }
+                unplaced.distance += 1;
+                at += 1;
+            }
+            // The new key goes in last, after all that were there.
+            if let Some(new) = taken.and_then(|at| self.slots[at].as_mut()) {
+                std::mem::swap(new, &mut unplaced);
+            }
+            self.grow();
+            slot = unplaced;
+        }
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        self.buckets = (2 * self.buckets).max(4);
+        self.length = 0;
+        self.slots.resize_with(self.buckets + self.most(), || None);
+        for slot in old.into_iter().flatten() {
+            self.place(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_found_and_taken_out() {
+        let mut table = HashOrder::default();
+        for key in 0..1000u64 {
+            table.insert(key / 3, key, key * 2);
+        }
+        for key in (0..1000).step_by(2) {
+            assert_eq!(table.remove(key / 3, key), Some(key * 2));
+        }
+        assert_eq!(table.remove(0, 0), None);
+        let mut left: Vec<u64> = table.keys().collect();
+        left.sort_unstable();
+        assert_eq!(left, (1..1000).step_by(2).collect::<Vec<_>>());
+        assert_eq!(table.get_mut(3, 9), Some(&mut 18));
+    }
+
+    /// The order of `empty_cache` over deleted pools, as PyTorch 2.15 was seen to have it.
+    #[test]
+    fn pools_are_visited_as_in_pytorch() {
+        let mut table = HashOrder::default();
+        for pool in [4u64, 9, 12, 1, 3, 7] {
+            table.insert(pool, pool, ());
+        }
+        assert_eq!(table.keys().collect::<Vec<_>>(), [7, 12, 4, 9, 1, 3]);
+    }
+}

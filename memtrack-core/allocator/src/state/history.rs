@@ -1,0 +1,125 @@
+//! The history of a device: every event that PyTorch records, the newest of them kept.
+
+use crate::state::caller;
+use crate::state::private_pools::MempoolId;
+use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
+use memtrack_model::options::Context;
+use std::collections::VecDeque;
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEntry {
+    /// Nanoseconds since the Unix epoch. In the ring it is ticks, which become time when somebody looks.
+    pub time_ns: u64,
+    /// The address in bytes; for [`Action::Oom`] the device's free bytes.
+    pub address: u64,
+    /// The size in bytes: requested for blocks, real for segments, active bytes for a snapshot.
+    pub size: u64,
+    /// The stream that owns the block.
+    pub stream: StreamId,
+    /// The pool it is in.
+    pub pool: MempoolId,
+    /// Who did it.
+    pub stack: StackId,
+    /// The scope that was open.
+    pub scope: ScopeId,
+    /// What happened.
+    pub action: Action,
+}
+
+/// What a history keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryOptions {
+    /// Whether events are kept. Without them the stacks of live blocks are, and one event, the newest, as PyTorch's
+    /// `enabled="state"` has it.
+    pub events: bool,
+    /// Whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
+    pub stacks: Context,
+    /// How many events are kept at most, per device; older ones go first.
+    pub max_entries: usize,
+    /// Forget what was recorded before.
+    pub clear: bool,
+    /// Events that are not recorded.
+    pub skip_actions: Vec<Action>,
+}
+
+impl Default for HistoryOptions {
+    /// PyTorch's: everything, without a bound.
+    fn default() -> Self {
+        Self {
+            events: true,
+            stacks: Context::All,
+            max_entries: usize::MAX,
+            clear: false,
+            skip_actions: Vec::new(),
+        }
+    }
+}
+
+/// The events of a device.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) enabled: bool,
+    pub(crate) stacks: Context,
+    entries: VecDeque<TraceEntry>,
+    max_entries: usize,
+    /// Bit `action as u16` is set for each that is not recorded.
+    skipped: u16,
+}
+
+impl Default for History {
+    /// None is kept.
+    fn default() -> Self {
+        let entries = VecDeque::new();
+        Self { enabled: false, stacks: Context::None, entries, max_entries: 0, skipped: 0 }
+    }
+}
+
+impl History {
+    /// Begins, or with `None` ends and forgets.
+    pub(crate) fn set(&mut self, options: Option<&HistoryOptions>) {
+        let Some(options) = options else {
+            *self = Self::default();
+            return;
+        };
+        self.enabled = true;
+        self.stacks = options.stacks;
+        self.max_entries = if options.events { options.max_entries.max(1) } else { 1 };
+        self.skipped = options.skip_actions.iter().fold(0, |mask, &action| mask | 1 << action as u16);
+        if options.clear {
+            self.entries.clear();
+        }
+        while self.entries.len() > self.max_entries {
+            self.entries.pop_front();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, entry: TraceEntry) {
+        if self.skipped >> entry.action as u16 & 1 == 1 {
+            return;
+        }
+        if self.entries.len() >= self.max_entries {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// All entries, oldest first, with times made of ticks.
+    pub(crate) fn entries(&self) -> Vec<TraceEntry> {
+        in_time(self.entries.iter().copied())
+    }
+
+    /// Takes all entries out.
+    pub(crate) fn drain(&mut self) -> Vec<TraceEntry> {
+        in_time(self.entries.drain(..))
+    }
+}
+
+fn in_time(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
+    if entries.len() == 0 {
+        return Vec::new();
+    }
+    let clock = caller::clock();
+    entries.map(|entry| TraceEntry { time_ns: clock.time_ns(entry.time_ns), ..entry }).collect()
+}

@@ -1,0 +1,57 @@
+//! The blocks that are handed out, by address.
+
+use crate::state::block::BlockId;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+/// Finding a block from what the client gives back. The one that was handed out last is not in the table: what is given
+/// back before anything else is handed out never touches it.
+#[derive(Debug)]
+pub(crate) struct LiveBlocks {
+    table: HashTable<(u64, BlockId)>,
+    /// Address 0, where no block is, stands for none.
+    newest: (u64, BlockId),
+}
+
+impl Default for LiveBlocks {
+    fn default() -> Self {
+        Self { table: HashTable::new(), newest: Self::NOTHING }
+    }
+}
+
+#[inline(always)]
+fn hash(address: u64) -> u64 {
+    FixedState::default().hash_one(address)
+}
+
+impl LiveBlocks {
+    const NOTHING: (u64, BlockId) = (0, BlockId::NONE);
+
+    /// A block is handed out; none was at its address.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, address: u64, id: BlockId) {
+        let older = std::mem::replace(&mut self.newest, (address, id));
+        if older.0 != 0 {
+            self.table.insert_unique(hash(older.0), older, |block| hash(block.0));
+        }
+    }
+
+    /// The block at an address, which is given back.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, address: u64) -> Option<BlockId> {
+        if address == self.newest.0 {
+            return std::mem::replace(&mut self.newest, Self::NOTHING).1.some();
+        }
+        let found = self.table.find_entry(hash(address), |block| block.0 == address);
+        found.ok().map(|entry| entry.remove().0.1)
+    }
+
+    /// The block at an address.
+    pub(crate) fn get(&self, address: u64) -> Option<BlockId> {
+        if address == self.newest.0 {
+            return self.newest.1.some();
+        }
+        self.table.find(hash(address), |block| block.0 == address).map(|block| block.1)
+    }
+}

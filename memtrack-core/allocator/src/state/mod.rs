@@ -1,0 +1,14 @@
+//! What a device holds: segments and blocks, which of them are free, what they add up to, and what happened to them.
+
+pub(crate) mod block;
+pub(crate) mod caller;
+pub(crate) mod device;
+pub(crate) mod free_blocks;
+pub(crate) mod hash_order;
+pub(crate) mod history;
+pub(crate) mod live_blocks;
+pub(crate) mod pools;
+pub(crate) mod private_pools;
+pub(crate) mod segments;
+pub(crate) mod stats;
+pub(crate) mod stream_uses;

@@ -1,0 +1,118 @@
+//! Pools: a small and a large default one, and two for each private pool.
+
+use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
+use crate::state::block::{Block, BlockId, Blocks};
+use crate::state::free_blocks::FreeBlocks;
+use crate::state::private_pools::MempoolId;
+use crate::state::stats::PoolKind;
+use memtrack_model::event::{DeviceId, StreamId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The number of a pool: even ones are small, odd ones large; 0 and 1 are the default pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolId(pub(crate) u32);
+
+impl PoolId {
+    /// The pool of that kind in the pair with this number; pair 0 is the default one.
+    #[inline]
+    pub(crate) fn of(pair: u32, kind: PoolKind) -> Self {
+        Self(2 * pair + u32::from(kind == PoolKind::Large))
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> PoolKind {
+        if self.0.is_multiple_of(2) { PoolKind::Small } else { PoolKind::Large }
+    }
+
+    #[inline]
+    pub(crate) fn is_default(self) -> bool {
+        self.0 < 2
+    }
+
+    /// The number of its pair.
+    #[inline]
+    pub(crate) fn pair(self) -> u32 {
+        self.0 / 2
+    }
+}
+
+/// The kind of pool that blocks of `size` bytes come from.
+#[inline]
+pub(crate) fn kind_of(size: u64) -> PoolKind {
+    if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
+}
+
+/// Where the segments of a pool come from, if not from the device: `MemPool(allocator=…)`.
+pub trait PoolAllocator: fmt::Debug + Send + Sync {
+    /// Hands out a segment; none where there is not enough memory.
+    fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
+
+    /// Takes a segment back.
+    fn release(&self, address: u64, size: u64, device: DeviceId, stream: StreamId);
+}
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) free: FreeBlocks,
+    /// Blocks of expandable ranges without memory behind them, by stream and address.
+    pub(crate) unmapped: BTreeMap<(StreamId, u64), BlockId>,
+    /// Searches that count for the age of garbage.
+    pub(crate) searches: u64,
+    /// The private pool it belongs to, or (0, 0).
+    pub(crate) owner: MempoolId,
+    /// Blocks are never split.
+    pub(crate) no_split: bool,
+    /// Who has its segments; none: the device.
+    pub(crate) source: Option<Arc<dyn PoolAllocator>>,
+}
+
+impl Pool {
+    pub(crate) fn new(owner: MempoolId) -> Self {
+        Self {
+            free: FreeBlocks::default(),
+            unmapped: BTreeMap::new(),
+            searches: 0,
+            owner,
+            no_split: false,
+            source: None,
+        }
+    }
+
+    /// Takes a free block in; its age begins.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, id: BlockId, block: &mut Block) {
+        block.cached_at_search = self.searches;
+        self.free.insert(id, block);
+    }
+
+    /// Takes a block out of the set it is in.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, block: &Block) {
+        if block.mapped {
+            self.free.remove(block);
+        } else {
+            self.unmapped.remove(&(block.stream, block.address));
+        }
+    }
+
+    /// How many searches a free block has seen without being taken.
+    pub(crate) fn age(&self, block: &Block) -> u64 {
+        self.searches - block.cached_at_search
+    }
+
+    /// The bytes it holds free.
+    pub(crate) fn free_bytes(&self, blocks: &Blocks) -> u64 {
+        self.free.iter().map(|id| blocks[id].size).sum()
+    }
+}
+
+/// The page of an expandable range of that kind, in bytes.
+pub(crate) fn page_size(kind: PoolKind, large_segment_size: u64) -> u64 {
+    match kind {
+        PoolKind::Small => SMALL_BUFFER,
+        PoolKind::Large => large_segment_size,
+    }
+}

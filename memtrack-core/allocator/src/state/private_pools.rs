@@ -1,0 +1,236 @@
+//! Private pools: memory that ordinary requests do not share, for `MemPool` and for CUDA graphs. Which requests go to
+//! one is said by routes.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::device::Device;
+use crate::state::hash_order::HashOrder;
+use crate::state::pools::{Pool, PoolAllocator, PoolId};
+use crate::state::stats::PoolKind;
+use memtrack_model::event::StreamId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+/// The id of a private pool, as PyTorch's pair: the first is set for graphs, the second for `MemPool`s; (0, 0) is the
+/// default pool.
+pub type MempoolId = (u64, u64);
+
+/// PyTorch's hash of a pool's id: its half that is not zero.
+fn hash(id: MempoolId) -> u64 {
+    if id.0 != 0 { id.0 } else { id.1 }
+}
+
+/// One private pool.
+#[derive(Debug)]
+struct PrivatePool {
+    /// Its pair of pools.
+    pair: u32,
+    /// Who may still want memory of it.
+    users: u32,
+}
+
+/// Which requests a route is for.
+pub(crate) enum Routed {
+    /// Those of a thread, by `use_mem_pool`.
+    Thread(ThreadId),
+    /// Those for streams that belong to a capture. For such a stream no event may be asked for and nothing released.
+    Capture(Box<dyn Fn(StreamId) -> bool + Send>),
+}
+
+/// Where some requests go.
+#[derive(Debug)]
+struct Route {
+    to: MempoolId,
+    which: Routed,
+}
+
+impl fmt::Debug for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(thread) => thread.fmt(f),
+            Self::Capture(_) => f.write_str("Capture"),
+        }
+    }
+}
+
+impl Routed {
+    fn matches(&self, stream: StreamId) -> bool {
+        match self {
+            Self::Thread(thread) => *thread == thread::current().id(),
+            Self::Capture(is_captured) => is_captured(stream),
+        }
+    }
+}
+
+/// The private pools of a device.
+#[derive(Debug, Default)]
+pub(crate) struct PrivatePools {
+    pools: HashMap<MempoolId, PrivatePool>,
+    /// Pools that nobody will ask for memory any more, in the order in which they are emptied.
+    freeable: HashOrder<MempoolId, MempoolId>,
+    /// Pools that the default pool may borrow from before it gives up, in the order of trying.
+    on_oom: HashOrder<MempoolId, ()>,
+    /// Newest last.
+    routes: Vec<Route>,
+    unused_pairs: Vec<u32>,
+}
+
+impl PrivatePools {
+    /// The pair of pools for a request of the calling thread for a stream; 0 is the default one.
+    #[inline]
+    pub(crate) fn routed_pair(&self, stream: StreamId) -> u32 {
+        if self.routes.is_empty() {
+            return 0;
+        }
+        let route = self.routes.iter().rev().find(|route| route.which.matches(stream));
+        route.and_then(|route| self.pools.get(&route.to)).map_or(0, |pool| pool.pair)
+    }
+
+    /// Whether a graph is being captured.
+    #[inline]
+    pub(crate) fn capturing(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
+    }
+
+    /// Whether a stream is part of a capture. What is done for another one goes on as ever meanwhile, as in PyTorch
+    /// 2.15, which asks this of the thread's current stream.
+    #[inline]
+    pub(crate) fn captures(&self, stream: StreamId) -> bool {
+        let is_captured =
+            |route: &Route| matches!(&route.which, Routed::Capture(is_captured) if is_captured(stream));
+        self.routes.iter().any(is_captured)
+    }
+
+    /// The pairs of pools that may be borrowed from.
+    pub(crate) fn on_oom_pairs(&self) -> Vec<u32> {
+        self.on_oom.keys().filter_map(|id| self.pools.get(&id)).map(|pool| pool.pair).collect()
+    }
+
+    /// The pools that may be emptied.
+    pub(crate) fn freeable(&self) -> Vec<MempoolId> {
+        self.freeable.keys().collect()
+    }
+
+    pub(crate) fn pair(&self, id: MempoolId) -> Option<u32> {
+        self.pools.get(&id).map(|pool| pool.pair)
+    }
+
+    /// The pairs of all private pools.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pools.values().map(|pool| pool.pair)
+    }
+}
+
+impl<M: DeviceMemory> Device<M> {
+    /// One more user of a pool, which is made when it is not there.
+    pub(crate) fn create_or_keep_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+        if let Some(pool) = self.private.pools.get_mut(&id) {
+            if pool.users == 0 {
+                return Err(AllocatorError::PoolReleased(id));
+            }
+            pool.users += 1;
+            return Ok(());
+        }
+        let pair = self.private.unused_pairs.pop().unwrap_or((self.pools.len() / 2) as u32);
+        let first = 2 * pair as usize;
+        for place in [first, first + 1] {
+            if place < self.pools.len() {
+                self.pools[place] = Pool::new(id);
+            } else {
+                self.pools.push(Pool::new(id));
+            }
+        }
+        self.private.pools.insert(id, PrivatePool { pair, users: 1 });
+        Ok(())
+    }
+
+    /// Requests for the default pool that cannot be met otherwise may be met from this one.
+    pub(crate) fn use_on_oom(&mut self, id: MempoolId, allowed: bool) {
+        if allowed {
+            if self.private.on_oom.get_mut(hash(id), id).is_none() {
+                self.private.on_oom.insert(hash(id), id, ());
+            }
+        } else {
+            self.private.on_oom.remove(hash(id), id);
+        }
+    }
+
+    /// Blocks of this pool are not split.
+    pub(crate) fn set_no_split(&mut self, id: MempoolId) {
+        let Some(pair) = self.private.pair(id) else { return };
+        for kind in [PoolKind::Small, PoolKind::Large] {
+            self.pool_mut(PoolId::of(pair, kind)).no_split = true;
+        }
+    }
+
+    /// The segments of this pool come from somebody else.
+    pub(crate) fn set_source(&mut self, id: MempoolId, source: &Arc<dyn PoolAllocator>) {
+        let Some(pair) = self.private.pair(id) else { return };
+        for kind in [PoolKind::Small, PoolKind::Large] {
+            self.pool_mut(PoolId::of(pair, kind)).source = Some(Arc::clone(source));
+        }
+    }
+
+    /// Routes requests to a pool.
+    pub(crate) fn begin_allocate_to_pool(
+        &mut self,
+        id: MempoolId,
+        which: Routed,
+    ) -> Result<(), AllocatorError> {
+        if self.private.routes.iter().any(|route| route.to == id) {
+            return Err(AllocatorError::AlreadyRouted(id));
+        }
+        self.create_or_keep_pool(id)?;
+        self.private.routes.push(Route { to: id, which });
+        Ok(())
+    }
+
+    /// Ends the route to a pool.
+    pub(crate) fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+        let place = self.private.routes.iter().rposition(|route| route.to == id);
+        let place = place.ok_or(AllocatorError::NotRouted(id))?;
+        self.private.routes.remove(place);
+        Ok(())
+    }
+
+    /// One user of a pool less. With the last one its memory may be released.
+    pub(crate) fn release_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+        let pool = self.private.pools.get_mut(&id).filter(|pool| pool.users > 0);
+        let pool = pool.ok_or(AllocatorError::PoolReleased(id))?;
+        pool.users -= 1;
+        if pool.users == 0 {
+            self.private.freeable.insert(hash(id), id, id);
+        }
+        Ok(())
+    }
+
+    /// How many still use a pool.
+    pub(crate) fn pool_users(&self, id: MempoolId) -> u32 {
+        self.private.pools.get(&id).map_or(0, |pool| pool.users)
+    }
+
+    /// Forgets a pool that is released and holds nothing.
+    pub(crate) fn forget_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+        let Some(pair) = self.private.pools.get(&id).filter(|pool| pool.users == 0).map(|pool| pool.pair)
+        else {
+            return Ok(());
+        };
+        let held = self.stats.reserved_bytes_by_private_pools.get(&id).map_or(0, |stat| stat.all.current);
+        if held != 0 {
+            return Ok(());
+        }
+        // What is left are ranges without memory.
+        for kind in [PoolKind::Small, PoolKind::Large] {
+            let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
+            for range in ranges {
+                self.release_range(range)?;
+            }
+        }
+        self.private.pools.remove(&id);
+        self.private.freeable.remove(hash(id), id);
+        self.private.unused_pairs.push(pair);
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Counters and what they are made of. Every change applies to all memory and to the kind of pool it happens in.
+
+use crate::state::private_pools::MempoolId;
+use std::collections::BTreeMap;
+
+/// A value that goes up and down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is now.
+    pub current: i64,
+    /// The most it was.
+    pub peak: i64,
+    /// The sum of all it grew by.
+    pub allocated: i64,
+    /// The sum of all it shrank by.
+    pub freed: i64,
+}
+
+impl Stat {
+    /// Grows by `amount`.
+    #[inline]
+    pub(crate) fn increase(&mut self, amount: u64) {
+        self.current += amount as i64;
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount as i64;
+    }
+
+    /// Shrinks by `amount`.
+    #[inline]
+    pub(crate) fn decrease(&mut self, amount: u64) {
+        self.current -= amount as i64;
+        self.freed += amount as i64;
+    }
+
+    /// Grows or shrinks by `amount`.
+    #[inline]
+    fn change(&mut self, amount: i64) {
+        if amount >= 0 {
+            self.increase(amount as u64);
+        } else {
+            self.decrease(amount.unsigned_abs());
+        }
+    }
+
+    fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    fn reset_accumulated(&mut self) {
+        self.allocated = 0;
+        self.freed = 0;
+    }
+}
+
+/// The kind of pool a block is of; private pools have both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PoolKind {
+    /// Blocks of up to 1 MiB.
+    Small,
+    /// Larger blocks.
+    Large,
+}
+
+/// A value for all memory and for each kind of pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatArray {
+    /// All memory.
+    pub all: Stat,
+    /// Small pools.
+    pub small_pool: Stat,
+    /// Large pools.
+    pub large_pool: Stat,
+}
+
+impl StatArray {
+    #[inline]
+    fn kind(&mut self, kind: PoolKind) -> &mut Stat {
+        match kind {
+            PoolKind::Small => &mut self.small_pool,
+            PoolKind::Large => &mut self.large_pool,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn increase(&mut self, kind: PoolKind, amount: u64) {
+        self.all.increase(amount);
+        self.kind(kind).increase(amount);
+    }
+
+    #[inline]
+    pub(crate) fn decrease(&mut self, kind: PoolKind, amount: u64) {
+        self.all.decrease(amount);
+        self.kind(kind).decrease(amount);
+    }
+
+    #[inline]
+    pub(crate) fn change(&mut self, kind: PoolKind, amount: i64) {
+        self.all.change(amount);
+        self.kind(kind).change(amount);
+    }
+
+    fn each(&mut self) -> [&mut Stat; 3] {
+        [&mut self.all, &mut self.small_pool, &mut self.large_pool]
+    }
+}
+
+/// All statistics of one device, by PyTorch's names. Sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// Blocks handed out.
+    pub allocation: StatArray,
+    /// Segments taken from the device; mapped pages do not count.
+    pub segment: StatArray,
+    /// Blocks handed out or waiting for other streams.
+    pub active: StatArray,
+    /// Free blocks that cannot be given back because others live in their segment.
+    pub inactive_split: StatArray,
+    /// Sizes of [`Self::allocation`].
+    pub allocated_bytes: StatArray,
+    /// What was taken from the device.
+    pub reserved_bytes: StatArray,
+    /// Sizes of [`Self::active`].
+    pub active_bytes: StatArray,
+    /// Sizes of [`Self::inactive_split`].
+    pub inactive_split_bytes: StatArray,
+    /// What was asked for, of active blocks.
+    pub requested_bytes: StatArray,
+    /// Blocks handed out that are as large as `max_split_size` or larger.
+    pub oversize_allocations: Stat,
+    /// Segments that are.
+    pub oversize_segments: Stat,
+    /// How often the cache was emptied to try again.
+    pub num_alloc_retries: i64,
+    /// How often memory ran out.
+    pub num_ooms: i64,
+    /// How often the allocator waited for all streams.
+    pub num_sync_all_streams: i64,
+    /// How often memory was taken from the device.
+    pub num_device_alloc: i64,
+    /// How often memory was given back.
+    pub num_device_free: i64,
+    /// Requests refused because they would exceed the limit.
+    pub num_oom_rejections: i64,
+    /// The option when the allocator was made, in bytes; −1: no limit.
+    pub max_split_size: i64,
+    /// What private pools hold, each by its id; pools that are gone stay listed.
+    pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
+}
+
+impl DeviceStats {
+    /// The arrays with their names, by the names' order.
+    pub fn arrays(&self) -> [(&'static str, &StatArray); 9] {
+        [
+            ("active", &self.active),
+            ("active_bytes", &self.active_bytes),
+            ("allocated_bytes", &self.allocated_bytes),
+            ("allocation", &self.allocation),
+            ("inactive_split", &self.inactive_split),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("requested_bytes", &self.requested_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("segment", &self.segment),
+        ]
+    }
+
+    /// The counters with their names, by the names' order.
+    pub fn counters(&self) -> [(&'static str, i64); 7] {
+        [
+            ("max_split_size", self.max_split_size),
+            ("num_alloc_retries", self.num_alloc_retries),
+            ("num_device_alloc", self.num_device_alloc),
+            ("num_device_free", self.num_device_free),
+            ("num_oom_rejections", self.num_oom_rejections),
+            ("num_ooms", self.num_ooms),
+            ("num_sync_all_streams", self.num_sync_all_streams),
+        ]
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Stat> {
+        let arrays = [
+            &mut self.allocation,
+            &mut self.segment,
+            &mut self.active,
+            &mut self.inactive_split,
+            &mut self.allocated_bytes,
+            &mut self.reserved_bytes,
+            &mut self.active_bytes,
+            &mut self.inactive_split_bytes,
+            &mut self.requested_bytes,
+        ];
+        arrays
+            .into_iter()
+            .chain(self.reserved_bytes_by_private_pools.values_mut())
+            .flat_map(StatArray::each)
+            .chain([&mut self.oversize_allocations, &mut self.oversize_segments])
+    }
+
+    /// Every peak becomes what is now.
+    pub(crate) fn reset_peak(&mut self) {
+        self.each().for_each(Stat::reset_peak);
+    }
+
+    /// Sums and counters begin again at 0.
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.each().for_each(Stat::reset_accumulated);
+        self.num_alloc_retries = 0;
+        self.num_ooms = 0;
+        self.num_sync_all_streams = 0;
+        self.num_device_alloc = 0;
+        self.num_device_free = 0;
+        self.num_oom_rejections = 0;
+    }
+}

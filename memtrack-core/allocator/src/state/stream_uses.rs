@@ -1,0 +1,33 @@
+//! The streams, other than its own, that use a block.
+
+use crate::state::hash_order::HashOrder;
+use memtrack_model::event::StreamId;
+
+/// A set of streams in PyTorch's order.
+#[derive(Debug, Default)]
+pub(crate) struct StreamUses(HashOrder<StreamId, ()>);
+
+/// PyTorch's hash of a stream: device type, device and the number of the stream.
+pub(crate) fn stream_hash(device: u16, number: u64) -> u64 {
+    (1u64 << 56).wrapping_add(u64::from(device) << 48).wrapping_add(number)
+}
+
+impl StreamUses {
+    pub(crate) fn insert(&mut self, hash: u64, stream: StreamId) {
+        if self.0.get_mut(hash, stream).is_none() {
+            self.0.insert(hash, stream, ());
+        }
+    }
+
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.0.keys()
+    }
+
+    /// The set without some streams; none if nothing is left.
+    pub(crate) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
+        for &(hash, stream) in streams {
+            self.0.remove(hash, stream);
+        }
+        (!self.0.is_empty()).then_some(self)
+    }
+}

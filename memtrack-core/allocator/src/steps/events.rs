@@ -1,0 +1,125 @@
+//! Blocks that other streams use: their memory is free only when those streams have come to the point of the free.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::{DeviceError, DeviceMemory};
+use crate::state::block::BlockId;
+use crate::state::caller::Caller;
+use crate::state::device::Device;
+use crate::state::hash_order::HashOrder;
+use crate::state::pools::PoolId;
+use crate::state::stream_uses::stream_hash;
+use memtrack_model::event::StreamId;
+use std::collections::VecDeque;
+
+/// The events that are waited for, by stream.
+pub(crate) type EventQueues<E> = HashOrder<StreamId, VecDeque<(E, BlockId)>>;
+
+impl<M: DeviceMemory> Device<M> {
+    fn hash(&self, stream: StreamId) -> u64 {
+        stream_hash(self.id.0, self.memory.stream_number(stream))
+    }
+
+    /// A block is used on another stream too; `false` when none is handed out at `address`. For the block's own stream
+    /// nothing is noted.
+    pub(crate) fn record_stream(&mut self, address: u64, stream: StreamId) -> bool {
+        let Some(id) = self.live.get(address) else { return false };
+        let hash = self.hash(stream);
+        let block = &mut self.blocks[id];
+        if block.stream != stream {
+            block.uses.get_or_insert_default().insert(hash, stream);
+            // PyTorch asks the thread's current stream instead.
+            if self.private.captures(stream) {
+                self.deferred.used_in_capture(id, hash, stream);
+            }
+        }
+        true
+    }
+
+    /// Records an event on each stream that uses a block. When one cannot be, nothing has changed.
+    #[cold]
+    pub(crate) fn record_events(&mut self, id: BlockId) -> Result<(), AllocatorError> {
+        let Some(uses) = &self.blocks[id].uses else { return Ok(()) };
+        let record = |stream| Ok((stream, self.memory.record_event(stream)?));
+        let recorded: Vec<(StreamId, M::Event)> =
+            uses.streams().map(record).collect::<Result<_, DeviceError>>()?;
+        self.blocks[id].uses = None;
+        for (stream, event) in recorded {
+            self.blocks[id].events += 1;
+            let hash = self.hash(stream);
+            match self.events.get_mut(hash, stream) {
+                Some(queue) => queue.push_back((event, id)),
+                None => self.events.insert(hash, stream, VecDeque::from([(event, id)])),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether blocks wait for streams or for the end of a capture.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.events.is_empty() || self.deferred.any()
+    }
+
+    /// Frees the blocks whose events are done. Each stream's events are asked in order, up to the first that is not.
+    #[cold]
+    pub(crate) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
+        self.end_deferred(context)?;
+        let mut place = 0;
+        while let Some(at) = self.events.next(place) {
+            place = at + 1;
+            while let Some((event, _)) = self.events.value_at(at).and_then(|queue| queue.front()) {
+                if !self.memory.is_done(event)? {
+                    break;
+                }
+                if let Some((_, id)) = self.events.value_at(at).and_then(VecDeque::pop_front) {
+                    self.event_done(id, context);
+                }
+            }
+            if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
+                self.events.remove_at(at);
+                place = at;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all events, or for those of a pair of pools, and frees their blocks.
+    pub(crate) fn wait_for_events(
+        &mut self,
+        pair: Option<u32>,
+        context: Caller,
+    ) -> Result<(), AllocatorError> {
+        self.stats.num_sync_all_streams += 1;
+        self.end_deferred(context)?;
+        let mut place = 0;
+        while let Some(at) = self.events.next(place) {
+            place = at + 1;
+            let mut index = 0;
+            while let Some((event, id)) = self.events.value_at(at).and_then(|queue| queue.get(index)) {
+                let pool: PoolId = self.blocks[*id].pool;
+                if pair.is_some_and(|pair| pool.pair() != pair) {
+                    index += 1;
+                    continue;
+                }
+                self.memory.wait(event)?;
+                if let Some((_, id)) = self.events.value_at(at).and_then(|queue| queue.remove(index)) {
+                    self.event_done(id, context);
+                }
+            }
+            if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
+                self.events.remove_at(at);
+                place = at;
+            }
+        }
+        Ok(())
+    }
+
+    fn event_done(&mut self, id: BlockId, context: Caller) {
+        let block = &mut self.blocks[id];
+        block.events -= 1;
+        if block.events == 0 {
+            let context = self.context_of_free(id, context);
+            self.complete(id, context);
+        }
+    }
+}

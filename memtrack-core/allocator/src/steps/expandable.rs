@@ -1,0 +1,233 @@
+//! Expandable segments: address space that is reserved once and gets memory page by page, so that a segment can grow
+//! where its last block ends.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::{DeviceError, DeviceMemory};
+use crate::settings::sizes::round_up;
+use crate::state::block::{Block, BlockId, RangeId};
+use crate::state::caller::Caller;
+use crate::state::device::Device;
+use crate::state::pools::{PoolId, page_size};
+use crate::steps::malloc::Request;
+use memtrack_model::event::{Action, StackId, StreamId};
+
+/// One reserved range, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    base: u64,
+    size: u64,
+    page: u64,
+}
+
+/// The ranges that are reserved, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    slots: Vec<Range>,
+    unused: Vec<RangeId>,
+}
+
+impl Ranges {
+    fn insert(&mut self, range: Range) -> RangeId {
+        if let Some(id) = self.unused.pop() {
+            self.slots[id.0 as usize] = range;
+            return id;
+        }
+        self.slots.push(range);
+        RangeId((self.slots.len() - 1) as u32)
+    }
+
+    fn get(&self, id: RangeId) -> Range {
+        self.slots[id.0 as usize]
+    }
+}
+
+impl<M: DeviceMemory> Device<M> {
+    /// Finds room for the request in a range, maps what is missing and takes the block. None when there is not enough
+    /// memory; what was mapped until then stays, free.
+    pub(crate) fn expand(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
+        let Some(mut found) = self.find_room(request)? else { return Ok(None) };
+        let size = request.size;
+        if !self.blocks[found].mapped {
+            let part = self.blocks[found].size.min(size);
+            if !self.map(found, part, request.context)? {
+                return Ok(None);
+            }
+        }
+        while self.blocks[found].size < size {
+            let missing = size - self.blocks[found].size;
+            let Some(next) = self.blocks[found].next.some() else { return Ok(None) };
+            let part = self.blocks[next].size.min(missing);
+            if !self.map(next, part, request.context)? {
+                return Ok(None);
+            }
+            found = next;
+        }
+        self.uncache(found);
+        Ok(Some(found))
+    }
+
+    /// The first place of the request's stream where free and unmapped blocks in a row are large enough; a new range
+    /// where there is none.
+    fn find_room(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
+        let Request { size, stream, pool, .. } = *request;
+        let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
+        for (_, &id) in unmapped {
+            let prev = self.blocks[id].prev;
+            let start = prev.some().filter(|&prev| self.blocks[prev].is_free()).unwrap_or(id);
+            if self.has_room(start, size) {
+                return Ok(Some(start));
+            }
+        }
+        self.reserve_range(size, stream, pool)
+    }
+
+    fn has_room(&self, start: BlockId, size: u64) -> bool {
+        let mut bytes = 0;
+        let mut at = start;
+        while bytes < size {
+            let Some(block) = at.some().map(|id| &self.blocks[id]).filter(|block| block.is_free()) else {
+                return false;
+            };
+            bytes += block.size;
+            at = block.next;
+        }
+        true
+    }
+
+    /// A new range, if a block of `needed` bytes fits into one.
+    fn reserve_range(
+        &mut self,
+        needed: u64,
+        stream: StreamId,
+        pool: PoolId,
+    ) -> Result<Option<BlockId>, AllocatorError> {
+        let page = page_size(pool.kind(), self.options.large_segment_size);
+        let size = round_up(self.options.reserve.bytes(self.total_memory), page);
+        if size < needed {
+            return Ok(None);
+        }
+        let base = match self.memory.reserve(size) {
+            Ok(base) => base,
+            Err(DeviceError::OutOfMemory) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let age = self.next_age();
+        let mut block = Block::new(base, size, base, age, (stream, pool));
+        block.mapped = false;
+        block.range = self.ranges.insert(Range { base, size, page });
+        let id = self.blocks.insert(block);
+        self.pool_mut(pool).unmapped.insert((stream, base), id);
+        Ok(Some(id))
+    }
+
+    /// Puts memory behind the first `size` bytes of an unmapped block, rounded up to pages, and makes them a free
+    /// block. `false` when there is not enough.
+    fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
+        let block = &self.blocks[id];
+        let (address, place, age) = (block.address, Self::place(block), block.age);
+        let range = self.ranges.get(block.range);
+        // Unmapped blocks begin and end where pages do.
+        let mapped = round_up(size, range.page);
+        match self.memory.map(address, mapped, range.page) {
+            Ok(()) => {}
+            Err(DeviceError::OutOfMemory) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.uncache(id);
+        let block = &mut self.blocks[id];
+        block.mapped = true;
+        let rest_size = block.size - mapped;
+        if rest_size > 0 {
+            let mut rest = Block::new(address + mapped, rest_size, block.base, age, place);
+            rest.mapped = false;
+            rest.range = block.range;
+            block.size = mapped;
+            let rest = self.insert_after(id, rest);
+            self.pools[place.1.0 as usize].unmapped.insert((place.0, address + mapped), rest);
+        }
+        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
+        self.merge(id, prev);
+        self.merge(id, next);
+        self.cache(id);
+        self.count_reserved(place.1, mapped as i64);
+        self.stats.num_device_alloc += 1;
+        self.record(Action::SegmentMap, address, mapped, place, context);
+        let block = &mut self.blocks[id];
+        if block.prev == BlockId::NONE && block.segment_stack == StackId::NONE {
+            block.segment_stack = context.stack;
+        }
+        Ok(true)
+    }
+
+    /// Takes the whole pages inside a free block away. The rest stays cached.
+    pub(crate) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
+        let block = &self.blocks[id];
+        let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
+        let (age, base, range_id) = (block.age, block.base, block.range);
+        let context = context.or(block.segment_stack);
+        let range = self.ranges.get(range_id);
+        let first = range.base + round_up(address - range.base, range.page);
+        let last = range.base + (end - range.base) / range.page * range.page;
+        if first >= last {
+            return Ok(());
+        }
+        self.memory.wait_for_stream(place.0)?;
+        self.memory.unmap(first, last - first, range.page)?;
+        self.uncache(id);
+        let piece =
+            |from: u64, to: u64| Block { range: range_id, ..Block::new(from, to - from, base, age, place) };
+        if first > address {
+            let before = self.insert_before(id, piece(address, first));
+            self.cache(before);
+        }
+        if end > last {
+            let after = self.insert_after(id, piece(last, end));
+            self.cache(after);
+        }
+        let block = &mut self.blocks[id];
+        (block.address, block.size, block.mapped) = (first, last - first, false);
+        let (prev, next) = (block.prev, block.next);
+        self.merge(id, prev);
+        self.merge(id, next);
+        let block = &self.blocks[id];
+        let key = (block.stream, block.address);
+        self.pool_mut(place.1).unmapped.insert(key, id);
+        self.count_reserved(place.1, -((last - first) as i64));
+        self.stats.num_device_free += 1;
+        self.record(Action::SegmentUnmap, first, last - first, place, context);
+        Ok(())
+    }
+
+    /// Gives a range's address space back; `id` is the one unmapped block that covers it.
+    pub(crate) fn release_range(&mut self, id: BlockId) -> Result<(), AllocatorError> {
+        let range_id = self.blocks[id].range;
+        let range = self.ranges.get(range_id);
+        self.memory.unreserve(range.base, range.size)?;
+        self.uncache(id);
+        self.blocks.remove(id);
+        self.ranges.unused.push(range_id);
+        Ok(())
+    }
+
+    fn insert_after(&mut self, id: BlockId, mut block: Block) -> BlockId {
+        let next = self.blocks[id].next;
+        (block.prev, block.next) = (id, next);
+        let new = self.blocks.insert(block);
+        self.blocks[id].next = new;
+        if let Some(next) = next.some() {
+            self.blocks[next].prev = new;
+        }
+        new
+    }
+
+    fn insert_before(&mut self, id: BlockId, mut block: Block) -> BlockId {
+        let prev = self.blocks[id].prev;
+        (block.prev, block.next) = (prev, id);
+        let new = self.blocks.insert(block);
+        self.blocks[id].prev = new;
+        if let Some(prev) = prev.some() {
+            self.blocks[prev].next = new;
+        }
+        new
+    }
+}

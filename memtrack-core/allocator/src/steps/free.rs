@@ -1,0 +1,113 @@
+//! Taking a block back: at once where only its own stream used it, else when the other streams are done.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::block::BlockId;
+use crate::state::caller::Caller;
+use crate::state::device::Device;
+use memtrack_model::event::{Action, StackId};
+use memtrack_model::options::Context;
+
+impl<M: DeviceMemory> Device<M> {
+    /// Takes back the block at `address`; `false` when none is handed out there.
+    #[inline]
+    pub(crate) fn free(&mut self, address: u64, context: Caller) -> Result<bool, AllocatorError> {
+        let Some(id) = self.live.remove(address) else { return Ok(false) };
+        let block = &mut self.blocks[id];
+        block.allocated = false;
+        let (size, requested, place, kind) =
+            (block.size, block.requested, Self::place(block), block.pool.kind());
+        let used_elsewhere = block.uses.is_some();
+        self.stats.allocation.decrease(kind, 1);
+        self.stats.allocated_bytes.decrease(kind, size);
+        let context = self.context_of_free(id, context);
+        self.record(Action::FreeRequested, address, requested, place, context);
+        if size >= self.options.max_split_size {
+            self.stats.oversize_allocations.decrease(1);
+        }
+        if used_elsewhere && self.private.capturing() {
+            self.deferred.defer(id);
+        } else if used_elsewhere {
+            // Where that fails, it is tried again at the next request.
+            self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
+        } else {
+            self.complete(id, context);
+        }
+        Ok(true)
+    }
+
+    /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are
+    /// not kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
+    #[inline]
+    pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
+        match self.history.stacks {
+            Context::Alloc | Context::All => context.or(self.blocks[id].stack),
+            Context::None | Context::State => Caller { stack: StackId::NONE, ..context },
+        }
+    }
+
+    /// Makes a block free that nobody uses any more, together with its free neighbours.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
+        let block = &mut self.blocks[id];
+        let (size, requested) = (block.size, block.requested);
+        let (address, place, kind) = (block.address, Self::place(block), block.pool.kind());
+        let countable = !block.is_expandable();
+        block.stack = StackId::NONE;
+        self.deferred.forget(id);
+        let (prev, next) = (block.prev, block.next);
+        self.record(Action::FreeCompleted, address, requested, place, context);
+        let (mut blocks_change, mut bytes_change) = (0, 0);
+        for neighbour in [prev, next] {
+            let merged = self.merge(id, neighbour);
+            if merged > 0 {
+                blocks_change -= 1;
+                bytes_change -= merged as i64;
+            }
+        }
+        self.cache(id);
+        if self.blocks[id].is_split() {
+            blocks_change += 1;
+            bytes_change += self.blocks[id].size as i64;
+        }
+        if countable {
+            self.stats.inactive_split.change(kind, blocks_change);
+            self.stats.inactive_split_bytes.change(kind, bytes_change);
+        }
+        self.stats.active.decrease(kind, 1);
+        self.stats.active_bytes.decrease(kind, size);
+        self.stats.requested_bytes.decrease(kind, requested);
+    }
+
+    /// Merges a neighbour into `into`, which is in no pool, if it is free and mapped as `into` is. Returns the
+    /// neighbour's size, or 0.
+    #[inline]
+    pub(crate) fn merge(&mut self, into: BlockId, neighbour: BlockId) -> u64 {
+        let Some(neighbour) = neighbour.some() else { return 0 };
+        let other = &self.blocks[neighbour];
+        if !other.is_free() || other.mapped != self.blocks[into].mapped {
+            return 0;
+        }
+        self.uncache(neighbour);
+        let other = &self.blocks[neighbour];
+        let (size, prev, next) = (other.size, other.prev, other.next);
+        let (address, segment_stack) = (other.address, other.segment_stack);
+        let block = &mut self.blocks[into];
+        block.size += size;
+        if block.prev == neighbour {
+            block.address = address;
+            block.prev = prev;
+            block.segment_stack = segment_stack;
+            if let Some(prev) = prev.some() {
+                self.blocks[prev].next = into;
+            }
+        } else {
+            block.next = next;
+            if let Some(next) = next.some() {
+                self.blocks[next].prev = into;
+            }
+        }
+        self.blocks.remove(neighbour);
+        size
+    }
+}

@@ -1,0 +1,122 @@
+//! Out of memory: the facts, PyTorch's text of them, and who is told.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::settings::sizes::format_size;
+use crate::state::device::Device;
+use crate::state::pools::PoolId;
+use crate::state::stats::PoolKind;
+use crate::steps::malloc::Request;
+use memtrack_model::OutOfMemory;
+use memtrack_model::event::Action;
+
+/// An allocation that failed for good: what happened, and PyTorch's words for it. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemoryError {
+    /// What every allocator can say of it.
+    pub facts: OutOfMemory,
+    /// The segment that was tried for.
+    pub segment_bytes: u64,
+    /// What may be used of the device; none: all.
+    pub limit_bytes: Option<u64>,
+    /// PyTorch's message.
+    pub message: String,
+}
+
+const ADVICE: &str = " If reserved but unallocated memory is large try setting \
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  \
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+
+const EXPANDABLE_ADVICE: &str = " expandable_segments is enabled. If instead the process is running out of virtual \
+    address space (VSZ), expandable segments may be over-reserving VA (each segment reserves ~9/8 of device memory, \
+    times the number of streams); reduce it via PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / \
+    expandable_segments_reserve_by_class.";
+
+impl<M: DeviceMemory> Device<M> {
+    /// Records and describes that a request cannot be met.
+    #[cold]
+    pub(crate) fn out_of_memory(&mut self, request: &Request) -> AllocatorError {
+        let info = match self.memory.memory_info() {
+            Ok(info) => info,
+            Err(error) => return error.into(),
+        };
+        let place = (request.stream, request.pool);
+        self.record(Action::Oom, info.free, request.size, place, request.context);
+        self.stats.num_ooms += 1;
+        AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
+            facts: OutOfMemory {
+                device: self.id,
+                stream: request.stream,
+                requested_bytes: request.requested,
+                device_free_bytes: info.free,
+                device_total_bytes: info.total,
+            },
+            segment_bytes: request.segment,
+            limit_bytes: self.limit,
+            message: self.message(request, info.free, info.total),
+        }))
+    }
+
+    fn message(&self, request: &Request, free: u64, total: u64) -> String {
+        let allocated = self.stats.allocated_bytes.all.current as u64;
+        let reserved = self.stats.reserved_bytes.all.current as u64;
+        let private = self.free_in_private_pools();
+        let with_private = match private {
+            0 => String::new(),
+            _ => format!("with {} allocated in private pools (e.g., CUDA Graphs), ", format_size(private)),
+        };
+        let allowed = self.limit.map_or(String::new(), |limit| format!("{} allowed; ", format_size(limit)));
+        format!(
+            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. {}{}Of the \
+             allocated memory {} is allocated by PyTorch, {}and {} is reserved by PyTorch but unallocated.{}",
+            format_size(request.segment),
+            self.id.0,
+            format_size(total),
+            format_size(free),
+            self.processes(),
+            allowed,
+            format_size(allocated + private),
+            with_private,
+            format_size(reserved.saturating_sub(allocated + private)),
+            self.advice(request),
+        )
+    }
+
+    /// What private pools hold in free blocks.
+    fn free_in_private_pools(&self) -> u64 {
+        let kinds = [PoolKind::Small, PoolKind::Large];
+        let pools = self.private.pairs().flat_map(|pair| kinds.map(|kind| PoolId::of(pair, kind)));
+        pools.map(|pool| self.pool(pool).free_bytes(&self.blocks)).sum()
+    }
+
+    fn processes(&self) -> String {
+        let sentence = |process: crate::DeviceProcess| {
+            let used = format_size(process.used);
+            if process.pid == std::process::id() {
+                format!("Including non-PyTorch memory, this process has {used} memory in use. ")
+            } else {
+                format!("Process {} has {used} memory in use. ", process.pid)
+            }
+        };
+        self.memory.processes().into_iter().map(sentence).collect()
+    }
+
+    fn advice(&self, request: &Request) -> String {
+        if !self.options.expandable_segments {
+            return ADVICE.to_owned();
+        }
+        // What no device of this size could hold is not for the reserve to allow.
+        let fits = request.segment <= self.total_memory;
+        match self.options.reserve.limit(self.total_memory) {
+            Some(limit) if fits && request.segment > limit => format!(
+                " This allocation exceeds the expandable-segment reserve of {} for this stream, and a single allocation \
+                 cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or \
+                 expandable_segments_reserve_by_class (or unset it) so that a segment is at least {}.",
+                format_size(limit),
+                format_size(request.segment),
+            ),
+            _ => EXPANDABLE_ADVICE.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Giving cached memory back to the device: old blocks, oversize blocks, everything.
+
+use crate::api::error::AllocatorError;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::block::BlockId;
+use crate::state::caller::Caller;
+use crate::state::device::Device;
+use crate::state::pools::PoolId;
+use crate::state::private_pools::MempoolId;
+use crate::state::stats::PoolKind;
+use crate::steps::malloc::Request;
+use memtrack_model::event::{Action, StreamId};
+
+const LARGE: PoolId = PoolId(1);
+
+impl<M: DeviceMemory> Device<M> {
+    /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's share of
+    /// the limit is taken. Rounds go on until enough is released; each releases all that is at least of mean age.
+    pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
+        let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
+        let target = self.taken.saturating_sub(threshold as u64);
+        if target == 0 {
+            return Ok(());
+        }
+        let pool = self.pool(LARGE);
+        let age = |id: &BlockId| pool.age(&self.blocks[*id]);
+        // Expandable blocks count for the mean, although they are not released.
+        let whole: Vec<(BlockId, u64)> =
+            pool.free.iter().filter(|&id| !self.blocks[id].is_split()).map(|id| (id, age(&id))).collect();
+        let mut total_age: f64 = whole.iter().map(|&(_, age)| age as f64).sum();
+        let mut count = whole.len();
+        let mut rest: Vec<(BlockId, u64)> =
+            whole.into_iter().filter(|&(id, _)| !self.blocks[id].is_expandable()).collect();
+        let mut released = 0;
+        while released < target && count > 0 {
+            let mean = total_age / count as f64;
+            let before = rest.len();
+            let mut kept = Vec::new();
+            for (id, age) in rest {
+                if age as f64 >= mean {
+                    released += self.blocks[id].size;
+                    total_age -= age as f64;
+                    count -= 1;
+                    self.release_segment(id, context)?;
+                } else {
+                    kept.push((id, age));
+                }
+            }
+            rest = kept;
+            if rest.len() == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases oversize blocks of the request's stream and pool until one like the request would fit. Whether that
+    /// succeeded.
+    pub(crate) fn release_available(&mut self, request: &Request) -> Result<bool, AllocatorError> {
+        let oversize = self.options.max_split_size;
+        if oversize == u64::MAX {
+            return Ok(false);
+        }
+        let Request { size, stream, pool, context, .. } = *request;
+        let wanted = size.max(oversize);
+        let best = self.pool(pool).free.best(stream, wanted);
+        if let Some(best) = best.filter(|&id| !self.blocks[id].is_expandable()) {
+            if self.blocks[best].is_split() {
+                // Its segment has live neighbours: this can only be after the limit was lowered.
+                return Ok(false);
+            }
+            self.release_segment(best, context)?;
+            return Ok(true);
+        }
+        let largest = self.pool(pool).free.below(stream, wanted);
+        let largest: Vec<BlockId> = largest.take_while(|&id| self.blocks[id].size >= oversize).collect();
+        let mut released = 0;
+        for id in largest {
+            let block = &self.blocks[id];
+            if released >= wanted {
+                break;
+            }
+            if !block.is_expandable() && !block.is_split() {
+                released += block.size;
+                self.release_segment(id, context)?;
+            }
+        }
+        Ok(released >= wanted)
+    }
+
+    /// Waits for all events and releases every cached block that can be: of the default pools, unless a graph is being
+    /// captured, and of private pools without users; or, for `only`, of that private pool once nobody uses it.
+    pub(crate) fn release_cached(
+        &mut self,
+        only: Option<MempoolId>,
+        context: Caller,
+    ) -> Result<(), AllocatorError> {
+        // While a graph is captured nothing may be waited for.
+        let capturing = self.private.capturing();
+        if only.is_none() && !capturing {
+            return self.release_all(context);
+        }
+        self.release_freeable_pools(only, capturing, context)
+    }
+
+    /// Waits for all events and releases every cached block that can be.
+    pub(crate) fn release_all(&mut self, context: Caller) -> Result<(), AllocatorError> {
+        self.wait_for_events(None, context)?;
+        self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
+        self.release_pool_blocks(PoolId::of(0, PoolKind::Small), context)?;
+        self.release_freeable_pools(None, false, context)
+    }
+
+    /// Releases the blocks of private pools without users, or of one of them.
+    fn release_freeable_pools(
+        &mut self,
+        only: Option<MempoolId>,
+        capturing: bool,
+        context: Caller,
+    ) -> Result<(), AllocatorError> {
+        for id in self.private.freeable() {
+            if only.is_some_and(|only| only != id) {
+                continue;
+            }
+            let Some(pair) = self.private.pair(id) else { continue };
+            if only.is_some() && !capturing {
+                self.wait_for_events(Some(pair), context)?;
+            }
+            self.release_pool_blocks(PoolId::of(pair, PoolKind::Small), context)?;
+            self.release_pool_blocks(PoolId::of(pair, PoolKind::Large), context)?;
+            self.forget_empty_pool(id)?;
+        }
+        Ok(())
+    }
+
+    /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges.
+    fn release_pool_blocks(&mut self, pool: PoolId, context: Caller) -> Result<(), AllocatorError> {
+        self.release_blocks_of(pool, None, context)
+    }
+
+    /// Does so, or only with those of a stream.
+    pub(crate) fn release_blocks_of(
+        &mut self,
+        pool: PoolId,
+        stream: Option<StreamId>,
+        context: Caller,
+    ) -> Result<(), AllocatorError> {
+        let is_of_stream = |id: &BlockId| stream.is_none_or(|stream| self.blocks[*id].stream == stream);
+        let free: Vec<BlockId> = self.pool(pool).free.iter().filter(is_of_stream).collect();
+        let (expandable, ordinary): (Vec<_>, Vec<_>) =
+            free.into_iter().partition(|&id| self.blocks[id].is_expandable());
+        for id in ordinary {
+            if !self.blocks[id].is_split() {
+                self.release_segment(id, context)?;
+            }
+        }
+        for id in expandable {
+            self.unmap(id, context)?;
+            let block = &self.blocks[id];
+            if !block.mapped && !block.is_split() {
+                self.release_range(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the segment that a free block is all of.
+    fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
+        let block = &self.blocks[id];
+        let (address, size, place) = (block.address, block.size, Self::place(block));
+        let context = context.or(block.segment_stack);
+        self.stats.num_device_free += 1;
+        self.record(Action::SegmentFree, address, size, place, context);
+        match &self.pool(place.1).source {
+            None => self.memory.release(address)?,
+            Some(source) => source.release(address, size, self.id, place.0),
+        }
+        self.count_reserved(place.1, -(size as i64));
+        self.stats.segment.decrease(place.1.kind(), 1);
+        if size >= self.options.max_split_size {
+            self.stats.oversize_segments.decrease(1);
+        }
+        self.uncache(id);
+        self.blocks.remove(id);
+        Ok(())
+    }
+}
