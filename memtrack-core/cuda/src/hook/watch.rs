@@ -6,7 +6,7 @@ use super::reading;
 use super::wrap::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::run;
 use memtrack_model::event::{DeviceId, StreamId};
-use memtrack_recorder::recorder::driver::{DriverAllocation, DriverFreed, Origin, Teardown};
+use memtrack_recorder::recorder::driver_memory::{DriverAllocation, DriverFreed, Origin, Teardown};
 use memtrack_recorder::recorder::{Hook, record_oom};
 use memtrack_recorder::switch;
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! The machine's devices on one page: NVML's answers where it is there, the driver's where it is not.
 
-use super::driver::{self, Device};
+use super::calls::{self, Device};
 use super::error::GpuError;
 use super::memory_info::{MemoryInfo, mem_get_info};
 use super::nvml::{explained, nvml};
@@ -49,7 +49,7 @@ pub fn gpus() -> Result<Gpus, GpuError> {
         (Err(driver), Err(_)) => Err(driver),
         (Ok(devices), Err(nvml)) => Ok(Gpus {
             driver_version: None,
-            cuda_version: driver::version().ok(),
+            cuda_version: calls::version().ok(),
             gpus: devices
                 .into_iter()
                 .map(|(number, uuid)| by_driver(number, uuid))
@@ -62,7 +62,7 @@ pub fn gpus() -> Result<Gpus, GpuError> {
             let gpus = (0..count).map(|index| by_nvml(nvml, index, devices)).collect::<Result<_, _>>()?;
             Ok(Gpus {
                 driver_version: nvml.sys_driver_version().ok(),
-                cuda_version: driver::version().ok(),
+                cuda_version: calls::version().ok(),
                 gpus,
                 missing: driver.err(),
             })
@@ -72,7 +72,7 @@ pub fn gpus() -> Result<Gpus, GpuError> {
 
 /// Number and identity of each device that this process may use.
 fn cuda_devices() -> Result<Vec<(u32, String)>, GpuError> {
-    (0..driver::count()?).map(|number| Ok((number, Device::new(number)?.uuid()?))).collect()
+    (0..calls::count()?).map(|number| Ok((number, Device::new(number)?.uuid()?))).collect()
 }
 
 fn by_driver(number: u32, uuid: String) -> Result<Gpu, GpuError> {

@@ -1,6 +1,6 @@
 //! How much of a device is free, and how much of it is somebody else's.
 
-use super::driver::Device;
+use super::calls::Device;
 use super::error::GpuError;
 
 /// A device's memory, of all processes.

@@ -1,7 +1,7 @@
 //! What the CUDA driver and NVML say about devices, pools and processes. Both are loaded when they are asked; a machine
 //! without them gets an error that says so.
 
-mod driver;
+mod calls;
 mod error;
 mod gpus;
 mod memory_info;
@@ -11,7 +11,7 @@ mod pools;
 mod processes;
 
 #[doc(hidden)]
-pub use driver::start_driver;
+pub use calls::start_driver;
 
 pub use self::{
     error::GpuError,

@@ -1,6 +1,6 @@
 //! The driver's own memory pools: leak or cache?
 
-use super::driver::Device;
+use super::calls::Device;
 use super::error::GpuError;
 
 /// A number of bytes and the most it ever was.

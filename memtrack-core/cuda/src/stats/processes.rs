@@ -1,6 +1,6 @@
 //! Who else is on a device.
 
-use super::driver;
+use super::calls;
 use super::error::GpuError;
 use super::nvml::{explained, nvml};
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -66,7 +66,7 @@ pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<GpuProcess>, G
 /// the driver does not start there is only the number.
 fn in_nvml(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
     let nvml = nvml()?;
-    match driver::Device::new(device).and_then(driver::Device::uuid) {
+    match calls::Device::new(device).and_then(calls::Device::uuid) {
         Ok(uuid) => nvml.device_by_uuid(uuid).map_err(explained),
         Err(GpuError::NoSuchDevice { device, count }) => Err(GpuError::NoSuchDevice { device, count }),
         Err(_) => {

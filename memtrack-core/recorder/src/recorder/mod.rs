@@ -12,10 +12,9 @@ mod chunk;
 mod clock;
 mod collect;
 #[cfg(feature = "cuda")]
-pub mod driver;
+pub mod driver_memory;
 pub mod ending;
 mod fork;
-mod here;
 mod hooks;
 mod inherit;
 mod keeper;
@@ -24,6 +23,7 @@ mod live;
 mod living;
 mod merge;
 mod mine;
+mod of_caller;
 mod oom;
 mod order;
 mod pace;
@@ -35,7 +35,7 @@ mod scope_sums;
 mod segments;
 pub mod session;
 mod settings;
-mod stream;
+mod stream_file;
 mod streaming;
 mod sync;
 mod thread_names;
@@ -50,9 +50,9 @@ pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation};
-pub use here::{clock_so_far, stack_here, stacks_so_far};
 pub use hooks::{Freed, Hook, Inside};
 pub use mine::{scope_changed, without_hook};
+pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub use pace::Pace;
 #[cfg(feature = "cuda")]
@@ -88,7 +88,7 @@ pub struct Recorder {
     pub(crate) stacks: StackInterner,
     segments: Segments,
     #[cfg(feature = "cuda")]
-    pub driver: driver::DriverTable,
+    pub driver: driver_memory::DriverTable,
     #[cfg(feature = "cuda")]
     pub readings: readings::Readings,
     store: Mutex<Store>,
@@ -117,7 +117,7 @@ impl Recorder {
             stacks: StackInterner::new(),
             segments: Segments::default(),
             #[cfg(feature = "cuda")]
-            driver: driver::DriverTable::default(),
+            driver: driver_memory::DriverTable::default(),
             #[cfg(feature = "cuda")]
             readings: readings::Readings::default(),
             store: Mutex::new(Store {

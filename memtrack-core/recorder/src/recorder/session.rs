@@ -5,7 +5,7 @@ use super::collect::Baseline;
 use super::fork::ForkCell;
 use super::inherit::{count_children, inherited_options, left_out, may_leave_a_file, publish};
 use super::pace::Pace;
-use super::stream::Stream;
+use super::stream_file::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{

@@ -6,7 +6,7 @@
 //! store's; what goes wrong is kept, and told under none.
 
 use super::chunk::Chunk;
-use super::stream::Stream;
+use super::stream_file::Stream;
 use super::{Recorder, keeper, session, threads};
 use crate::message;
 use memtrack_model::event::Event;

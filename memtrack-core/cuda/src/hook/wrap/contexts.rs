@@ -2,7 +2,7 @@
 
 use super::{CuResult, SUCCESS, ipc, pools};
 use crate::hook::watch::Watch;
-use memtrack_recorder::recorder::driver::Teardown;
+use memtrack_recorder::recorder::driver_memory::Teardown;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 

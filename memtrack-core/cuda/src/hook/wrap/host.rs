@@ -2,7 +2,7 @@
 
 use super::{CuResult, SUCCESS, allocate, give_back};
 use crate::hook::watch::{Kind, Watch, Where};
-use memtrack_recorder::recorder::driver::Origin;
+use memtrack_recorder::recorder::driver_memory::Origin;
 use std::ffi::c_void;
 
 const PINNED: Kind = Kind { origin: Origin::Context, stream: 0, device: Where::Pinned };

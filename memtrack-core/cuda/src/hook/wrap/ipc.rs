@@ -4,7 +4,7 @@
 use super::{CuResult, SUCCESS};
 use crate::hook::watch::Watch;
 use memtrack_recorder::recorder::ForkCell;
-use memtrack_recorder::recorder::driver::Teardown;
+use memtrack_recorder::recorder::driver_memory::Teardown;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
 use std::ffi::c_void;

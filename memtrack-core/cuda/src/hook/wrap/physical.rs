@@ -5,7 +5,7 @@
 use super::{CuResult, Location, SUCCESS, ipc};
 use crate::hook::watch::{Kind, Watch, Where};
 use memtrack_recorder::recorder::ForkCell;
-use memtrack_recorder::recorder::driver::Origin;
+use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;

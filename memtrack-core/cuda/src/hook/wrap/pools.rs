@@ -5,7 +5,7 @@ use super::{CuResult, Location, SUCCESS, allocate, give_back};
 use crate::hook::driver::Driver;
 use crate::hook::watch::{Kind, Where};
 use memtrack_recorder::recorder::ForkCell;
-use memtrack_recorder::recorder::driver::Origin;
+use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
 use std::ffi::c_void;

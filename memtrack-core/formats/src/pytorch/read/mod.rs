@@ -1,43 +1,24 @@
 //! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
 //! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
-mod again;
-mod burst;
-mod cell;
+mod fast;
 mod finish;
 mod fold;
-mod fold_event;
-mod fold_stack;
-mod heap;
-mod json;
 mod machine;
-mod memo;
-mod numbers;
-mod operands;
-mod order;
-mod rare;
-mod runs;
-mod settle;
-mod shapes;
-mod spelled;
-mod state;
-mod stencil;
 #[cfg(test)]
 mod tests;
-mod values;
-mod watch;
 
 use super::LoadError;
 use crate::Format;
 use crate::pickle::{PickleError, PickleErrorKind};
-use finish::{Refusal, finish};
-use fold::Folder;
-use json::Json;
-use machine::Machine;
+use finish::whole::{Refusal, finish};
+use fold::rows::Folder;
+use machine::core::Machine;
+use machine::json::Json;
+use machine::watch::Watch;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::Read;
-use watch::Watch;
 
 /// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
 /// only told from the rest.

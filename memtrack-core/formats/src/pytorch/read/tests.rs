@@ -1,9 +1,9 @@
 //! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
 
-use super::fold::Folder;
-use super::machine::Machine;
-use super::watch::Watch;
 use crate::pytorch::LoadError;
+use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::machine::core::Machine;
+use crate::pytorch::read::machine::watch::Watch;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 
@@ -31,7 +31,7 @@ fn try_read(trace: &[Vec<u8>], events: bool) -> Result<Snapshot, LoadError> {
     let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
     // What follows the end keeps the whole of it on the fast path.
     let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
-    super::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
+    crate::pytorch::read::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
 }
 
 /// The names in the stack of each event.

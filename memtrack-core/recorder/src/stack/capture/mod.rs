@@ -11,19 +11,19 @@ mod bounds;
 mod foreign;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod frame_pointers;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod modules;
 mod registers;
 mod slow;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod unwind;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod unwind_tables;
 
 pub(crate) use bounds::StackBounds;
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
-pub(crate) use modules::MOST_COPIED_BYTES;
 pub(crate) use registers::Registers;
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use unwind_tables::MOST_COPIED_BYTES;
 
 /// Frames kept of one stack. Of a deeper one the innermost are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
@@ -138,7 +138,7 @@ impl Capture {
 pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
-        modules::refresh();
+        unwind_tables::refresh();
         frame_pointers::self_check();
         if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
@@ -150,7 +150,7 @@ pub fn prepare() -> CaptureMethod {
 /// whether there was one, in which case the stack may have been cut short and is worth taking again.
 pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return modules::learn(addresses);
+    return unwind_tables::learn(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     {
         let _ = addresses;
@@ -165,14 +165,14 @@ pub(crate) struct Unloaded {
     /// What recordings say of it.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    gone: modules::Gone,
+    gone: unwind_tables::Gone,
 }
 
 impl Unloaded {
     /// Stacks of recordings hold addresses of its code: what comes to lie there is told from it.
     pub(crate) fn keep_apart(&self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-        modules::keep_for_recordings(&self.gone);
+        unwind_tables::keep_for_recordings(&self.gone);
     }
 }
 
@@ -181,10 +181,13 @@ impl Unloaded {
 pub(crate) fn unloaded() -> Vec<Unloaded> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
-        modules::refresh();
-        let tell =
-            |gone: modules::Gone| Unloaded { code: gone.code.clone(), module: gone.module.clone(), gone };
-        modules::take_gone().into_iter().map(tell).collect()
+        unwind_tables::refresh();
+        let tell = |gone: unwind_tables::Gone| Unloaded {
+            code: gone.code.clone(),
+            module: gone.module.clone(),
+            gone,
+        };
+        unwind_tables::take_gone().into_iter().map(tell).collect()
     }
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     Vec::new()
@@ -195,7 +198,7 @@ pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return modules::as_recorded(module);
+    return unwind_tables::as_recorded(module);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     Some(module)
 }
@@ -203,7 +206,7 @@ pub(crate) fn as_recorded(
 /// A new stack's addresses as they are kept: an address of a recording means one thing, whatever was unloaded.
 pub(crate) fn set_apart(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    modules::set_apart(addresses);
+    unwind_tables::set_apart(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     let _ = addresses;
 }
@@ -211,13 +214,13 @@ pub(crate) fn set_apart(addresses: &mut [u64]) {
 /// In the child of a fork.
 pub(crate) fn reset_after_fork() {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    modules::reset_after_fork();
+    unwind_tables::reset_after_fork();
 }
 
 /// Changes when binaries were learned: a recording's module list is then incomplete.
 pub(crate) fn modules_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return modules::generation();
+    return unwind_tables::generation();
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     0
 }

@@ -5,7 +5,7 @@
 //! align their stack pointer, those of an older stack may survive in the gaps.)
 #![allow(unsafe_code)]
 
-use super::{MAX_FRAMES, Registers, StackBounds, modules};
+use super::{MAX_FRAMES, Registers, StackBounds, unwind_tables};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
@@ -106,7 +106,7 @@ impl ThreadUnwinder {
     /// Walks from `registers` and returns the addresses, outermost first; none when the walk failed at once. Stacks
     /// deeper than [`MAX_FRAMES`] keep their innermost frames.
     pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
-        let Some(unwinder) = modules::unwinder() else { return &[] };
+        let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         // New frames are collected until one is found in the previous stack.
@@ -168,7 +168,7 @@ impl ThreadUnwinder {
         mut read: impl FnMut(u64) -> Option<u64>,
     ) -> &[u64] {
         self.len = 0;
-        let Some(unwinder) = modules::unwinder() else { return &[] };
+        let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         let mut read = |at: u64| read(at).ok_or(());

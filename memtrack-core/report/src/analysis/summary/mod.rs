@@ -2,7 +2,7 @@
 //! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
 
 mod contradictions;
-mod driver;
+mod driver_moments;
 mod json;
 mod text;
 
@@ -14,9 +14,9 @@ use super::net::{Net, net};
 use super::reserved::ReservedPeak;
 use super::top::StackLine;
 use super::top::stacks::named;
-pub use driver::DriverMoment;
+pub use driver_moments::DriverMoment;
 #[doc(hidden)]
-pub use driver::parts;
+pub use driver_moments::parts;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Folded, Since};
@@ -235,6 +235,6 @@ fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: Devi
         largest_kept,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
-        driver: driver::moments(snapshot, device),
+        driver: driver_moments::moments(snapshot, device),
     }
 }

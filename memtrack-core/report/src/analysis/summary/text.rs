@@ -128,7 +128,7 @@ impl fmt::Display for DeviceSummary {
         if self.oom_count > self.ooms.len() as u64 {
             line("", format!("{} in all", counted(self.oom_count, "time")))?;
         }
-        for (title, text) in super::driver::lines(&self.driver) {
+        for (title, text) in super::driver_moments::lines(&self.driver) {
             line(title, text)?;
         }
         let mut trace = counted(self.events, "event");

@@ -19,7 +19,7 @@ const NO_ENTRY: u32 = u32::MAX;
 
 /// Runs that were met, and their stacks.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
@@ -41,11 +41,11 @@ struct Entry {
 
 /// A run that some bytes begin with, APPENDS behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Its length in bytes, without APPENDS.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// Its stack, if it was met before.
-    pub(super) stack: Option<StackId>,
+    pub(crate) stack: Option<StackId>,
 }
 
 impl Default for Runs {
@@ -67,7 +67,7 @@ fn head_of(ready: &[u8]) -> Option<usize> {
 
 /// The length of the run that `ready` begins with, if APPENDS ends it.
 #[inline]
-pub(super) fn length_of(ready: &[u8]) -> Option<usize> {
+pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     let mut length = 0;
     loop {
         match *ready.get(length)? {
@@ -80,7 +80,7 @@ pub(super) fn length_of(ready: &[u8]) -> Option<usize> {
 }
 
 /// The memo slots of a run, which [`length_of`] has measured.
-pub(super) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
+pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || match *run {
         [op::LONG_BINGET, a, b, c, d, ref rest @ ..] => {
             run = rest;
@@ -101,7 +101,7 @@ impl Runs {
 
     /// The run that `ready` begins with, if there is one.
     #[inline]
-    pub(super) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
+    pub(crate) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
         let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
         if let Some(run) = self.guess(next, ready) {
             self.last = next;
@@ -147,12 +147,12 @@ impl Runs {
     }
 
     /// Whether one more run can be kept.
-    pub(super) fn has_room(&self, run: &[u8]) -> bool {
+    pub(crate) fn has_room(&self, run: &[u8]) -> bool {
         self.bytes.len() + run.len() <= MAX_BYTES
     }
 
     /// Keeps a run that is not here yet.
-    pub(super) fn keep(&mut self, run: &[u8], stack: StackId) {
+    pub(crate) fn keep(&mut self, run: &[u8], stack: StackId) {
         let (hash, start) = (hash_of(run), self.bytes.len() as u32);
         self.bytes.extend_from_slice(run);
         let at = self.entries.len() as u32;
@@ -164,7 +164,7 @@ impl Runs {
 
     /// A memo slot was set again: what was learnt may be wrong now.
     #[cold]
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.index.clear();
         self.entries.clear();
         self.bytes.clear();
@@ -173,7 +173,7 @@ impl Runs {
     }
 
     /// Bytes of memory in use.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
         (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)
     }

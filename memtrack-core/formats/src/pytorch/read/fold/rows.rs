@@ -1,14 +1,14 @@
 //! Folding: a dictionary becomes a row of a table as soon as it is filled. What a dictionary is, its keys say: one
 //! with an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are
-//! folded by [`super::finish`].
+//! folded by [`crate::pytorch::read::finish::whole`].
 
-use super::again::BlockLists;
-use super::cell::{self, Cell};
-use super::heap::Heap;
-use super::numbers::{nearest, unsigned};
-use super::shapes::{Sort, without_duplicates};
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
+use crate::pytorch::read::fold::again::BlockLists;
+use crate::pytorch::read::fold::numbers::{nearest, unsigned};
+use crate::pytorch::read::fold::shapes::{Sort, without_duplicates};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::pytorch::{Key, Kind, Odd};
 use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 const MAX_ENTRIES: usize = 500;
 
 /// An event that is not kept.
-pub(super) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
+pub(crate) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
 
 const fn bit(key: Key) -> u64 {
     1 << key as u8
@@ -37,7 +37,7 @@ const NO_FRAME: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
 
 /// The sorts of dictionaries that have a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Table {
+pub(crate) enum Table {
     Frames,
     Events,
     Segments,
@@ -47,42 +47,42 @@ pub(super) enum Table {
 
 /// Where the values of one record go, until all of them are known.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     columns: Vec<(Key, u64)>,
     odd: Vec<(u16, Value)>,
 }
 
 /// The tables while they grow.
 #[derive(Debug, Default)]
-pub(super) struct Folder {
-    pub(super) events: EventTable,
-    pub(super) sorts: [Sort; 5],
-    pub(super) stacks: StackInterner,
+pub(crate) struct Folder {
+    pub(crate) events: EventTable,
+    pub(crate) sorts: [Sort; 5],
+    pub(crate) stacks: StackInterner,
     /// Stacks that lists became before anybody looked, by numbers of their own: stacks are numbered as they are used,
     /// so that equal snapshots have equal numbers however they were written.
-    pub(super) loose: StackInterner,
+    pub(crate) loose: StackInterner,
     /// What each of [`Self::loose`] is in [`Self::stacks`]; `NONE` as long as it was not used.
-    pub(super) used: Vec<StackId>,
+    pub(crate) used: Vec<StackId>,
     /// Frames by their shape and values.
-    pub(super) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
+    pub(crate) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
     /// Values made from containers, `None` while one is being made.
-    pub(super) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
-    pub(super) block_lists: BlockLists,
+    pub(crate) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
+    pub(crate) block_lists: BlockLists,
     /// Blocks in lists that were met again.
-    pub(super) blocks_again: u64,
+    pub(crate) blocks_again: u64,
     /// The file is JSON, which has no tuples.
-    pub(super) lists_are_tuples: bool,
+    pub(crate) lists_are_tuples: bool,
     /// Nobody asks for the events: they are told from the rest and dropped.
-    pub(super) skips_events: bool,
-    pub(super) scratch_fields: Fields,
-    pub(super) scratch_cells: Vec<Cell>,
-    pub(super) scratch_frames: Vec<FrameId>,
+    pub(crate) skips_events: bool,
+    pub(crate) scratch_fields: Fields,
+    pub(crate) scratch_cells: Vec<Cell>,
+    pub(crate) scratch_frames: Vec<FrameId>,
 }
 
 impl Folder {
     /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
     #[inline]
-    pub(super) fn dictionary(
+    pub(crate) fn dictionary(
         &mut self,
         heap: &mut Heap,
         items: &[Cell],
@@ -115,7 +115,7 @@ impl Folder {
     }
 
     /// Makes a row of a table from a dictionary.
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -138,7 +138,7 @@ impl Folder {
     }
 
     /// The number of the shape that a dictionary has; `None` when a key is there twice.
-    pub(super) fn shape(
+    pub(crate) fn shape(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -158,7 +158,7 @@ impl Folder {
     }
 
     /// Finds where one value of a record goes: into its column if it fits, beside it if not.
-    pub(super) fn set(
+    pub(crate) fn set(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -190,7 +190,7 @@ impl Folder {
     }
 
     /// Keeps a value beside its record.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &mut self,
         heap: &mut Heap,
         fields: &mut Fields,
@@ -206,7 +206,7 @@ impl Folder {
 
     /// Appends a record to its table, all at once: records that are inside its values were appended before.
     #[inline]
-    pub(super) fn enter(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
+    pub(crate) fn enter(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
         let records = &mut self.sorts[table as usize].records;
         let row = records.push(shape);
         for (key, number) in fields.columns.drain(..) {
@@ -230,7 +230,7 @@ impl Folder {
     }
 
     /// Bytes of memory in use.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
         tables

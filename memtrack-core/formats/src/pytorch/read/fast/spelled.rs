@@ -1,12 +1,12 @@
-//! Reading an event by a [stencil](super::stencil): from its bytes to its row. Nothing is changed before all of it is
+//! Reading an event by a [stencil](crate::pytorch::read::fast::stencil): from its bytes to its row. Nothing is changed before all of it is
 //! known to fit, so that the machine reads whatever does not fit as if nobody had tried.
 
-use super::cell::{self, Cell};
-use super::fold::{SKIPPED, Table};
-use super::machine::Machine;
-use super::stencil::{MAX_PLACES, Spelled, Target, value_in};
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
+use crate::pytorch::read::fast::stencil::{MAX_PLACES, Spelled, Target, value_in};
+use crate::pytorch::read::fold::rows::{SKIPPED, Table};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::{Event, StackId};
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
@@ -61,7 +61,7 @@ impl<R: Read> Machine<'_, R> {
     /// # Errors
     /// When a list of frames cannot be used.
     #[inline]
-    pub(super) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
+    pub(crate) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
         let Ok(dict) = self.top() else { return Ok(None) };
         if dict.tag() != cell::DICT || self.heap.containers[dict.row()] != Cell::UNSET {
             return Ok(None);

@@ -1,11 +1,11 @@
 //! Folding an event: what every event has goes into the snapshot's own columns, the rest into the records beside them.
 
-use super::cell::{self, Cell};
-use super::fold::{Folder, Table};
-use super::heap::Heap;
-use super::numbers::{nearest, unsigned};
-use super::shapes::without_duplicates;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::fold::numbers::{nearest, unsigned};
+use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::Event;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
@@ -13,7 +13,7 @@ use memtrack_model::snapshot::pytorch::action_of;
 
 impl Folder {
     /// An event.
-    pub(super) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+    pub(crate) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;
         let deduplicated;
         let (shape, items) = match self.shape(TABLE, heap, items)? {
@@ -28,7 +28,7 @@ impl Folder {
     }
 
     /// An event of that shape.
-    pub(super) fn event_of(
+    pub(crate) fn event_of(
         &mut self,
         heap: &mut Heap,
         shape: u32,

@@ -1,20 +1,20 @@
 //! Cells into [`Value`]s: what has no column is kept as Python had it, shared where the file shared it.
 
-use super::cell::{self, Cell};
-use super::fold::{Folder, Table};
-use super::heap::Heap;
-use super::shapes::without_duplicates;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::pytorch::event_value_at as value_at;
 use memtrack_model::snapshot::{FrameId, StringId, Value};
 use std::sync::Arc;
 
 /// Levels of containers in containers.
-pub(super) const MAX_DEPTH: u32 = 500;
+pub(crate) const MAX_DEPTH: u32 = 500;
 
 impl Folder {
     /// The value of a cell that lies `depth` levels down.
-    pub(super) fn value(
+    pub(crate) fn value(
         &mut self,
         heap: &mut Heap,
         value: Cell,

@@ -1,14 +1,14 @@
 //! Which shape a dictionary has. Most dictionaries have the keys of the one before, so that is looked at first.
 
-use super::cell::Cell;
+use crate::pytorch::read::machine::cell::Cell;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{Records, Shape};
 use std::collections::{HashMap, HashSet};
 
 /// A table of records with an index of its shapes.
 #[derive(Debug, Default)]
-pub(super) struct Sort {
-    pub(super) records: Records,
+pub(crate) struct Sort {
+    pub(crate) records: Records,
     /// The keys of each shape, as the file's cells.
     keys: Vec<Box<[Cell]>>,
     index: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
@@ -18,7 +18,7 @@ pub(super) struct Sort {
 impl Sort {
     /// The shape of the dictionary before, if this one has it too, and none of the known keys in `barred`.
     #[inline]
-    pub(super) fn again(&self, items: &[Cell], barred: u64) -> Option<u32> {
+    pub(crate) fn again(&self, items: &[Cell], barred: u64) -> Option<u32> {
         let keys = self.keys.get(self.last)?;
         let same = keys.len() * 2 == items.len()
             && keys.iter().zip(items.as_chunks::<2>().0).all(|(known, pair)| *known == pair[0]);
@@ -26,13 +26,13 @@ impl Sort {
     }
 
     /// The shape of the dictionary before, if these are its keys.
-    pub(super) fn last_if(&self, keys: &[Cell]) -> Option<u32> {
+    pub(crate) fn last_if(&self, keys: &[Cell]) -> Option<u32> {
         (*self.keys.get(self.last)?.as_ref() == *keys).then_some(self.last as u32)
     }
 
     /// The shape of a dictionary whose keys and values take turns in `items`.
     #[inline]
-    pub(super) fn find(&mut self, items: &[Cell]) -> Option<u32> {
+    pub(crate) fn find(&mut self, items: &[Cell]) -> Option<u32> {
         if let Some(shape) = self.again(items, 0) {
             return Some(shape);
         }
@@ -43,7 +43,7 @@ impl Sort {
     }
 
     /// Adds a shape; `keys` are its keys as values.
-    pub(super) fn add(&mut self, items: &[Cell], keys: Vec<Value>) -> u32 {
+    pub(crate) fn add(&mut self, items: &[Cell], keys: Vec<Value>) -> u32 {
         let cells: Box<[Cell]> = items.iter().step_by(2).copied().collect();
         let number = self.records.shapes.len();
         self.records.shapes.push(Shape::new(keys));
@@ -55,7 +55,7 @@ impl Sort {
 }
 
 /// A dictionary in which no key is there twice: as in Python, the first place and the last value count.
-pub(super) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
+pub(crate) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
     let pairs = items.as_chunks::<2>().0;
     let mut seen = HashSet::with_capacity(pairs.len());
     if pairs.iter().all(|pair| seen.insert(pair[0])) {

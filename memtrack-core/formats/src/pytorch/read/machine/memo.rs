@@ -1,10 +1,10 @@
 //! The memo: what a pickle refers to again, by number.
 
-use super::cell::Cell;
+use crate::pytorch::read::machine::cell::Cell;
 
 /// Slots of the memo.
 #[derive(Debug, Default)]
-pub(super) struct Memo {
+pub(crate) struct Memo {
     slots: Vec<Cell>,
     /// Slots that were set, which is the slot that MEMOIZE takes next.
     taken: usize,
@@ -13,19 +13,19 @@ pub(super) struct Memo {
 impl Memo {
     /// What is in a slot; `None` when it was never set.
     #[inline]
-    pub(super) fn get(&self, slot: usize) -> Option<Cell> {
+    pub(crate) fn get(&self, slot: usize) -> Option<Cell> {
         self.slots.get(slot).copied().filter(|&value| value != Cell::UNSET)
     }
 
     /// Sets the slot that is next.
     #[inline]
-    pub(super) fn append(&mut self, value: Cell) -> bool {
+    pub(crate) fn append(&mut self, value: Cell) -> bool {
         self.set(self.taken, value)
     }
 
     /// Sets a slot. Whether it held something before: no sensible writer does that.
     #[inline]
-    pub(super) fn set(&mut self, slot: usize, value: Cell) -> bool {
+    pub(crate) fn set(&mut self, slot: usize, value: Cell) -> bool {
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, Cell::UNSET);
         }
@@ -36,13 +36,13 @@ impl Memo {
 
     /// Whether the next slots that MEMOIZE takes hold nothing yet.
     #[inline]
-    pub(super) fn has_room(&self, slots: usize) -> bool {
+    pub(crate) fn has_room(&self, slots: usize) -> bool {
         let behind = self.slots.get(self.taken..).unwrap_or_default();
         behind.iter().take(slots).all(|&value| value == Cell::UNSET)
     }
 
     /// Bytes of memory in use.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         8 * self.slots.capacity() as u64
     }
 }

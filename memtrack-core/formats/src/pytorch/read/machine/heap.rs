@@ -1,15 +1,15 @@
 //! Where the reader keeps what does not fit a [`Cell`]. Lists and dictionaries are a cell each that says what became
 //! of them; the contents of those that were folded into tables are given back at once and used again.
 
-use super::cell::{self, Cell};
 use crate::pickle::PickleErrorKind;
 use crate::pickle::number::Integer;
 use crate::pytorch::StringInterner;
+use crate::pytorch::read::machine::cell::{self, Cell};
 
 /// The tables behind the cells.
 #[derive(Debug, Default)]
-pub(super) struct Heap {
-    pub(super) strings: StringInterner,
+pub(crate) struct Heap {
+    pub(crate) strings: StringInterner,
     wides: Vec<i128>,
     bigs: Vec<Vec<u8>>,
     floats: Vec<f64>,
@@ -17,7 +17,7 @@ pub(super) struct Heap {
     items: Vec<Cell>,
     tuples: Vec<(u64, u64)>,
     /// Lists, dictionaries and sets: `UNSET` while empty, else what became of them.
-    pub(super) containers: Vec<Cell>,
+    pub(crate) containers: Vec<Cell>,
     bodies: Vec<Vec<Cell>>,
     free: Vec<u32>,
     /// Bytes of what is not measured by its table.
@@ -28,7 +28,7 @@ pub(super) struct Heap {
 const KEEP_CELLS: usize = 4096;
 
 impl Heap {
-    pub(super) fn integer(&mut self, integer: Integer) -> Cell {
+    pub(crate) fn integer(&mut self, integer: Integer) -> Cell {
         match integer {
             Integer::Small(number) => self.int(number),
             Integer::Big(bytes) if bytes.len() <= 16 => {
@@ -46,7 +46,7 @@ impl Heap {
     }
 
     #[inline]
-    pub(super) fn int(&mut self, number: i64) -> Cell {
+    pub(crate) fn int(&mut self, number: i64) -> Cell {
         Cell::int(number).unwrap_or_else(|| self.wide(number.into()))
     }
 
@@ -55,24 +55,24 @@ impl Heap {
         Cell::new(cell::WIDE, self.wides.len() as u64 - 1)
     }
 
-    pub(super) fn float(&mut self, number: f64) -> Cell {
+    pub(crate) fn float(&mut self, number: f64) -> Cell {
         self.floats.push(number);
         Cell::new(cell::FLOAT, self.floats.len() as u64 - 1)
     }
 
-    pub(super) fn raw(&mut self, bytes: Vec<u8>) -> Cell {
+    pub(crate) fn raw(&mut self, bytes: Vec<u8>) -> Cell {
         self.loose_bytes += bytes.len() as u64;
         self.bytes.push(bytes);
         Cell::new(cell::BYTES, self.bytes.len() as u64 - 1)
     }
 
     #[inline]
-    pub(super) fn string(&mut self, text: &[u8]) -> Cell {
+    pub(crate) fn string(&mut self, text: &[u8]) -> Cell {
         Cell::new(cell::STR, self.strings.intern(text).0.into())
     }
 
     #[inline]
-    pub(super) fn tuple(&mut self, items: &[Cell]) -> Cell {
+    pub(crate) fn tuple(&mut self, items: &[Cell]) -> Cell {
         if let &[first, second] = items
             && let Some(pair) = Cell::pair(first, second)
         {
@@ -86,14 +86,14 @@ impl Heap {
 
     /// A new empty container with that tag.
     #[inline]
-    pub(super) fn container(&mut self, tag: u8) -> Cell {
+    pub(crate) fn container(&mut self, tag: u8) -> Cell {
         self.containers.push(Cell::UNSET);
         Cell::new(tag, self.containers.len() as u64 - 1)
     }
 
     /// Appends to a list, dictionary (keys and values take turns) or set.
     #[inline]
-    pub(super) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
+    pub(crate) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
         let body = self.containers[container.row()];
         match body.tag() {
             cell::BODY => self.bodies[body.row()].extend_from_slice(items),
@@ -114,19 +114,19 @@ impl Heap {
 
     /// What a container holds; nothing once it was folded.
     #[inline]
-    pub(super) fn body(&self, container: Cell) -> &[Cell] {
+    pub(crate) fn body(&self, container: Cell) -> &[Cell] {
         let body = self.containers[container.row()];
         if body.tag() == cell::BODY { &self.bodies[body.row()] } else { &[] }
     }
 
     /// Takes the contents of a container away, for a moment: [`Self::fold`] or [`Self::put_back`] follows.
     #[inline]
-    pub(super) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
+    pub(crate) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
         let body = self.containers[container.row()];
         if body.tag() == cell::BODY { std::mem::take(&mut self.bodies[body.row()]) } else { Vec::new() }
     }
 
-    pub(super) fn put_back(&mut self, container: Cell, items: Vec<Cell>) {
+    pub(crate) fn put_back(&mut self, container: Cell, items: Vec<Cell>) {
         let body = self.containers[container.row()];
         if body.tag() == cell::BODY {
             self.bodies[body.row()] = items;
@@ -135,7 +135,7 @@ impl Heap {
 
     /// A container has become `folded`; its contents (as taken) are not needed any more.
     #[inline]
-    pub(super) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
+    pub(crate) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
         let body = std::mem::replace(&mut self.containers[container.row()], folded);
         if body.tag() == cell::BODY {
             self.loose_bytes -= size_of_val(items.as_slice()) as u64;
@@ -148,29 +148,29 @@ impl Heap {
     }
 
     /// The items of a tuple.
-    pub(super) fn tuple_items(&self, tuple: Cell) -> &[Cell] {
+    pub(crate) fn tuple_items(&self, tuple: Cell) -> &[Cell] {
         let (start, length) = self.tuples[tuple.row()];
         &self.items[start as usize..(start + length) as usize]
     }
 
-    pub(super) fn wide_of(&self, cell: Cell) -> i128 {
+    pub(crate) fn wide_of(&self, cell: Cell) -> i128 {
         self.wides[cell.row()]
     }
 
-    pub(super) fn big_of(&self, cell: Cell) -> &[u8] {
+    pub(crate) fn big_of(&self, cell: Cell) -> &[u8] {
         &self.bigs[cell.row()]
     }
 
-    pub(super) fn float_of(&self, cell: Cell) -> f64 {
+    pub(crate) fn float_of(&self, cell: Cell) -> f64 {
         self.floats[cell.row()]
     }
 
-    pub(super) fn bytes_of(&self, cell: Cell) -> &[u8] {
+    pub(crate) fn bytes_of(&self, cell: Cell) -> &[u8] {
         &self.bytes[cell.row()]
     }
 
     /// Bytes of memory in use, without the slack in contents.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;
         let lists = (self.tuples.capacity() + self.bigs.capacity() + self.bytes.capacity()) * 24;

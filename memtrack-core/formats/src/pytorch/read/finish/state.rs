@@ -6,7 +6,7 @@ use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot, V
 use std::collections::BTreeMap;
 
 /// Fills the tables of an otherwise complete snapshot.
-pub(super) fn fill(snapshot: &mut Snapshot) {
+pub(crate) fn fill(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.take() else { return };
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
     // Nobody counted what was handed out.

@@ -12,7 +12,7 @@ const BASE_BYTES: u64 = 192 << 20;
 const BYTES_PER_BYTE: u64 = 64;
 
 /// Watches one load.
-pub(super) struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     next: u64,
     /// Most bytes of input, unpacked.
     max_input: u64,
@@ -22,13 +22,13 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(max_input: u64, stored: &'a Counter<u64>, progress: &'a mut dyn FnMut(u64)) -> Self {
+    pub(crate) fn new(max_input: u64, stored: &'a Counter<u64>, progress: &'a mut dyn FnMut(u64)) -> Self {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
 
     /// Whether it is time for a look.
     #[inline]
-    pub(super) fn is_due(&self, offset: u64) -> bool {
+    pub(crate) fn is_due(&self, offset: u64) -> bool {
         offset >= self.next
     }
 
@@ -36,7 +36,7 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// When more than the limits came in, or too much memory is used for what came in.
-    pub(super) fn look(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
+    pub(crate) fn look(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {
             return Err(PickleErrorKind::TooLarge {

@@ -1,15 +1,15 @@
 //! Folding frames, and the lists of them that stacks are.
 
-use super::cell::{self, Cell};
-use super::fold::{Folder, Table};
-use super::heap::Heap;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
 impl Folder {
     /// A frame, known or new.
-    pub(super) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+    pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
         key.clear();
         key.extend_from_slice(items);
@@ -27,7 +27,7 @@ impl Folder {
 
     /// The stack that a list of frames is; `None` when it is no list, or holds something else.
     #[inline]
-    pub(super) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
+    pub(crate) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
         if list.tag() != cell::LIST {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl Folder {
 
     /// The number of a loose stack that is used.
     #[inline]
-    pub(super) fn used(&mut self, loose: StackId) -> StackId {
+    pub(crate) fn used(&mut self, loose: StackId) -> StackId {
         if self.used.len() <= loose.index() {
             self.used.resize(loose.index() + 1, StackId::NONE);
         }
@@ -90,7 +90,7 @@ impl Folder {
 
     /// Makes a loose stack the list of frames again that it was.
     #[cold]
-    pub(super) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
+    pub(crate) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
         let frames = self.loose.table.get(heap.containers[list.row()].as_stack());
         let mut items = Vec::with_capacity(frames.len());
         for frame in frames {

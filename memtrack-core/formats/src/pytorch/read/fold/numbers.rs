@@ -1,12 +1,12 @@
 //! What a column of numbers holds of a value: the number itself, or what comes nearest.
 
-use super::cell::{self, Cell};
-use super::heap::Heap;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::pytorch::Key;
 
 /// The number, if a column holds it exactly.
 #[inline]
-pub(super) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
+pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::INT => u64::try_from(value.as_int()).ok(),
         cell::WIDE => u64::try_from(heap.wide_of(value)).ok(),
@@ -15,7 +15,7 @@ pub(super) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
 }
 
 /// What a column holds of a number it cannot hold exactly.
-pub(super) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
+pub(crate) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::TRUE => Some(1),
         // `as` cuts the fraction, and takes what is negative or no number for 0.

@@ -2,7 +2,7 @@
 
 /// Rows of events, in the order of the traces.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// So many rows came first, each in its place; mostly that is all of them.
     in_place: u32,
     /// All rows, once one was out of place.
@@ -11,7 +11,7 @@ pub(super) struct Order {
 
 impl Order {
     /// Appends a row.
-    pub(super) fn push(&mut self, row: u32) {
+    pub(crate) fn push(&mut self, row: u32) {
         if self.rows.is_empty() {
             if row == self.in_place && row != u32::MAX {
                 self.in_place += 1;
@@ -23,17 +23,17 @@ impl Order {
     }
 
     /// Number of rows.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
     /// Whether it is the order of a table of `length` rows itself.
-    pub(super) fn is_that_of(&self, length: usize) -> bool {
+    pub(crate) fn is_that_of(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }
 
     /// The rows.
-    pub(super) fn into_rows(self) -> Vec<u32> {
+    pub(crate) fn into_rows(self) -> Vec<u32> {
         if self.rows.is_empty() { (0..self.in_place).collect() } else { self.rows }
     }
 }

@@ -1,14 +1,14 @@
 //! JSON as Python writes it, into the same cells as a pickle. Python's JSON has integers of any size, lone surrogates
 //! in escapes, and the words `NaN` and `Infinity`, and errors must tell the byte: that is why this is not a library's.
 
-use super::cell::{self, Cell};
-use super::fold::Folder;
-use super::heap::Heap;
-use super::machine::check_pairs;
-use super::values::MAX_DEPTH;
-use super::watch::Watch;
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, number, text};
+use crate::pytorch::read::finish::values::MAX_DEPTH;
+use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::check_pairs;
+use crate::pytorch::read::machine::heap::Heap;
+use crate::pytorch::read::machine::watch::Watch;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
@@ -17,10 +17,10 @@ type Result<T> = std::result::Result<T, PickleErrorKind>;
 const MAX_NUMBER_BYTES: usize = 8192;
 
 /// The reader's state.
-pub(super) struct Json<'a, R> {
+pub(crate) struct Json<'a, R> {
     source: Source<R>,
-    pub(super) heap: Heap,
-    pub(super) folder: Folder,
+    pub(crate) heap: Heap,
+    pub(crate) folder: Folder,
     watch: Watch<'a>,
     /// The next byte, when it was looked at already.
     next: Option<u8>,
@@ -31,7 +31,7 @@ pub(super) struct Json<'a, R> {
 }
 
 impl<'a, R: Read> Json<'a, R> {
-    pub(super) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
+    pub(crate) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
@@ -48,12 +48,12 @@ impl<'a, R: Read> Json<'a, R> {
     ///
     /// # Errors
     /// With the offset at which it failed.
-    pub(super) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
+    pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
         self.whole().map_err(|kind| (self.offset(), kind))
     }
 
     /// How many bytes were understood so far.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.source.offset() - u64::from(self.next.is_some())
     }
 

@@ -1,14 +1,14 @@
 //! The reader's working value: eight bytes, so that the memo and the stack of a large file stay small. Numbers, short
-//! tuples and handles are in the cell itself; the rest is in the [`super::heap::Heap`].
+//! tuples and handles are in the cell itself; the rest is in the [`crate::pytorch::read::machine::heap::Heap`].
 
 use memtrack_model::event::StackId;
 
 /// A value while it is read: a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Cell(u64);
+pub(crate) struct Cell(u64);
 
 macro_rules! tags {
-    ($($name:ident = $number:literal),* $(,)?) => { $(pub(super) const $name: u8 = $number;)* };
+    ($($name:ident = $number:literal),* $(,)?) => { $(pub(crate) const $name: u8 = $number;)* };
 }
 
 tags! {
@@ -36,75 +36,75 @@ const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
 
 impl Cell {
-    pub(super) const UNSET: Self = Self(0);
-    pub(super) const NONE: Self = Self::new(NONE, 0);
+    pub(crate) const UNSET: Self = Self(0);
+    pub(crate) const NONE: Self = Self::new(NONE, 0);
 
     #[inline]
-    pub(super) const fn new(tag: u8, payload: u64) -> Self {
+    pub(crate) const fn new(tag: u8, payload: u64) -> Self {
         Self((tag as u64) << 56 | payload)
     }
 
     #[inline]
-    pub(super) const fn bool(truth: bool) -> Self {
+    pub(crate) const fn bool(truth: bool) -> Self {
         Self::new(if truth { TRUE } else { FALSE }, 0)
     }
 
     #[inline]
-    pub(super) const fn tag(self) -> u8 {
+    pub(crate) const fn tag(self) -> u8 {
         (self.0 >> 56) as u8
     }
 
     #[inline]
-    pub(super) const fn payload(self) -> u64 {
+    pub(crate) const fn payload(self) -> u64 {
         self.0 & PAYLOAD
     }
 
     /// The payload as a row of a table.
     #[inline]
-    pub(super) const fn row(self) -> usize {
+    pub(crate) const fn row(self) -> usize {
         self.payload() as usize
     }
 
     /// What a list of frames becomes before anybody has looked at it.
     #[inline]
-    pub(super) const fn loose_stack(stack: StackId) -> Self {
+    pub(crate) const fn loose_stack(stack: StackId) -> Self {
         Self::new(STACK, stack.0 as u64 | LOOSE)
     }
 
     /// Whether this is a stack whose list may still grow.
     #[inline]
-    pub(super) const fn is_loose_stack(self) -> bool {
+    pub(crate) const fn is_loose_stack(self) -> bool {
         self.tag() == STACK && self.payload() & LOOSE != 0
     }
 
     /// The stack of a `STACK`.
     #[inline]
-    pub(super) const fn as_stack(self) -> StackId {
+    pub(crate) const fn as_stack(self) -> StackId {
         StackId(self.payload() as u32)
     }
 
     /// An integer, if it fits.
     #[inline]
-    pub(super) const fn int(number: i64) -> Option<Self> {
+    pub(crate) const fn int(number: i64) -> Option<Self> {
         if number << 8 >> 8 == number { Some(Self::new(INT, number as u64 & PAYLOAD)) } else { None }
     }
 
     /// The number of an `INT`.
     #[inline]
-    pub(super) const fn as_int(self) -> i64 {
+    pub(crate) const fn as_int(self) -> i64 {
         (self.0 << 8) as i64 >> 8
     }
 
     /// A tuple of two small integers, if they are.
     #[inline]
-    pub(super) fn pair(first: Self, second: Self) -> Option<Self> {
+    pub(crate) fn pair(first: Self, second: Self) -> Option<Self> {
         let small =
             |cell: Self| (cell.tag() == INT && cell.payload() < 1 << PAIR_BITS).then(|| cell.payload());
         Some(Self::new(PAIR, small(first)? << PAIR_BITS | small(second)?))
     }
 
     /// The numbers of a `PAIR`.
-    pub(super) const fn as_pair(self) -> (u64, u64) {
+    pub(crate) const fn as_pair(self) -> (u64, u64) {
         (self.payload() >> PAIR_BITS, self.payload() & ((1 << PAIR_BITS) - 1))
     }
 }

@@ -1,18 +1,18 @@
 //! Stencils: how the last events were spelled. The keys of an event are memo slots, so events of one shape begin each
-//! entry with the same bytes; where they do, [`super::spelled`] reads an event without the machine's stack.
+//! entry with the same bytes; where they do, [`crate::pytorch::read::fast::spelled`] reads an event without the machine's stack.
 
-use super::cell::{self, Cell};
-use super::fold::Table;
-use super::machine::Machine;
-use super::memo::Memo;
-use super::runs::{Run, Runs};
 use crate::pickle::opcode as op;
+use crate::pytorch::read::fast::runs::{Run, Runs};
+use crate::pytorch::read::fold::rows::Table;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::Machine;
+use crate::pytorch::read::machine::memo::Memo;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::{Key, Kind};
 use std::io::Read;
 
 /// An event with more entries is read by the machine.
-pub(super) const MAX_PLACES: usize = 16;
+pub(crate) const MAX_PLACES: usize = 16;
 /// Shapes that are known at a time. Files have two or three: with a stack and without, and when memory ran out.
 const MAX_STENCILS: usize = 4;
 /// After so many events more that were learnt from than were read by what was learnt, nothing is learnt any more.
@@ -20,7 +20,7 @@ const PATIENCE: u32 = 1000;
 
 /// Where the value of an entry goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Address,
     Size,
     Stream,
@@ -35,33 +35,33 @@ pub(super) enum Target {
 
 /// One entry: the instruction that brings its key, and where its value goes.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The instruction as the low bytes of a word, and which bits of the word it has.
-    pub(super) key: u64,
-    pub(super) mask: u64,
-    pub(super) key_bytes: usize,
-    pub(super) target: Target,
+    pub(crate) key: u64,
+    pub(crate) mask: u64,
+    pub(crate) key_bytes: usize,
+    pub(crate) target: Target,
 }
 
 /// The entries of one shape, in order.
 #[derive(Debug)]
-pub(super) struct Stencil {
-    pub(super) shape: u32,
-    pub(super) places: Vec<Place>,
+pub(crate) struct Stencil {
+    pub(crate) shape: u32,
+    pub(crate) places: Vec<Place>,
 }
 
 /// The stencils that are known, the one used last at the front.
 #[derive(Debug, Default)]
-pub(super) struct Stencils {
-    pub(super) known: Vec<Stencil>,
+pub(crate) struct Stencils {
+    pub(crate) known: Vec<Stencil>,
     /// Events that were learnt from, less those that were read by what was learnt; not below 0.
-    pub(super) in_vain: u32,
+    pub(crate) in_vain: u32,
 }
 
 impl Stencils {
     /// The stencil at `index` has read an event.
     #[inline]
-    pub(super) fn matched(&mut self, index: usize) {
+    pub(crate) fn matched(&mut self, index: usize) {
         if index > 0 {
             self.known[..=index].rotate_right(1);
         }
@@ -70,14 +70,14 @@ impl Stencils {
 
     /// A memo slot was set again: what brought one key may bring another now.
     #[cold]
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 }
 
 /// A value as the instructions spell it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Spelled {
+pub(crate) enum Spelled {
     /// One that is there already, or needs no room.
     Value(Cell),
     /// A new pair of integers, which takes a memo slot.
@@ -100,7 +100,7 @@ fn small_integer(bytes: &[u8]) -> Option<(Cell, usize)> {
 
 /// The value that `bytes` begin with, and the length of its instructions; `None` for what stencils do not know.
 #[inline(always)]
-pub(super) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
+pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
     let &[opcode, a, b, c, d, e, f, g, h, i] = bytes.first_chunk()?;
     let (value, length) = match opcode {
         op::BINGET => (memo.get(a.into())?, 2),
@@ -135,7 +135,7 @@ impl<R: Read> Machine<'_, R> {
     /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` are the instructions
     /// between its mark and SETITEMS.
     #[inline]
-    pub(super) fn learn_event(&mut self, entries: &[u8]) {
+    pub(crate) fn learn_event(&mut self, entries: &[u8]) {
         let is_event = |dict: Cell| self.heap.containers[dict.row()].tag() == cell::EVENT;
         if self.stencils.in_vain < PATIENCE && self.stack.last().is_some_and(|&dict| is_event(dict)) {
             self.learn(entries);

@@ -1,11 +1,11 @@
 //! The fast path of the [`Machine`]: the few instructions that events are made of, as long as they lie whole in the
 //! window. It stops before anything else, and before whatever would fail, so that the machine itself does that.
 
-use super::cell::{self, Cell};
-use super::machine::Machine;
-use super::runs::{self, Run};
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
+use crate::pytorch::read::fast::runs::{self, Run};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 use std::io::Read;
@@ -18,7 +18,7 @@ impl<R: Read> Machine<'_, R> {
     ///
     /// # Errors
     /// When a dictionary or list cannot be filled; `self.at` is where.
-    pub(super) fn burst(&mut self) -> Result<(), PickleErrorKind> {
+    pub(crate) fn burst(&mut self) -> Result<(), PickleErrorKind> {
         let offset = self.source.offset();
         let (window, unread) = self.source.lend();
         let ready = &window[unread];
@@ -135,7 +135,7 @@ impl<R: Read> Machine<'_, R> {
 
     /// The loose stack of the run that `ready` begins with; `None` when not all of it are frames.
     #[inline]
-    pub(super) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
+    pub(crate) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
         run.stack.or_else(|| self.spell_out(&ready[..run.length]))
     }
 

@@ -1,16 +1,16 @@
 //! The instructions that large files hardly use: text protocols, classes, long lengths, odds and ends.
 
-use super::cell::{self, Cell};
-use super::machine::{Machine, check_pairs};
 use crate::pickle::opcode as op;
 use crate::pickle::{PickleErrorKind, number, text};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::{Machine, check_pairs};
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 impl<R: Read> Machine<'_, R> {
     /// Carries out an instruction that is not on the fast path; `None` when it leaves no new value.
-    pub(super) fn rare(&mut self, opcode: u8) -> Result<Option<Cell>> {
+    pub(crate) fn rare(&mut self, opcode: u8) -> Result<Option<Cell>> {
         Ok(Some(match opcode {
             op::PROTO => {
                 let protocol = self.source.byte()?;

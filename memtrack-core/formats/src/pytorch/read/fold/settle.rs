@@ -1,16 +1,16 @@
 //! Folding what was filled piece by piece, and the guard against what holds itself: while the contents of a container
 //! are away, it is a value that is being made.
 
-use super::cell::{self, Cell};
-use super::fold::{Folder, SKIPPED};
-use super::heap::Heap;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::fold::rows::{Folder, SKIPPED};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
 impl Folder {
     /// Folds a dictionary that was filled piece by piece, if it is one to fold.
-    pub(super) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
+    pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
             return Ok(());
         }
@@ -26,7 +26,7 @@ impl Folder {
     }
 
     /// The same for a dictionary that stands where an event must.
-    pub(super) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
+    pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
             let items = heap.take_body(value);
@@ -39,7 +39,7 @@ impl Folder {
     }
 
     /// Ends the time in which a container's contents were away, and a value inside of it that is itself was a cycle.
-    pub(super) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
+    pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
             Some(before) => self.made.insert(container, before),
             None => self.made.remove(&container),

@@ -2,42 +2,42 @@
 //! eight-byte cells and folds dictionaries into tables as soon as they are filled, so that a file of a gigabyte needs
 //! less than that to be read.
 
-use super::cell::{self, Cell};
-use super::fold::Folder;
-use super::heap::Heap;
-use super::memo::Memo;
-use super::runs::Runs;
-use super::stencil::Stencils;
-use super::watch::Watch;
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
 use crate::pickle::source::Source;
+use crate::pytorch::read::fast::runs::Runs;
+use crate::pytorch::read::fast::stencil::Stencils;
+use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
+use crate::pytorch::read::machine::memo::Memo;
+use crate::pytorch::read::machine::watch::Watch;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 /// The machine's state.
-pub(super) struct Machine<'a, R> {
-    pub(super) source: Source<R>,
-    pub(super) heap: Heap,
-    pub(super) folder: Folder,
-    pub(super) stack: Vec<Cell>,
+pub(crate) struct Machine<'a, R> {
+    pub(crate) source: Source<R>,
+    pub(crate) heap: Heap,
+    pub(crate) folder: Folder,
+    pub(crate) stack: Vec<Cell>,
     /// Height of the stack at each mark.
-    pub(super) marks: Vec<usize>,
+    pub(crate) marks: Vec<usize>,
     /// Height at the innermost mark: what is below cannot be taken.
-    pub(super) floor: usize,
-    pub(super) memo: Memo,
-    pub(super) runs: Runs,
-    pub(super) stencils: Stencils,
-    pub(super) frame_end: u64,
-    pub(super) scratch: Vec<u8>,
-    pub(super) watch: Watch<'a>,
+    pub(crate) floor: usize,
+    pub(crate) memo: Memo,
+    pub(crate) runs: Runs,
+    pub(crate) stencils: Stencils,
+    pub(crate) frame_end: u64,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) watch: Watch<'a>,
     /// The offset of the current instruction.
-    pub(super) at: u64,
+    pub(crate) at: u64,
 }
 
 impl<'a, R: Read> Machine<'a, R> {
-    pub(super) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
+    pub(crate) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
@@ -59,7 +59,7 @@ impl<'a, R: Read> Machine<'a, R> {
     ///
     /// # Errors
     /// With the offset of the instruction that failed.
-    pub(super) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
+    pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
         self.instructions().map_err(|kind| (self.at, kind))
     }
 
@@ -139,7 +139,7 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Result<Cell> {
+    pub(crate) fn pop(&mut self) -> Result<Cell> {
         if self.stack.len() <= self.floor {
             return Err(self.missing());
         }
@@ -147,7 +147,7 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     #[inline]
-    pub(super) fn top(&self) -> Result<Cell> {
+    pub(crate) fn top(&self) -> Result<Cell> {
         match self.stack.last() {
             Some(&top) if self.stack.len() > self.floor => Ok(top),
             _ => Err(self.missing()),
@@ -155,14 +155,14 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     #[inline]
-    pub(super) fn mark(&mut self) {
+    pub(crate) fn mark(&mut self) {
         self.marks.push(self.stack.len());
         self.floor = self.stack.len();
     }
 
     /// Takes the innermost mark away and returns where its values start.
     #[inline]
-    pub(super) fn pop_mark(&mut self) -> Result<usize> {
+    pub(crate) fn pop_mark(&mut self) -> Result<usize> {
         let start = self.marks.pop().ok_or(PickleErrorKind::NoMark)?;
         self.floor = self.marks.last().copied().unwrap_or(0);
         Ok(start)
@@ -186,7 +186,7 @@ impl<'a, R: Read> Machine<'a, R> {
 
     /// Puts a value into the slot that is next.
     #[inline]
-    pub(super) fn memoize(&mut self, value: Cell) {
+    pub(crate) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
             self.forget();
         }
@@ -200,7 +200,7 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     /// A memo slot that the file names. Every slot a sensible writer fills takes it two bytes or more.
-    pub(super) fn memoize_at(&mut self, slot: u64) -> Result<()> {
+    pub(crate) fn memoize_at(&mut self, slot: u64) -> Result<()> {
         let value = self.top()?;
         match usize::try_from(slot) {
             Ok(index) if slot <= self.at => {
@@ -214,12 +214,12 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     /// A memo slot that the file reads, of the text protocol.
-    pub(super) fn recall_at(&self, slot: u64) -> Result<Cell> {
+    pub(crate) fn recall_at(&self, slot: u64) -> Result<Cell> {
         self.recall(slot)
     }
 
     #[inline]
-    pub(super) fn tuple(&mut self, count: usize) -> Result<Cell> {
+    pub(crate) fn tuple(&mut self, count: usize) -> Result<Cell> {
         match self.stack.len().checked_sub(count) {
             Some(start) if start >= self.floor => {
                 let tuple = self.heap.tuple(&self.stack[start..]);
@@ -232,7 +232,7 @@ impl<'a, R: Read> Machine<'a, R> {
 
     /// Sets the keys and values from `start` on in the dictionary below them.
     #[inline]
-    pub(super) fn set_items(&mut self, start: usize) -> Result<()> {
+    pub(crate) fn set_items(&mut self, start: usize) -> Result<()> {
         let dict = self.container_below(start, cell::DICT, "a dictionary")?;
         let items = &self.stack[start..];
         check_pairs(items)?;
@@ -252,7 +252,7 @@ impl<'a, R: Read> Machine<'a, R> {
 
     /// Appends the values from `start` on to the list or set below them.
     #[inline]
-    pub(super) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
+    pub(crate) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
         let container = self.container_below(start, tag, name)?;
         if self.heap.containers[container.row()].is_loose_stack() {
@@ -266,7 +266,7 @@ impl<'a, R: Read> Machine<'a, R> {
 
 /// Whether keys and values take turns, and the keys are some that Python can hash.
 #[inline]
-pub(super) fn check_pairs(items: &[Cell]) -> Result<()> {
+pub(crate) fn check_pairs(items: &[Cell]) -> Result<()> {
     let (pairs, rest) = items.as_chunks::<2>();
     if !rest.is_empty() {
         return Err(PickleErrorKind::OddItems);

@@ -1,9 +1,9 @@
 //! What follows an opcode of the [`Machine`]: integers, strings, lines, memo slots, names of classes.
 
-use super::cell::{self, Cell};
-use super::machine::Machine;
 use crate::pickle::number::{self, from_twos_complement};
 use crate::pickle::{Global, PickleErrorKind};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::core::Machine;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
@@ -13,7 +13,7 @@ const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
 impl<R: Read> Machine<'_, R> {
     #[inline]
-    pub(super) fn long1(&mut self) -> Result<Cell> {
+    pub(crate) fn long1(&mut self) -> Result<Cell> {
         let length = self.source.byte()?;
         if length <= 8 {
             let mut wide = [0; 8];
@@ -29,7 +29,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// An integer of `length` bytes.
-    pub(super) fn long(&mut self, length: u64) -> Result<Cell> {
+    pub(crate) fn long(&mut self, length: u64) -> Result<Cell> {
         if length > MAX_OPERAND_BYTES {
             return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit: MAX_OPERAND_BYTES });
         }
@@ -40,7 +40,7 @@ impl<R: Read> Machine<'_, R> {
 
     /// A string of `length` bytes.
     #[inline]
-    pub(super) fn string(&mut self, length: u64) -> Result<Cell> {
+    pub(crate) fn string(&mut self, length: u64) -> Result<Cell> {
         if let Some(ready) = self.source.ready(length) {
             if !memtrack_model::text::is_utf8_with_surrogates(ready) {
                 return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
@@ -56,7 +56,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Reads `length` bytes into the scratch buffer, as long as there is memory for them.
-    pub(super) fn limited(&mut self, length: u64) -> Result<()> {
+    pub(crate) fn limited(&mut self, length: u64) -> Result<()> {
         let mut missing = length;
         while missing > 0 {
             let part = missing.min(1 << 20);
@@ -68,12 +68,12 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// A line of the text protocols.
-    pub(super) fn line(&mut self) -> Result<Vec<u8>> {
+    pub(crate) fn line(&mut self) -> Result<Vec<u8>> {
         self.source.line(MAX_OPERAND_BYTES)
     }
 
     /// The slot that a line names.
-    pub(super) fn slot_line(&mut self) -> Result<u64> {
+    pub(crate) fn slot_line(&mut self) -> Result<u64> {
         match number::from_decimal(&self.line()?)? {
             number::Integer::Small(slot) => {
                 u64::try_from(slot).map_err(|_| PickleErrorKind::Malformed("memo slot"))
@@ -83,7 +83,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// The class `module.name`, if it is one that stands for plain data.
-    pub(super) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
+    pub(crate) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
         match Global::find(module, name) {
             Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),
             Some(Global::OrderedDict) => Ok(Cell::new(cell::GLOBAL, 1)),

@@ -1,20 +1,20 @@
 //! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
 //! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
 
-use super::again::Again;
-use super::cell::{self, Cell};
-use super::fold::{Folder, Table};
-use super::heap::Heap;
-use super::order::Order;
-use super::shapes::without_duplicates;
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::LoadError;
+use crate::pytorch::read::finish::order::Order;
+use crate::pytorch::read::fold::again::Again;
+use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch};
 use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
 
 /// Why reading stopped here.
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// A value cannot be kept.
     Kind(PickleErrorKind),
     /// It is no snapshot.
@@ -28,7 +28,7 @@ impl From<PickleErrorKind> for Refusal {
 }
 
 /// Makes the snapshot.
-pub(super) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
+pub(crate) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
     let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Order::default() };
     finish.root(root)?;
     Ok(finish.into_snapshot())
@@ -251,7 +251,7 @@ impl Finish {
             pytorch: Some(Box::new(pytorch)),
             ..Snapshot::default()
         };
-        super::state::fill(&mut snapshot);
+        crate::pytorch::read::finish::state::fill(&mut snapshot);
         crate::pytorch::samples::restore(&mut snapshot);
         crate::pytorch::scopes::restore(&mut snapshot);
         crate::pytorch::counts::restore(&mut snapshot);

@@ -1,10 +1,10 @@
 //! Lists that stand in several places, as in no file of PyTorch's. A place takes a reference in the file, and in memory
 //! as much as is in the list, so how much may be there again is bounded.
 
-use super::cell::{self, Cell};
-use super::fold::{Folder, Table};
-use super::heap::Heap;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::machine::heap::Heap;
 use std::collections::{HashMap, HashSet};
 
 /// Items of lists that were met before.
@@ -16,14 +16,14 @@ fn few(again: u64, what: &'static str) -> Result<(), PickleErrorKind> {
 
 /// The traces that were met, and how many events were in those that were met again.
 #[derive(Default)]
-pub(super) struct Again {
+pub(crate) struct Again {
     seen: HashSet<Cell>,
     items: u64,
 }
 
 impl Again {
     /// Meets a trace of so many events.
-    pub(super) fn see(&mut self, list: Cell, items: usize) -> Result<(), PickleErrorKind> {
+    pub(crate) fn see(&mut self, list: Cell, items: usize) -> Result<(), PickleErrorKind> {
         if !self.seen.insert(list) {
             self.items += items as u64;
         }
@@ -32,12 +32,12 @@ impl Again {
 }
 
 /// The rows of blocks that were read, by their lists.
-pub(super) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
+pub(crate) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
 
 impl Folder {
     /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
     /// that several segments share has its rows once.
-    pub(super) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
+    pub(crate) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
         if list.tag() != cell::LIST {
             return Ok(None);
         }

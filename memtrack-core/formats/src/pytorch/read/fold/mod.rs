@@ -1,0 +1,9 @@
+//! Folding: a dictionary becomes a row of a table as soon as it is filled.
+
+pub(super) mod again;
+pub(super) mod event;
+pub(super) mod numbers;
+pub(super) mod rows;
+pub(super) mod settle;
+pub(super) mod shapes;
+pub(super) mod stack;

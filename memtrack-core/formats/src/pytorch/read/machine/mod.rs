@@ -1,0 +1,10 @@
+//! What reads bytes: the pickle machine and JSON, the cells that both make, and what bounds them.
+
+pub(super) mod cell;
+pub(super) mod core;
+pub(super) mod heap;
+pub(super) mod json;
+pub(super) mod memo;
+pub(super) mod operands;
+pub(super) mod rare;
+pub(super) mod watch;
