@@ -83,7 +83,8 @@ fn parts_stay_within_the_bound_and_are_one_recording() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{how}");
         assert_eq!(output.status.success(), how == "stop");
         let files = sizes(folder.path());
-        assert!(files.len() > 3, "{files:?}");
+        // The newest, and as many older ones as fit beside it: how far it had come at the end is chance.
+        assert!(files.len() > 2, "{files:?}");
         assert!(files.values().sum::<u64>() <= 1 << 20, "{files:?}");
         assert!(files.contains_key("a.memtrack"), "{files:?}");
         let (snapshot, report) = Snapshot::load(&path).unwrap();
