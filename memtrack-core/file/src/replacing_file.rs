@@ -112,4 +112,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(ReplacingFile::create(folder.path()).is_err());
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.memtrack");
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let mut file = ReplacingFile::create(&path).unwrap();
+        file.write_all(b"after").unwrap();
+        file.commit().unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode, fs::read(&path).unwrap()), (0o640, b"after".to_vec()));
+    }
 }

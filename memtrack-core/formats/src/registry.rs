@@ -90,7 +90,7 @@ pub(crate) fn row(format: Format) -> &'static Row {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
-/// The usual endings of names, as a sentence lists them: `memtrack, json or pickle`, each after `before`.
+/// The usual endings of names, as a sentence lists them: `pickle, json or memtrack`, each after `before`.
 pub(crate) fn listed(before: &str) -> String {
     let mut endings = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
     let last = endings.next_back().unwrap_or_default();

@@ -29,17 +29,6 @@ impl PytorchSnapshot {
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {
         self.snapshot.order_by_time()
     }
-
-    /// Leaves the events out, for questions to the segments alone.
-    #[must_use]
-    pub fn without_events(mut self) -> Self {
-        self.snapshot.events = Default::default();
-        if let Some(pytorch) = self.snapshot.pytorch.as_deref_mut() {
-            pytorch.traces.iter_mut().for_each(|rows| *rows = 0..0);
-            pytorch.host_trace = 0..0;
-        }
-        self
-    }
 }
 
 impl Default for PytorchSnapshot {
@@ -63,11 +52,5 @@ impl Deref for PytorchSnapshot {
 
     fn deref(&self) -> &Snapshot {
         &self.snapshot
-    }
-}
-
-impl From<PytorchSnapshot> for Snapshot {
-    fn from(form: PytorchSnapshot) -> Self {
-        form.snapshot
     }
 }
