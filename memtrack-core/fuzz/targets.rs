@@ -6,7 +6,7 @@
 #[path = "same.rs"]
 mod same;
 
-use memtrack_core::analysis::highest::{Highest, HighestOf};
+use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
 use memtrack_core::analysis::limits::{Found, Limits as Gate};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
@@ -159,9 +159,9 @@ pub fn answers(data: &[u8]) {
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
         }
-        for of in [HighestOf::Requested, HighestOf::Reserved] {
-            let highest = Highest::find(&snapshot, symbols, device, of, 5);
-            let _ = (highest.to_string(), highest.to_json());
+        for of in [PeakOf::Requested, PeakOf::Reserved] {
+            let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
+            let _ = (at_peak.to_string(), at_peak.to_json());
         }
     }
     for device in summary(&snapshot, symbols) {

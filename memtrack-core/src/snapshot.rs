@@ -9,9 +9,9 @@ pub use memtrack_model::snapshot::*;
 /// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, kept in tables without loss.
 pub mod pytorch {
     #[cfg(feature = "formats")]
-    pub use memtrack_formats::pytorch::{Compression, LoadError, LoadOptions, StringInterner, load, write};
+    pub use memtrack_formats::pytorch::{StringInterner, write};
     #[cfg(feature = "formats")]
-    pub use memtrack_formats::{format_of, formats_listed};
+    pub use memtrack_formats::{Compression, LoadError, LoadOptions, format_of, formats_listed};
     #[doc(inline)]
     pub use memtrack_model::snapshot::pytorch::*;
 }

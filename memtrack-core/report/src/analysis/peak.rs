@@ -1,4 +1,4 @@
-//! The moment at which a device held the most. [`Peak::of`] walks the lifetimes once; reports then ask which of them
+//! How high a device's live bytes rose, and when. [`Peak::of`] walks the lifetimes once; reports then ask which of them
 //! were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};

@@ -4,8 +4,8 @@
 use super::stats_input;
 use super::{Folded, Sample, StatsError, TrackerStats};
 use memtrack_file::ReplacingFile;
+use memtrack_formats::Compression;
 use memtrack_formats::pickle::{DictId, Document, Limits, Span, Value, Writer};
-use memtrack_formats::pytorch::Compression;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};

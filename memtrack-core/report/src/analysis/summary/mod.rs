@@ -6,9 +6,9 @@ mod driver_moments;
 mod json;
 mod text;
 
+use super::at_peak::{AtPeak, PeakOf};
 use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
-use super::highest::{Highest, HighestOf};
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
 use super::reserved::ReservedPeak;
@@ -47,7 +47,7 @@ pub struct DeviceSummary {
     /// Of a heap, the resident set of the process at the end, where it is known.
     pub resident_bytes: Option<u64>,
     /// Its highest point of requested bytes, with the largest groups.
-    pub peak: Highest,
+    pub peak: AtPeak,
     /// The most bytes that were reserved.
     pub reserved_peak: ReservedPeak,
     /// Events in its trace.
@@ -173,7 +173,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
 }
 
 fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
-    let peak = Highest::find(snapshot, symbols, device, HighestOf::Requested, 3);
+    let peak = AtPeak::find(snapshot, symbols, device, PeakOf::Requested, 3);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
     // Of a sampled heap every sum is an estimate, also one into which no sample went.
