@@ -52,8 +52,10 @@ Examples:
   memtrack view snapshot.pickle                      writes output.html; open it in a browser
   memtrack view train.memtrack -o train.html         of a recording: host heap and devices, scopes as bands
   memtrack view oom.pickle --show state --force      begin with the allocator's state
+  memtrack view huge.pickle --serve                  no file: open the address that it prints; Ctrl-C ends it
 
-The page is one file that holds everything and asks nothing of the network.
+The page is one file that holds everything and asks nothing of the network. With --serve the browser loads parts of it when
+it shows them, from an address that only this machine can reach.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ViewPageArgs {
     #[command(flatten)]
@@ -61,6 +63,12 @@ pub(crate) struct ViewPageArgs {
     /// What the page shows first
     #[arg(long, value_enum, value_name = "VIEW", default_value = "timeline")]
     pub(crate) show: Shown,
+    /// Write nothing; serve the page on a loopback address, for files too big for one page
+    #[arg(long, conflicts_with_all = ["output", "force"])]
+    pub(crate) serve: bool,
+    /// With --serve: the port; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 0, requires = "serve")]
+    pub(crate) port: u16,
 }
 
 /// The views of a page.

@@ -51,6 +51,6 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
             page::run(&args.page, if args.segments { View::Segments } else { View::Timeline }, streams)
         }
         Command::Tracker(args) => tracker::run(&args, streams),
-        Command::View(args) => page::run(&args.page, args.show.into(), streams),
+        Command::View(args) => page::view(&args, streams),
     }
 }

@@ -1,10 +1,11 @@
 //! `memtrack view`, `trace-plot`, `segment-plot` and `profile-plot`: a snapshot as one HTML page.
 
 use crate::Streams;
-use crate::args::PageArgs;
+use crate::args::{FileArgs, PageArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::check_targets;
+use crate::serve::Server;
 use memtrack_core::ReplacingFile;
 use memtrack_core::page::{Page, View};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -14,15 +15,12 @@ use std::path::Path;
 
 /// Loads the snapshot, and writes its page.
 pub(crate) fn run(args: &PageArgs, view: View, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let (path, output) = (&args.file.path, &args.target.output);
+    let output = &args.target.output;
     let to_stdout = output == Path::new("-");
     if !to_stdout {
         check_targets([output.as_path()], args.target.force)?;
     }
-    let snapshot = load(path, args.file.input, streams)?.snapshot;
-    let mut symbols = Symbolizer::of(&snapshot);
-    let snapshot = snapshot.into_pytorch(&mut symbols);
-    let page = Page::of(&snapshot, &mut symbols, &name(path)).showing(view);
+    let page = page_of(&args.file, view, streams)?;
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         return Ok(Exit::Fine);
@@ -34,6 +32,27 @@ pub(crate) fn run(args: &PageArgs, view: View, streams: &mut Streams<'_>) -> Res
     // A hint; when nobody can read it, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
     Ok(Exit::Fine)
+}
+
+/// The same, or serves the page until the process is ended.
+pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    if !args.serve {
+        return run(&args.page, args.show.into(), streams);
+    }
+    let page = page_of(&args.page.file, args.show.into(), streams)?;
+    let server = Server::new(page, args.port)?;
+    writeln!(streams.stdout, "{}", server.url())?;
+    streams.stdout.flush()?;
+    let _ = writeln!(streams.stderr, "serving to this machine only; press Ctrl-C to end");
+    server.run()?;
+    Ok(Exit::Fine)
+}
+
+fn page_of(file: &FileArgs, view: View, streams: &mut Streams<'_>) -> Result<Page, CliError> {
+    let snapshot = load(&file.path, file.input, streams)?.snapshot;
+    let mut symbols = Symbolizer::of(&snapshot);
+    let snapshot = snapshot.into_pytorch(&mut symbols);
+    Ok(Page::of(&snapshot, &mut symbols, &name(&file.path)).showing(view))
 }
 
 /// What the page calls its file.

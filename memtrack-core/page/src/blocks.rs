@@ -182,3 +182,122 @@ impl Building<'_> {
         Lives { lives: order.iter().map(|&number| self.ended[number as usize]).collect(), of_event }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, EventFlags, ScopeId, StreamId};
+    use memtrack_model::snapshot::LiveBlock;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
+        let mut snapshot = Snapshot::default();
+        for (place, &(action, address)) in events.iter().enumerate() {
+            // Sizes differ, so that a wrong pairing shows.
+            let size_bytes = 100 + place as u64;
+            snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
+        }
+        snapshot.blocks = held
+            .iter()
+            .map(|(&address, &pending_free)| LiveBlock {
+                device: DEVICE,
+                address,
+                size_bytes: address,
+                stream: StreamId(0),
+                stack: StackId::NONE,
+                scope: ScopeId::NONE,
+                ticks: 0,
+                flags: EventFlags::default(),
+                pending_free,
+            })
+            .collect();
+        let rows = (0..events.len() as u32).collect();
+        (snapshot, rows)
+    }
+
+    /// What is live after each event, and whether its free is pending, from before the first on: each event undone from the
+    /// end, as PyTorch's viewer does.
+    fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
+        let mut live = held.clone();
+        let mut states = vec![live.clone()];
+        for (action, address) in events.iter().rev() {
+            match action {
+                Action::Alloc => drop(live.remove(address)),
+                Action::FreeCompleted => drop(live.insert(*address, true)),
+                Action::FreeRequested | Action::Free => drop(live.insert(*address, false)),
+                _ => {}
+            }
+            states.push(live.clone());
+        }
+        states.reverse();
+        states
+    }
+
+    fn event() -> impl Strategy<Value = (Action, u64)> {
+        let action = prop_oneof![
+            3 => Just(Action::Alloc),
+            2 => Just(Action::FreeRequested),
+            2 => Just(Action::FreeCompleted),
+            1 => Just(Action::Free),
+            1 => Just(Action::Snapshot),
+        ];
+        (action, 1..6u64)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_live_is_what_undoing_the_events_leaves(
+            events in prop::collection::vec(event(), 0..40),
+            held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
+        ) {
+            let (snapshot, rows) = snapshot(&events, &held);
+            let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
+            prop_assert!(lives.is_sorted_by_key(|life| life.start));
+            for (state, event) in undone(&events, &held).iter().zip(-1..) {
+                let live = lives.iter().filter(|life| {
+                    life.start.map_or(-1, i64::from) <= event && life.end.is_none_or(|end| event < i64::from(end))
+                });
+                let mut seen = BTreeMap::new();
+                for life in live {
+                    let pending = life.pending_from().is_some_and(|from| from <= event);
+                    prop_assert!(seen.insert(life.address, pending).is_none(), "two blocks at one address");
+                }
+                prop_assert_eq!(&seen, state, "after event {}", event);
+            }
+            for (event, &number) in of_event.iter().enumerate().filter(|(_, number)| **number != NONE) {
+                prop_assert_eq!(lives[number as usize].address, events[event].1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_has_the_size_and_flags_of_what_tells_of_it() {
+        use Action::{Alloc, FreeCompleted, FreeRequested};
+        let events = [
+            (FreeRequested, 1),
+            (FreeCompleted, 1),
+            (Alloc, 2),
+            (Alloc, 3),
+            (FreeRequested, 3),
+            (FreeCompleted, 3),
+        ];
+        let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
+        let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
+        let told: Vec<_> =
+            lives.iter().map(|life| (life.address, life.bytes, life.flags, life.start, life.end)).collect();
+        assert_eq!(
+            told,
+            [
+                (9, 9, ONLY_HELD, None, None),
+                (1, 101, ONLY_FREED, None, Some(1)),
+                (2, 102, 0, Some(2), None),
+                (3, 103, 0, Some(3), Some(5)),
+            ]
+        );
+        assert_eq!(of_event, [1, 1, 2, 3, 3, 3]);
+        assert_eq!(lives[3].pending_from(), Some(4));
+    }
+}

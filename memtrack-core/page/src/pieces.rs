@@ -135,3 +135,93 @@ impl Held {
         older.into_iter().chain(self.taken.into_iter().rev()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, StreamId};
+    use memtrack_model::snapshot::Segment;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    type Step = (Action, u64, u64);
+
+    fn snapshot(events: &[Step], held: &[(u64, u64)]) -> (Snapshot, Vec<u32>) {
+        let mut snapshot = Snapshot::default();
+        for &(action, address, size_bytes) in events {
+            snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
+        }
+        snapshot.segments = held
+            .iter()
+            .map(|&(address, size_bytes)| Segment {
+                device: DEVICE,
+                address,
+                size_bytes,
+                stream: StreamId(0),
+                stack: StackId::NONE,
+                ticks: 0,
+                is_expandable: true,
+            })
+            .collect();
+        (snapshot, (0..events.len() as u32).collect())
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let action = prop_oneof![
+            Just(Action::SegmentAlloc),
+            Just(Action::SegmentMap),
+            Just(Action::SegmentFree),
+            Just(Action::SegmentUnmap),
+            Just(Action::Alloc),
+        ];
+        (action, 0..20u64, 1..8u64)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_held_is_what_undoing_the_events_leaves(
+            events in prop::collection::vec(step(), 0..30),
+            held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
+        ) {
+            let (snapshot, rows) = snapshot(&events, &held);
+            let pieces = pieces(&snapshot, DEVICE, &rows);
+            prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
+            // Byte by byte, backwards.
+            let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
+            for event in (-1..events.len() as i64).rev() {
+                let mut seen = BTreeSet::new();
+                for piece in &pieces {
+                    let began = piece.start.map_or(-1, i64::from) <= event;
+                    if began && piece.end.is_none_or(|end| event < i64::from(end)) {
+                        for byte in piece.address..piece.address + piece.bytes {
+                            prop_assert!(seen.insert(byte), "two pieces hold byte {}", byte);
+                        }
+                    }
+                }
+                prop_assert_eq!(&seen, &bytes, "after event {}", event);
+                let Some(&(action, at, size)) = usize::try_from(event).ok().and_then(|event| events.get(event)) else {
+                    continue;
+                };
+                match action {
+                    Action::SegmentAlloc | Action::SegmentMap => bytes.retain(|byte| !(at..at + size).contains(byte)),
+                    Action::SegmentFree | Action::SegmentUnmap => bytes.extend(at..at + size),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_mapped_at_a_time_is_a_piece() {
+        use Action::{SegmentMap, SegmentUnmap};
+        let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
+        let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
+        let told: Vec<_> = pieces(&snapshot, DEVICE, &rows)
+            .iter()
+            .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
+            .collect();
+        assert_eq!(told, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
+    }
+}
