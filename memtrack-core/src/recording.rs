@@ -97,10 +97,10 @@ impl Recording {
 
         let path = path.as_ref();
         let save = || {
-            let mut symbols = Symbolizer::of(&self.snapshot);
-            let snapshot = self.snapshot.as_pytorch(&mut symbols);
-            let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-            let page = memtrack_page::Page::of(&snapshot, &mut symbols, &name);
+            let snapshot = self.snapshot.as_pytorch(&mut Symbolizer::of(&self.snapshot));
+            let program = Path::new(&self.snapshot.meta.program);
+            let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
+            let page = memtrack_page::Page::of(&snapshot, &name);
             let mut file = memtrack_file::ReplacingFile::create(path)?;
             page.write(io::BufWriter::new(&mut file))?;
             file.commit()

@@ -3,13 +3,11 @@
 use crate::Streams;
 use crate::args::{FileArgs, PageArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::load_pytorch;
 use crate::output::check_targets;
 use crate::serve::Server;
 use memtrack_core::ReplacingFile;
 use memtrack_core::page::{Page, View};
-use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
@@ -49,10 +47,8 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
 }
 
 fn page_of(file: &FileArgs, view: View, streams: &mut Streams<'_>) -> Result<Page, CliError> {
-    let snapshot = load(&file.path, file.input, streams)?.snapshot;
-    let mut symbols = Symbolizer::of(&snapshot);
-    let snapshot = snapshot.into_pytorch(&mut symbols);
-    Ok(Page::of(&snapshot, &mut symbols, &name(&file.path)).showing(view))
+    let snapshot = load_pytorch(&file.path, file.input, streams)?;
+    Ok(Page::of(&snapshot, &name(&file.path)).showing(view))
 }
 
 /// What the page calls its file.

@@ -193,3 +193,53 @@ fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     path.reverse();
     path
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, ThreadId};
+    use memtrack_model::snapshot::Scope;
+
+    #[test]
+    fn a_band_lasts_from_the_first_to_the_last_event_of_its_thread_in_a_scope() {
+        let mut snapshot = Snapshot::default();
+        for (parent, kind, name) in [
+            (0, ScopeKind::Root, "model"),
+            (1, ScopeKind::Operator, "matmul"),
+            (0, ScopeKind::Backward, "backward"),
+        ] {
+            snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
+        }
+        // By event: its thread and its scope.
+        let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
+        for (thread, scope) in events {
+            let (thread, scope) = (ThreadId(thread), ScopeId(scope));
+            snapshot.events.push(&Event { thread, scope, ..Event::BLANK });
+        }
+        let mut texts = Texts::of(&snapshot);
+        let rows: Vec<u32> = (0..events.len() as u32).collect();
+        let bands = Bands::of(&snapshot, &rows, &mut texts);
+        let markers: Vec<_> = bands.markers.iter().map(|marker| (marker.event, marker.name)).collect();
+        let expected = [(0, "fw_start"), (2, "fw_start"), (6, "fw_bw_boundary"), (8, "fw_start")];
+        assert_eq!(markers, expected);
+        let names = [texts.own("model"), texts.own("matmul"), texts.own("backward")];
+        let mut told: Vec<_> = bands
+            .bands
+            .iter()
+            .map(|band| {
+                let name = names.iter().position(|&name| name == band.name).unwrap();
+                (band.thread, band.from, band.to, band.depth, name)
+            })
+            .collect();
+        told.sort_unstable();
+        let expected = [
+            (0, 0, 3, 0, 0),
+            (0, 1, 1, 1, 1),
+            (0, 6, 6, 0, 2),
+            (0, 8, 8, 0, 0),
+            (1, 2, 5, 0, 0),
+            (1, 2, 5, 1, 1),
+        ];
+        assert_eq!(told, expected);
+    }
+}

@@ -21,8 +21,8 @@ use std::collections::HashMap;
 const DEEPEST_SETTING: usize = 32;
 
 /// A page of a whole snapshot.
-pub(crate) fn page_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, name: &str) -> Page {
-    let summaries = summary(snapshot, symbols);
+pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
+    let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
     let has_time = has_time(pytorch);
@@ -46,7 +46,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, name
         }
     }
     unpacked[0] = texts.columns();
-    let settings = pytorch.root_value(Key::AllocatorSettings);
+    let settings = pytorch.root_value(Key::AllocatorSettings).map(|value| setting(snapshot, value, 0));
     let head = Head {
         format: FORMAT,
         memtrack: env!("CARGO_PKG_VERSION"),
@@ -55,7 +55,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, name
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,
-        settings: settings.map_or(serde_json::Value::Null, |value| setting(snapshot, value, 0)),
+        settings: settings.map_or(serde_json::Value::Null, of_allocator),
         first: Vec::new(),
         devices,
     };
@@ -116,6 +116,14 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
             value.as_i128().map_or_else(|| json!("a large integer"), |big| json!(big.to_string()))
         }
         Value::Bytes(_) | Value::Stack(_) | Value::Frame(_) => json!(value.type_name()),
+    }
+}
+
+/// The settings without what memtrack keeps beside them in files that it writes; nothing when that was all.
+fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
+    match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
+        Some((true, true)) => serde_json::Value::Null,
+        _ => settings,
     }
 }
 

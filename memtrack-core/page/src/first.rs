@@ -76,7 +76,8 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
         let frame = &line.frame;
         let name = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
         match (name, frame.line) {
-            (Some(file), Some(line)) => Some(format!("{}:{line}", escaped(file))),
+            // PyTorch's form of a frame without a line has 0, and `??` for a file that is not known.
+            (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
             _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
         }
     });

@@ -15,7 +15,6 @@ mod texts;
 use columns::Section;
 use head::Head;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 
 /// What a page shows first.
@@ -63,11 +62,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// Of a snapshot, which the page calls `name`. A recording is brought into PyTorch's form first, which names its stacks.
+    /// Of a snapshot, which the page calls `name`. A recording is brought into PyTorch's form first
+    /// (`Snapshot::into_pytorch`), which names its stacks.
     ///
     /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
-    pub fn of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, name: &str) -> Self {
-        device::page_of(snapshot, symbols, name)
+    pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
+        device::page_of(snapshot, name)
     }
 
     /// The same, showing `view` first.
