@@ -53,6 +53,11 @@ export interface Show {
   filter?: Filter;
   /** What colours stand for. */
   color?: ColorBy;
+  /** Leave out what search and filter do not let through, rather than dim it. */
+  hide?: boolean;
+  /** Range of bytes. */
+  bottom?: number;
+  top?: number;
 }
 
 export type ColorBy = 'stack' | 'size' | 'stream' | 'pool' | 'category' | 'age';
@@ -143,8 +148,14 @@ export interface Texts {
 /** One device's tables. What is drawn first is there when the device is; the rest is loaded when it is asked for. */
 export interface Device {
   readonly head: DeviceHead;
+  /** Place in `App.devices`, which is the order of `window.memtrack.devices()`. */
   readonly place: number;
+  /** There when `load` is done, as it is for the current device whenever a view is called. */
   readonly blocks: Elements;
+  /** Decodes what the first picture needs. */
+  load(): Promise<void>;
+  /** Where events lie on the axis of time, never falling: microseconds since the page's start; null without times. */
+  readonly clock: Float64Array | null;
   events(): Promise<Events>;
   segments(): Promise<Elements>;
   bands(): Promise<Bands>;
@@ -166,6 +177,15 @@ export interface App {
   detail(what: Detail | null, pinned?: boolean): void;
 }
 
+/** The bar of search and filter: one element, shown under the header for every view. */
+export interface SearchBar {
+  readonly element: HTMLElement;
+  /** Shows the state's query and filter, and says which blocks of the device they let through: null when all. */
+  passing(state: State, device: Device): Promise<Uint8Array | null>;
+  /** Puts the cursor into the search field (key `/`). */
+  focus(): void;
+}
+
 export type Detail = {kind: 'block' | 'segment'; row: number} | {kind: 'event'; event: number} | {kind: 'text'; lines: string[]};
 
 /** The whole state of the page; a URL's fragment holds what differs from the default. */
@@ -184,6 +204,8 @@ export interface State {
   query: string;
   filter: Filter;
   color: ColorBy;
+  /** Blocks that search and filter do not let through are left out, rather than dimmed. */
+  hide: boolean;
 }
 
 /** What is under a point. */
