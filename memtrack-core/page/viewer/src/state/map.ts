@@ -1,7 +1,6 @@
 // The map of memory: segments and blocks after an event, on a canvas.
 
 import type {App, Elements, Hit} from '../types.ts';
-import {class_end} from './classes.ts';
 import {el, set_text} from './dom.ts';
 import {find_distance, find_row, what_is_at, type At} from './items.ts';
 import {rounding_after, type Group, type Layout} from './layout.ts';

@@ -1,0 +1,51 @@
+// Frames that say nothing about the user's program: interpreters, dispatchers, unwinders.
+
+import type {Texts} from '../types.ts';
+
+const NAMES = new RegExp([
+  // Python's interpreter and its C entry points.
+  '^_?Py[A-Z_]\\w*', '^_?PyEval_', '^_call_impl$', '^_wrapped_call_impl$', '^wrapper$', '^inner$', '^decorate_context$', '^cfunction_', '^method_vectorcall',
+  '^object_vacall', '^slot_tp_call', '^type_call$', '^run_mod$', '^pymain_',
+  // PyTorch's dispatcher and bindings.
+  '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel)', '^(at|torch)::_ops::', '^at::\\(anonymous namespace\\)::\\(anonymous namespace\\)::wrapper', '^torch::autograd::VariableType',
+  '^torch::autograd::THPVariable', '^at::redispatch::', '::redispatch\\(', '::call\\(c10::DispatchKeySet',
+  // Rust's and C's machinery.
+  '^(core|std|alloc)::(ops::function|panicking|panic|rt|sys|thread|boxed|alloc|raw_vec)', '^<?alloc::', '^__rust_(alloc|realloc|begin)', '^<F as ', '^<std::',
+  '^__libc_start', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
+].join('|'));
+
+const PLACES = /(^|[/<])(frozen importlib|runpy\.py|site-packages\/torch\/(nn\/modules\/module|_ops|_dynamo\/eval_frame|utils\/_contextlib|utils\/_device|overrides)\.py)/;
+
+/** Whether a frame is noise by its function and file. Frames without a name are. */
+export function is_noise(name: string, file: string): boolean {
+  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name) || PLACES.test(file);
+}
+
+const known = new WeakMap<Texts, {noise: Uint8Array; own?: Uint32Array}>();
+
+/** One byte per frame: 1 for noise. Made once per page. */
+export function noise_frames(texts: Texts): Uint8Array {
+  let made = known.get(texts);
+  if (!made) {
+    const noise = new Uint8Array(texts.frame_name.length);
+    for (let f = 0; f < noise.length; f++) noise[f] = Number(is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!)));
+    known.set(texts, made = {noise});
+  }
+  return made.noise;
+}
+
+/** For each stack 1 + its innermost frame that is no noise (else its innermost of all), or 0 for a stack without frames. */
+export function own_frames(texts: Texts): Uint32Array {
+  const noise = noise_frames(texts), made = known.get(texts)!;
+  if (!made.own) {
+    const {stack_from, stack_frames} = texts, own = made.own = new Uint32Array(stack_from.length - 1);
+    for (let s = 0; s < own.length; s++) {
+      const from = stack_from[s]!, to = stack_from[s + 1]!;
+      if (from === to) continue;
+      let i = from;
+      while (i < to && noise[stack_frames[i]!]) i++;
+      own[s] = 1 + stack_frames[i < to ? i : from]!;
+    }
+  }
+  return made.own;
+}
