@@ -6,9 +6,13 @@ const NAMES = new RegExp([
   // Python's interpreter and its C entry points.
   '^_?Py[A-Z_]\\w*', '^_?PyEval_', '^_call_impl$', '^_wrapped_call_impl$', '^wrapper$', '^inner$', '^decorate_context$', '^cfunction_', '^method_vectorcall',
   '^object_vacall', '^slot_tp_call', '^type_call$', '^run_mod$', '^pymain_',
-  // PyTorch's dispatcher and bindings.
-  '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel)', '^(at|torch)::_ops::', '^at::\\(anonymous namespace\\)::\\(anonymous namespace\\)::wrapper', '^torch::autograd::VariableType',
-  '^torch::autograd::THPVariable', '^at::redispatch::', '::redispatch\\(', '::call\\(c10::DispatchKeySet',
+  '^run_eval_code_obj$', '^pyrun_', '^THPVariable_',
+  // PyTorch's dispatcher and bindings; the `call` of an operator stays, for its name.
+  '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel|intrusive_ptr|TensorImpl::~)', '^at::_ops::(empty|resize_|_to_copy|clone)', '::redispatch\\(', '^at::redispatch::', '^torch::_ops::',
+  '::wrapper_', '^torch::autograd::(VariableType|THPVariable)', '^at::autocast::WrapFunction', '^at::\\(anonymous namespace\\)::(create_out|structured_)', '^at::meta::', '^torch::autograd::CppNode_apply',
+  // What records the stack, and the allocator itself: everything comes through them.
+  '^torch::unwind', '^torch::CapturedTraceback', '^torch::cuda::', 'gather_with_cpp', 'CachingAllocator', '^c10::(GetAllocator|StorageImpl|alloc_cpu)',
+  '^(at::\\w+ )?at::detail::_?empty_', '^at::native::(empty_|resize_)', '^at::empty_like',
   // Rust's and C's machinery.
   '^(core|std|alloc)::(ops::function|panicking|panic|rt|sys|thread|boxed|alloc|raw_vec)', '^<?alloc::', '^__rust_(alloc|realloc|begin)', '^<F as ', '^<std::',
   '^__libc_start', '^_start$', '^start_thread$', '^clone3?$', '^__clone',

@@ -210,16 +210,16 @@ export class MemoryMap {
       while (n < strips.length && strips[n]!.row === strip.row) n++;
       const y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
       context.globalAlpha = strip.from > 0 ? 0.6 : 1;
-      context.fillText(strip.from > 0 ? `+ ${size_text(strip.from)}` : this.title(strip.group, n - i), GUTTER - 8, y, GUTTER - 12);
+      context.fillText(strip.from > 0 ? `+ ${size_text(strip.from)}` : this.title(strip.group, strips[n - 1]!.group, n - i), GUTTER - 8, y, GUTTER - 12);
       i = n;
     }
     context.globalAlpha = 1;
   }
 
-  private title(group: Group, groups: number): string {
+  private title(group: Group, last: Group, groups: number): string {
     if (group.kind === 'outside') return 'no segment';
     if (group.kind === 'class') return group.id === 0 ? `< ${size_text(256)}` : `≥ ${size_text(group.id).replace('.0 ', ' ')}`;
-    return groups > 1 ? `${groups} × ≤ ${size_text(group.bytes)}` : size_text(group.bytes);
+    return groups === 1 ? size_text(group.bytes) : `${groups} × ${last.bytes === group.bytes ? '' : '≤ '}${size_text(group.bytes)}`;
   }
 
   /** Sizes in blocks that have room for them. */
