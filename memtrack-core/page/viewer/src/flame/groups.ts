@@ -1,8 +1,8 @@
 // The stack panel: the largest groups of the selection, beside any view.
 
 import type {App, State} from '../types.ts';
-import {el, set_text} from '../state/dom.ts';
-import {count_text, exact_size, plural, share_text, size_text, visible} from '../state/numbers.ts';
+import {h, set_text} from '../dom.ts';
+import {bytes as size_text, count as count_text, exact_bytes as exact_size, plural, share as share_text, visible} from '../format.ts';
 import {group_rows, type BlockGroup, type GroupBy} from './grouping.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 
@@ -33,20 +33,20 @@ class Panel implements GroupsPanel {
 
   constructor(private readonly app: App) {
     const again = (): void => { this.made = ''; void this.show(this.app.state); };
-    const choice = (label: string, values: [string, string][]): HTMLSelectElement => el('select', '', {'aria-label': label, change: again},
-      ...values.map(([value, text]) => el('option', '', {value}, text)));
+    const choice = (label: string, values: [string, string][]): HTMLSelectElement => h('select', {'aria-label': label, onchange: again},
+      ...values.map(([value, text]) => h('option', {value}, text)));
     this.by = choice('Groups are by', [['stack', 'stack'], ['function', 'function'], ['scope', 'operator'], ['category', 'category']]);
-    this.what = choice('What is counted', [['live', 'live after the event'], ['window', 'allocated in the range']]);
-    this.sum = el('div', 'gr-sum', {role: 'status'});
-    this.list = el('div', 'gr-list', {role: 'list'});
-    this.element = el('aside', 'groups-panel', {'aria-label': 'Largest groups'}, el('div', 'gr-head', {}, 'By ', this.by, this.what), this.sum, this.list);
+    this.what = choice('What is counted', [['live', 'live after the event'], ['peak', 'live at the peak'], ['window', 'allocated in the range']]);
+    this.sum = h('div', {class: 'gr-sum', role: 'status'});
+    this.list = h('div', {class: 'gr-list', role: 'list'});
+    this.element = h('aside', {class: 'groups-panel', 'aria-label': 'Largest groups'}, h('div', {class: 'gr-head'}, 'By ', this.by, this.what), this.sum, this.list);
   }
 
   async show(state: State): Promise<void> {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
     const what = this.what.value as What, by = this.by.value as GroupBy;
-    const key = [device.place, by, what, what === 'live' ? state.event : window_events(device, state).join('–')].join(' ');
+    const key = [device.place, by, what, what === 'live' ? state.event : what === 'window' ? window_events(device, state).join('–') : ''].join(' ');
     if (key === this.made && this.passing === this.app.passing) { this.mark(state); return; }
     const texts = await this.app.texts(), events = by === 'scope' ? await device.events() : null;
     if (turn !== this.turn) return;
@@ -66,14 +66,14 @@ class Panel implements GroupsPanel {
   }
 
   private item(group: BlockGroup, all: number, place: number): HTMLElement {
-    const bar = el('span', 'gr-bar', {'aria-hidden': 'true'});
+    const bar = h('span', {class: 'gr-bar', 'aria-hidden': 'true'});
     bar.style.width = `${all ? group.bytes / all * 100 : 0}%`;
-    const button = el('button', 'gr-item', {type: 'button', disabled: group.query === null, 'aria-pressed': 'false',
+    const button = h('button', {class: 'gr-item', type: 'button', disabled: group.query === null, 'aria-pressed': 'false',
       title: [visible(group.title), visible(group.place), `${exact_size(group.bytes)} in ${plural(group.blocks, 'block')}`].filter(Boolean).join('\n'),
-      click: () => this.choose(place)},
-    el('span', 'gr-title', {}, visible(group.title)), el('span', 'gr-bytes', {}, size_text(group.bytes)), el('span', 'gr-share', {}, share_text(group.bytes, all)),
-    el('span', 'gr-place', {}, visible(group.place)), el('span', 'gr-blocks', {}, `${count_text(group.blocks)} ×`), bar);
-    return el('div', '', {role: 'listitem'}, button);
+      onclick: () => this.choose(place)},
+    h('span', {class: 'gr-title'}, visible(group.title)), h('span', {class: 'gr-bytes'}, size_text(group.bytes)), h('span', {class: 'gr-share'}, share_text(group.bytes, all)),
+    h('span', {class: 'gr-place'}, visible(group.place)), h('span', {class: 'gr-blocks'}, `${count_text(group.blocks)} ×`), bar);
+    return h('div', {role: 'listitem'}, button);
   }
 
   private choose(place: number): void {

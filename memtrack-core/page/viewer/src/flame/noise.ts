@@ -6,23 +6,26 @@ const NAMES = new RegExp([
   // Python's interpreter and its C entry points.
   '^_?Py[A-Z_]\\w*', '^_?PyEval_', '^_call_impl$', '^_wrapped_call_impl$', '^wrapper$', '^inner$', '^decorate_context$', '^cfunction_', '^method_vectorcall',
   '^object_vacall', '^slot_tp_call', '^type_call$', '^run_mod$', '^pymain_',
-  '^run_eval_code_obj$', '^pyrun_', '^THPVariable_',
+  '^run_eval_code_obj$', '^pyrun_', '^THPVariable_', '^binary_op1?$', '^slot_', '^execute_native_thread_routine', '^pthread_',
   // PyTorch's dispatcher and bindings; the `call` of an operator stays, for its name.
   '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel|intrusive_ptr|TensorImpl::~)', '^at::_ops::(empty|resize_|_to_copy|clone)', '::redispatch\\(', '^at::redispatch::', '^torch::_ops::',
   '::wrapper_', '^torch::autograd::(VariableType|THPVariable)', '^at::autocast::WrapFunction', '^at::\\(anonymous namespace\\)::(create_out|structured_)', '^at::meta::', '^torch::autograd::CppNode_apply',
   // What records the stack, and the allocator itself: everything comes through them.
   '^torch::unwind', '^torch::CapturedTraceback', '^torch::cuda::', 'gather_with_cpp', 'CachingAllocator', '^c10::(GetAllocator|StorageImpl|alloc_cpu)',
-  '^(at::\\w+ )?at::detail::_?empty_', '^at::native::(empty_|resize_)', '^at::empty_like',
+  '^at::detail::_?empty_', '^at::native::(empty_|resize_)', '^at::empty_', '^at::TensorIteratorBase::', 'TypeError_to_NotImplemented_',
   // Rust's and C's machinery.
   '^(core|std|alloc)::(ops::function|panicking|panic|rt|sys|thread|boxed|alloc|raw_vec)', '^<?alloc::', '^__rust_(alloc|realloc|begin)', '^<F as ', '^<std::',
-  '^__libc_start', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
+  '^__libc_', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
 ].join('|'));
 
 const PLACES = /(^|[/<])(frozen importlib|runpy\.py|site-packages\/torch\/(nn\/modules\/module|_ops|_dynamo\/eval_frame|utils\/_contextlib|utils\/_device|overrides)\.py)/;
 
+/** What symbolised C++ has before the name of a template. */
+const RETURNS = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;
+
 /** Whether a frame is noise by its function and file. Frames without a name are. */
 export function is_noise(name: string, file: string): boolean {
-  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name) || PLACES.test(file);
+  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name.replace(RETURNS, '')) || PLACES.test(file);
 }
 
 const known = new WeakMap<Texts, {noise: Uint8Array; own?: Uint32Array}>();

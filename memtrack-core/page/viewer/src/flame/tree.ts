@@ -45,8 +45,8 @@ export interface Tree {
 export interface Keys {
   readonly of_frame: Uint32Array;
   text(key: number): string;
-  /** The file (a string's number), which colours go by. */
-  file(key: number): number;
+  /** What colours go by: the file, or where that is not known the namespace. Empty: neither. */
+  group(key: number): string;
 }
 
 /** Keys of frames by their function, or by file and line. */
@@ -55,7 +55,7 @@ export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
   if (by === 'function') {
     const files = new Map<number, number>();
     for (let f = n - 1; f >= 0; f--) files.set(texts.frame_name[f]!, texts.frame_file[f]!);
-    return {of_frame: texts.frame_name, text: key => texts.string(key) || '(no name)', file: key => files.get(key) ?? 0};
+    return {of_frame: texts.frame_name, text: key => texts.string(key) || '(no name)', group: key => group_of(texts.string(files.get(key) ?? 0), texts.string(key))};
   }
   const of_frame = new Uint32Array(n), known = new Map<string, number>();
   for (let f = 0; f < n; f++) {
@@ -65,13 +65,15 @@ export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
     of_frame[f] = found ?? f;
   }
   return {of_frame, text: key => `${texts.string(texts.frame_file[key]!) || '(no file)'}:${texts.frame_line[key]}  ${texts.string(texts.frame_name[key]!)}`,
-    file: key => texts.frame_file[key]!};
+    group: key => group_of(texts.string(texts.frame_file[key]!), texts.string(texts.frame_name[key]!))};
 }
 
 /** Keys of scopes: their names. */
 export function scope_keys(texts: Texts): Keys {
-  return {of_frame: texts.scope_name, text: key => texts.string(key), file: key => key};
+  return {of_frame: texts.scope_name, text: key => texts.string(key), group: key => texts.string(key)};
 }
+
+function group_of(file: string, name: string): string { return file !== '' && file !== '??' ? file : /^[\w ]+(?=::)/.exec(name)?.[0] ?? ''; }
 
 /** Builds the tree; with `by` scope `weights` are per scope, else per stack. */
 export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: TreeOptions): Tree {

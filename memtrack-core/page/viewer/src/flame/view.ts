@@ -1,10 +1,12 @@
 // The flame graph: what is live after the selected event, or was allocated in the selected range, by who allocated it.
 
+import './flame.css';
 import type {App, Device, Events, Hit, State, Texts, View} from '../types.ts';
-import {el, set_text} from '../state/dom.ts';
-import {count_text, exact_size, plural, share_text, size_text, visible} from '../state/numbers.ts';
+import {h, set_text} from '../dom.ts';
+import {bytes as size_text, count as count_text, exact_bytes as exact_size, plural, share as share_text, visible} from '../format.ts';
 import {frame_text} from '../search/match.ts';
 import {read_query} from '../search/query.ts';
+import {peak_event} from '../search/results.ts';
 import {draw_tree, Places, ROW, type Look} from './draw.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type MergeBy, type Tree} from './tree.ts';
@@ -50,33 +52,36 @@ class FlameView implements View {
 
   constructor(private readonly app: App) {
     const again = (): void => { this.focus = 0; this.selected = null; void this.show(this.app.state); };
-    const choice = (label: string, values: [string, string][]): HTMLSelectElement => el('select', '', {'aria-label': label, change: () => { this.callers_of = null; again(); }},
-      ...values.map(([value, text]) => el('option', '', {value}, text)));
-    this.what = choice('What is counted', [['live', 'live after the event'], ['window', 'allocated in the time range']]);
+    const choice = (label: string, values: [string, string][]): HTMLSelectElement => h('select', {'aria-label': label, onchange: () => { this.callers_of = null; again(); }},
+      ...values.map(([value, text]) => h('option', {value}, text)));
+    this.what = choice('What is counted', [['peak', 'live at the peak'], ['live', 'live after the event'], ['window', 'allocated in the range']]);
     this.weight = choice('Width stands for', [['bytes', 'bytes'], ['blocks', 'blocks']]);
     this.by = choice('Frames are merged by', [['function', 'function'], ['place', 'file and line'], ['scope', 'operator and module']]);
-    this.fold = el('input', '', {type: 'checkbox', change: again});
+    this.fold = h('input', {type: 'checkbox', onchange: again});
     this.fold.checked = true;
-    this.invert = el('input', '', {type: 'checkbox', change: () => { this.callers_of = null; again(); }});
-    this.title = el('div', 'fl-title', {role: 'status'});
-    this.crumb = el('div', 'fl-crumb');
-    this.canvas = el('canvas', 'fl-canvas');
-    this.spacer = el('div', 'fl-spacer');
-    this.empty = el('p', 'fl-empty');
-    this.said = el('div', 'visually-hidden', {'aria-live': 'polite'});
-    this.scroller = el('div', 'fl-scroll', {tabindex: 0, role: 'application', 'aria-label': 'Flame graph. Arrow keys move, Enter zooms in, Escape zooms out, c shows callers.',
-      scroll: () => this.draw(), pointermove: (e: PointerEvent) => this.move(e), pointerleave: () => app.detail(null), click: (e: MouseEvent) => this.click(e)},
-    el('div', 'fl-sheet', {}, this.canvas), this.spacer);
-    this.element = el('section', 'flame-view', {'aria-label': 'Flame graph'},
-      el('div', 'fl-head', {}, this.what, el('label', '', {}, 'by ', this.weight), el('label', '', {}, 'merged by ', this.by),
-        el('label', 'fl-check', {title: 'Leave out frames of the interpreter, of dispatchers and of the runtime'}, this.fold, 'fold machinery'),
-        el('label', 'fl-check', {title: 'Innermost frames on top, their callers below'}, this.invert, 'inverted'), this.title),
+    this.invert = h('input', {type: 'checkbox', onchange: () => { this.callers_of = null; again(); }});
+    this.title = h('div', {class: 'fl-title', role: 'status'});
+    this.crumb = h('div', {class: 'fl-crumb'});
+    this.canvas = h('canvas', {class: 'fl-canvas'});
+    this.spacer = h('div', {class: 'fl-spacer'});
+    this.empty = h('p', {class: 'fl-empty'});
+    this.said = h('div', {class: 'visually-hidden', 'aria-live': 'polite'});
+    this.scroller = h('div', {class: 'fl-scroll', tabindex: 0, role: 'application', 'aria-label': 'Flame graph. Arrow keys move, Enter zooms in, Escape zooms out, i shows the callers of the selected function.',
+      onscroll: () => this.draw(), onpointermove: (e: PointerEvent) => this.move(e), onpointerleave: () => app.detail(null), onclick: (e: MouseEvent) => this.click(e)},
+    h('div', {class: 'fl-sheet'}, this.canvas), this.spacer);
+    this.element = h('section', {class: 'flame-view', 'aria-label': 'Flame graph'},
+      h('div', {class: 'fl-head'}, this.what, h('label', {}, 'by ', this.weight), h('label', {}, 'merged by ', this.by),
+        h('label', {class: 'fl-check', title: 'Leave out frames of the interpreter, of dispatchers and of the runtime'}, this.fold, 'fold machinery'),
+        h('label', {class: 'fl-check', title: 'Innermost frames on top, their callers below'}, this.invert, 'inverted'), this.title),
       this.crumb, this.empty, this.scroller, this.said);
+    new ResizeObserver(() => { if (!this.element.hidden) this.resize(); }).observe(this.element);
   }
 
-  async show(state: State): Promise<void> {
+  async show(state: State, changed?: Set<keyof State>): Promise<void> {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
+    // Of a file that was just opened the peak says most; an event that was chosen is what is meant from then on.
+    if (changed?.has('event') && (this.made || state.event !== device.head.events - 1)) this.what.value = 'live';
     const texts = this.texts ??= await this.app.texts(), by = this.by.value as MergeBy;
     const events = by === 'scope' ? await device.events() : null;
     if (turn !== this.turn) return;
@@ -85,9 +90,11 @@ class FlameView implements View {
     this.draw();
   }
 
+  private event_of(device: Device, state: State): number { return this.what.value === 'peak' ? peak_event(device) : state.event; }
+
   private make(device: Device, state: State, texts: Texts, events: Events | null): void {
     const what = this.what.value as What, by = this.by.value as MergeBy, weight = this.weight.value as 'bytes' | 'blocks';
-    const range = what === 'live' ? [state.event] : window_events(device, state);
+    const range = what === 'window' ? window_events(device, state) : [this.event_of(device, state)];
     const key = [device.place, what, range, by, weight, this.fold.checked, this.invert.checked, this.callers_of, state.hide].join(' ');
     if (this.made?.key === key && this.made.passing === this.app.passing) return;
     const passing = this.app.passing, {blocks} = device;
@@ -157,8 +164,8 @@ class FlameView implements View {
         const key = tree.key[node]!;
         let color = this.looks.get(key);
         if (!color) {
-          const file = key === NO_FRAMES ? 0 : keys.file(key);
-          this.looks.set(key, color = file === 0 ? value('--fl-root') : `hsl(${(Math.imul(file, 0x9e3779b1) >>> 0) % 360} ${saturation} ${lightness})`);
+          const group = key === NO_FRAMES ? '' : keys.group(key);
+          this.looks.set(key, color = group === '' ? value('--fl-root') : `hsl(${hue_of(group)} ${saturation} ${lightness})`);
         }
         return color;
       },
@@ -170,14 +177,15 @@ class FlameView implements View {
   private places(): Places { return new Places(this.made!.tree, this.focus, Math.max(10, this.scroller.clientWidth)); }
 
   private draw(): void {
-    if (!this.made || this.element.offsetParent === null && this.scroller.clientHeight === 0) return;
+    if (!this.made || this.scroller.clientHeight === 0) return;
+    this.element.classList.toggle('dark', this.app.dark);
     const {tree, bytes, blocks, device} = this.made, room = this.scroller.clientHeight, width = this.scroller.clientWidth;
     const nothing = tree.value[0] === 0;
     this.empty.hidden = !nothing;
-    set_text(this.empty, this.what.value === 'live' ? 'No block is live after this event.' : 'Nothing was allocated in this range of the axis.');
+    set_text(this.empty, this.what.value !== 'window' ? 'No block is live after this event.' : 'Nothing was allocated in this range of the axis.');
     this.spacer.style.height = `${(tree.deepest + 1) * ROW + 4}px`;
-    const about = device.head.estimated ? '~' : '', event = this.app.state.event;
-    set_text(this.title, `${about}${size_text(bytes)} in ${plural(blocks, 'block')} ${this.what.value === 'live' ? event < 0 ? 'before the first event' : `after event ${count_text(event)}` : 'allocated in the range'}`
+    const about = device.head.estimated ? '~' : '', event = this.event_of(device, this.app.state);
+    set_text(this.title, `${about}${size_text(bytes)} in ${plural(blocks, 'block')} ${this.what.value !== 'window' ? event < 0 ? 'before the first event' : `after event ${count_text(event)}` : 'allocated in the range'}`
       + (tree.matched[0]! < tree.value[0]! ? `, of it ${this.amount(tree.matched[0]!)} (${share_text(tree.matched[0]!, tree.value[0]!)}) matching` : '')
       + (tree.folded > 0 ? `; ${plural(tree.folded, 'frame')} folded` : ''));
     this.crumbs();
@@ -195,7 +203,7 @@ class FlameView implements View {
 
   private crumbs(): void {
     const {tree} = this.made!, parts: HTMLElement[] = [];
-    const part = (text: string, act: () => void): void => { parts.push(el('button', 'fl-part', {type: 'button', click: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
+    const part = (text: string, act: () => void): void => { parts.push(h('button', {class: 'fl-part', type: 'button', onclick: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
     if (this.callers_of !== null) part(`callers of ${visible(this.made!.keys.text(this.callers_of))} ×`, () => this.callers(null));
     for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(this.text(node), () => this.zoom(node)); }
     if (this.focus !== 0) part('all', () => this.zoom(0));
@@ -258,6 +266,12 @@ class FlameView implements View {
     void this.show(this.app.state);
   }
 
+  /** The theme changed. */
+  restyle(): void {
+    this.element.classList.toggle('dark', this.app.dark);
+    this.resize();
+  }
+
   resize(): void {
     this.look = null;
     this.draw();
@@ -280,21 +294,33 @@ class FlameView implements View {
         return to(before);
       }
       case 'Enter': this.zoom(at); return true;
-      case 'c':
+      case 'i':
         if (this.selected === null || this.selected === 0 || tree.key[this.selected] === NO_FRAMES) return false;
         this.callers(tree.key[this.selected]!);
         return true;
-      case 'Escape':
-        if (this.focus > 0) { this.zoom(tree.parent[this.focus]!); return true; }
-        if (this.callers_of !== null) { this.callers(null); return true; }
-        return false;
+      case 'Escape': return this.unpin();
     }
+    return false;
+  }
+
+  /** Escape: one step out of the zoom, before the page lets go of what is pinned. */
+  unpin(): boolean {
+    if (!this.made) return false;
+    if (this.focus > 0) { this.zoom(this.made.tree.parent[this.focus]!); return true; }
+    if (this.callers_of !== null) { this.callers(null); return true; }
     return false;
   }
 
   hit(x: number, y: number): Hit | null {
     const node = this.node_at(x, y);
     if (node === null || !this.made) return null;
-    return {kind: 'band', name: this.text(node), size: this.made.tree.value[node]!, event: this.app.state.event};
+    return {kind: 'band', name: this.text(node), size: this.made.tree.value[node]!, event: this.event_of(this.made.device, this.app.state)};
   }
+}
+
+/** A hue of a text, the same in every page. */
+function hue_of(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return (Math.imul(hash, 0x9e3779b1) >>> 8) % 360;
 }

@@ -1,15 +1,16 @@
 // The bar of search and filter, which all views share.
 
+import './search.css';
 import type {App, Device, Filter, SearchBar, State} from '../types.ts';
 import {NONE} from '../types.ts';
-import {el, set_text} from '../state/dom.ts';
-import {count_text, plural, share_text, size_text} from '../state/numbers.ts';
+import {h, set_text} from '../dom.ts';
+import {bytes as size_text, count as count_text, plural, share as share_text} from '../format.ts';
 import {chips_of} from './chips.ts';
 import {apply_filter, is_empty} from './filter.ts';
 import {match} from './match.ts';
 import {FilterPanel} from './panel.ts';
 import {read_query, type Query} from './query.ts';
-import {count_results, next_mark, peak_event, place_of_mark} from './results.ts';
+import {count_live, count_marks, next_mark, peak_event} from './results.ts';
 
 /** Typing rests this long, in ms, before the search begins. */
 const REST = 150;
@@ -30,27 +31,26 @@ export class Bar implements SearchBar {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private job: {wanted: boolean} = {wanted: false};
   private cached: {device: Device; query: string; marks: Uint8Array | null} | null = null;
-  private result: {device: Device; query: string; filter: string; marks: Uint8Array | null} | null = null;
-  private wrong = false;
+  private result: {device: Device; query: string; filter: string; marks: Uint8Array | null; count: number} | null = null;
   private counted = '';
 
   constructor(private readonly app: App) {
-    this.input = el('input', 'sb-input', {type: 'search', role: 'searchbox', 'aria-label': 'Search: a regular expression or an address', spellcheck: 'false',
+    this.input = h('input', {class: 'sb-input', type: 'search', role: 'searchbox', 'aria-label': 'Search: a regular expression or an address', spellcheck: 'false',
       autocomplete: 'off', placeholder: 'Search functions, files, operators, categories, addresses  ( / )',
       title: 'A regular expression, case-insensitive unless it has capitals; 0x… is an address.\nOnly in one part: in: (own function)  frame:  scope:  category:  pool:  stream:  note:  stack:N\nEnter: next match. Shift+Enter: previous.',
-      input: () => this.typed(), keydown: (event: KeyboardEvent) => this.key(event)});
-    this.said = el('span', 'sb-said', {role: 'status', 'aria-live': 'polite'});
-    this.place = el('span', 'sb-place');
+      oninput: () => this.typed(), onkeydown: (event: KeyboardEvent) => this.key(event)});
+    this.said = h('span', {class: 'sb-said', role: 'status', 'aria-live': 'polite'});
+    this.place = h('span', {class: 'sb-place'});
     const step = (text: string, label: string, by: 1 | -1): HTMLElement =>
-      el('button', 'sb-step', {type: 'button', 'aria-label': label, title: label, click: () => void this.step(by)}, text);
-    this.steps = el('span', 'sb-steps', {}, step('‹', 'Previous match (N)', -1), this.place, step('›', 'Next match (n)', 1));
-    this.hide = el('input', '', {type: 'checkbox', change: () => void app.show({hide: this.hide.checked})});
+      h('button', {class: 'sb-step', type: 'button', 'aria-label': label, title: label, onclick: () => void this.step(by)}, text);
+    this.steps = h('span', {class: 'sb-steps'}, step('‹', 'Previous match (N)', -1), this.place, step('›', 'Next match (n)', 1));
+    this.hide = h('input', {type: 'checkbox', onchange: () => void app.show({hide: this.hide.checked})});
     this.panel = new FilterPanel(filter => this.set_filter(filter));
     this.panel.element.hidden = true;
-    this.open = el('button', 'sb-filter', {type: 'button', 'aria-expanded': 'false', click: () => this.toggle()}, 'Filter');
-    this.chips = el('span', 'sb-chips');
-    const hide_label = el('label', 'sb-hide', {title: 'Leave the other blocks out of the picture instead of dimming them'}, this.hide, 'hide others');
-    this.element = el('div', 'search-bar', {role: 'search', keydown: (event: KeyboardEvent) => this.escape(event)},
+    this.open = h('button', {class: 'sb-filter', type: 'button', 'aria-expanded': 'false', onclick: () => this.toggle()}, 'Filter');
+    this.chips = h('span', {class: 'sb-chips'});
+    const hide_label = h('label', {class: 'sb-hide', title: 'Leave the other blocks out of the picture instead of dimming them'}, this.hide, 'hide others');
+    this.element = h('div', {class: 'search-bar', role: 'search', onkeydown: (event: KeyboardEvent) => this.escape(event)},
       this.input, this.open, this.chips, this.said, this.steps, hide_label, this.panel.element);
     document.addEventListener('keydown', event => this.global_key(event));
     document.addEventListener('pointerdown', event => {
@@ -71,12 +71,12 @@ export class Bar implements SearchBar {
     this.hide.checked = state.hide;
     this.show_filter(state, device);
     const query = read_query(state.query), filter = JSON.stringify(state.filter);
-    this.wrong = query.kind === 'wrong';
-    this.input.setAttribute('aria-invalid', String(this.wrong));
+    this.input.setAttribute('aria-invalid', String(query.kind === 'wrong'));
     if (this.result?.device !== device || this.result.query !== state.query || this.result.filter !== filter) {
       const marks = await this.matches(query, state.query, device);
       if (marks === false) return this.marks;
-      this.result = {device, query: state.query, filter, marks: apply_filter(state.filter, device.blocks, marks && !is_empty(state.filter) ? marks.slice() : marks)};
+      const filtered = apply_filter(state.filter, device.blocks, marks && !is_empty(state.filter) ? marks.slice() : marks);
+      this.result = {device, query: state.query, filter, marks: filtered, count: filtered ? count_marks(filtered) : device.blocks.count};
       this.counted = '';
     }
     this.say(query, state, device);
@@ -107,16 +107,16 @@ export class Bar implements SearchBar {
     const key = `${state.event}`;
     if (this.counted !== key) {
       this.counted = key;
-      const r = count_results(device, marks, state.event), about = device.head.estimated ? '~' : '';
-      const when = state.event < 0 ? 'before the first event' : state.event === peak_event_of(device) ? 'at the peak' : `after event ${count_text(state.event)}`;
-      set_text(this.said, r.blocks === 0 ? 'No block matches.' : `${plural(r.blocks, 'block')} ${r.blocks === 1 ? 'matches' : 'match'}; ${when} ${r.live === 0 ? 'none is live'
+      const r = count_live(device, marks, state.event), blocks = this.result!.count, about = device.head.estimated ? '~' : '';
+      const when = state.event < 0 ? 'before the first event' : state.event === peak_event(device) ? 'at the peak' : `after event ${count_text(state.event)}`;
+      set_text(this.said, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when} ${r.live === 0 ? 'none is live'
         : `${count_text(r.live)} ${r.live === 1 ? 'is' : 'are'} live with ${about}${size_text(r.live_bytes)} (${share_text(r.live_bytes, r.all_live_bytes)})`}`);
-      this.said.dataset.blocks = String(r.blocks);
+      this.said.dataset.blocks = String(blocks);
       this.said.dataset.live = String(r.live);
       this.said.dataset.liveBytes = String(r.live_bytes);
     }
     const total = Number(this.said.dataset.blocks), row = state.block;
-    set_text(this.place, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(place_of_mark(marks, row)) : '–'} / ${count_text(total)}`);
+    set_text(this.place, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(count_marks(marks, row)) : '–'} / ${count_text(total)}`);
   }
 
   private typed(): void {
@@ -210,15 +210,7 @@ export class Bar implements SearchBar {
     const key = chips.map(c => c.text).join('\n');
     if (this.chips.dataset.key === key) return;
     this.chips.dataset.key = key;
-    this.chips.replaceChildren(...chips.map(chip => el('span', 'chip', {}, el('span', 'chip-text', {}, chip.text),
-      el('button', 'chip-x', {type: 'button', 'aria-label': `Remove the filter ${chip.text}`, click: () => this.set_filter(chip.without)}, '×'))));
+    this.chips.replaceChildren(...chips.map(chip => h('span', {class: 'chip'}, h('span', {class: 'chip-text'}, chip.text),
+      h('button', {class: 'chip-x', type: 'button', 'aria-label': `Remove the filter ${chip.text}`, onclick: () => this.set_filter(chip.without)}, '×'))));
   }
-}
-
-const peaks = new WeakMap<Device, number>();
-
-function peak_event_of(device: Device): number {
-  let peak = peaks.get(device);
-  if (peak === undefined) peaks.set(device, peak = peak_event(device));
-  return peak;
 }

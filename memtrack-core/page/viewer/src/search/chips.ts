@@ -1,7 +1,7 @@
 // The filter as chips, each with a button that takes it away.
 
 import type {DeviceHead, Filter} from '../types.ts';
-import {count_text, size_text, visible} from '../state/numbers.ts';
+import {bytes as size_text, count as count_text, visible} from '../format.ts';
 
 export interface Chip {
   readonly text: string;

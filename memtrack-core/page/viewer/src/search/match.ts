@@ -3,7 +3,7 @@
 
 import type {Device, Events, Texts} from '../types.ts';
 import {own_frames} from '../flame/noise.ts';
-import {hex_of} from '../state/numbers.ts';
+import {hex} from '../format.ts';
 import type {Field, Query} from './query.ts';
 import {in_slices, type Wanted} from './slices.ts';
 
@@ -47,12 +47,12 @@ export async function match(query: Query, searched: Searched, whether: Wanted): 
 
 async function match_address(query: {digits: string; value: bigint}, {device}: Searched, whether: Wanted): Promise<Uint8Array | false> {
   const {blocks} = device, marks = new Uint8Array(blocks.count);
-  const high = Number(query.value >> 32n), low = Number(query.value & 0xffffffffn);
+  const prefix = '0x' + query.digits, high = Number(query.value >> 32n), low = Number(query.value & 0xffffffffn);
   const done = await in_slices(blocks.count, PART, whether, (from, to) => {
     for (let row = from; row < to; row++) {
       const into = (high - blocks.address_high[row]!) * 0x1_0000_0000 + (low - blocks.address_low[row]!);
       if (into === 0 || (into > 0 && into < blocks.size[row]!)) marks[row] = 1;
-      else if (hex_of(blocks.address_high[row]!, blocks.address_low[row]!).startsWith(query.digits)) marks[row] = 1;
+      else if (hex(blocks.address_high[row]!, blocks.address_low[row]!).startsWith(prefix)) marks[row] = 1;
     }
   });
   return done && marks;
@@ -77,7 +77,7 @@ async function match_pattern(query: {field: Field; pattern: RegExp; addresses: b
       const start = blocks.start[row]!;
       if ((stacks && stacks[blocks.stack[row]!]) || (scopes && start >= 0 && scopes[events.scope[start]!])
         || (pools && pools[blocks.pool[row]!]) || (categories && categories[blocks.category[row]!]) || (streams && streams[blocks.stream[row]! + 1])
-        || (query.addresses && pattern.test('0x' + hex_of(blocks.address_high[row]!, blocks.address_low[row]!)))) marks[row] = 1;
+        || (query.addresses && pattern.test(hex(blocks.address_high[row]!, blocks.address_low[row]!)))) marks[row] = 1;
     }
   });
   if (!done) return false;

@@ -1,8 +1,8 @@
 // The panel in which a filter is put together.
 
 import type {Device, Filter} from '../types.ts';
-import {el} from '../state/dom.ts';
-import {count_text} from '../state/numbers.ts';
+import {h} from '../dom.ts';
+import {count as count_text} from '../format.ts';
 import {value_names} from './chips.ts';
 import {counts_of, read_count, read_size} from './filter.ts';
 
@@ -22,15 +22,15 @@ export class FilterPanel {
   constructor(private readonly change: (filter: Filter) => void) {
     const field = (key: 'min_bytes' | 'max_bytes' | 'min_life' | 'max_life', label: string, hint: string): HTMLElement => {
       const size = key.endsWith('bytes');
-      const input = el('input', 'fp-input', {type: 'text', size: 9, placeholder: hint, 'aria-label': label, spellcheck: 'false', change: () => this.read()});
+      const input = h('input', {class: 'fp-input', type: 'text', size: 9, placeholder: hint, 'aria-label': label, spellcheck: 'false', onchange: () => this.read()});
       this.fields.push({input, key, size});
       return input;
     };
-    this.lists = el('div', 'fp-lists');
-    this.element = el('div', 'filter-panel', {role: 'group', 'aria-label': 'Filter'},
-      el('div', 'fp-ranges', {},
-        el('div', 'fp-range', {}, el('span', 'fp-name', {}, 'Size'), field('min_bytes', 'Least size', 'from'), ' to ', field('max_bytes', 'Greatest size', 'e.g. 1.5 MiB')),
-        el('div', 'fp-range', {}, el('span', 'fp-name', {}, 'Lifetime'), field('min_life', 'Shortest lifetime in events', 'from'), ' to ',
+    this.lists = h('div', {class: 'fp-lists'});
+    this.element = h('div', {class: 'filter-panel', role: 'group', 'aria-label': 'Filter'},
+      h('div', {class: 'fp-ranges'},
+        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Size'), field('min_bytes', 'Least size', 'from'), ' to ', field('max_bytes', 'Greatest size', 'e.g. 1.5 MiB')),
+        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Lifetime'), field('min_life', 'Shortest lifetime in events', 'from'), ' to ',
           field('max_life', 'Longest lifetime in events', 'events'), ' events')),
       this.lists);
   }
@@ -61,15 +61,15 @@ export class FilterPanel {
 
   private list(key: Listed, title: string, names: readonly string[], counts: Uint32Array, used: number[]): HTMLElement {
     used.sort((a, b) => counts[b]! - counts[a]!);
-    const all = el('button', 'fp-all', {type: 'button', click: () => this.set(key, undefined)}, 'all');
+    const all = h('button', {class: 'fp-all', type: 'button', onclick: () => this.set(key, undefined)}, 'all');
     const items = used.slice(0, MOST).map(place => {
-      const box = el('input', '', {type: 'checkbox', change: () => this.tick(key, place, box.checked, used)});
+      const box = h('input', {type: 'checkbox', onchange: () => this.tick(key, place, box.checked, used)});
       this.boxes.push({box, key, place});
-      const only = el('button', 'fp-only', {type: 'button', 'aria-label': `only ${names[place]}`, click: () => this.set(key, [place])}, 'only');
-      return el('div', 'fp-item', {}, el('label', '', {}, box, el('span', 'fp-text', {title: names[place]!}, names[place]!), el('span', 'fp-count', {}, count_text(counts[place]!))), only);
+      const only = h('button', {class: 'fp-only', type: 'button', 'aria-label': `only ${names[place]}`, onclick: () => this.set(key, [place])}, 'only');
+      return h('div', {class: 'fp-item'}, h('label', {}, box, h('span', {class: 'fp-text', title: names[place]!}, names[place]!), h('span', {class: 'fp-count'}, count_text(counts[place]!))), only);
     });
-    if (used.length > MOST) items.push(el('div', 'fp-more', {}, `and ${count_text(used.length - MOST)} with fewer blocks: search for pool:… or stream:…`));
-    return el('fieldset', 'fp-list', {}, el('legend', '', {}, title, ' ', all), el('div', 'fp-items', {}, ...items));
+    if (used.length > MOST) items.push(h('div', {class: 'fp-more'}, `and ${count_text(used.length - MOST)} with fewer blocks: search for pool:… or stream:…`));
+    return h('fieldset', {class: 'fp-list'}, h('legend', {}, title, ' ', all), h('div', {class: 'fp-items'}, ...items));
   }
 
   private tick(key: Listed, place: number, on: boolean, used: readonly number[]): void {

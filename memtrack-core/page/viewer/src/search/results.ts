@@ -3,33 +3,41 @@
 import type {Device} from '../types.ts';
 
 export interface Results {
-  /** Blocks that match, of all. */
-  readonly blocks: number;
-  readonly bytes_ever: number;
-  /** Those of them that are live after the event, with their bytes, and the bytes of all that is live. */
+  /** Those of the marked blocks that are live after the event, with their bytes, and the bytes of all that is live. */
   readonly live: number;
   readonly live_bytes: number;
   readonly all_live_bytes: number;
 }
 
-/** Counts marked blocks, and those live after an event. */
-export function count_results(device: Device, marks: Uint8Array, event: number): Results {
-  const {blocks} = device;
-  let count = 0, bytes_ever = 0, live = 0, live_bytes = 0, all = 0;
-  for (let row = 0; row < blocks.count; row++) if (marks[row]) { count++; bytes_ever += blocks.size[row]!; }
-  for (const row of device.live_after(blocks, event)) {
-    all += blocks.size[row]!;
-    if (marks[row]) { live++; live_bytes += blocks.size[row]!; }
-  }
-  return {blocks: count, bytes_ever, live, live_bytes, all_live_bytes: all};
+/** How many rows are marked, up to and with `last`. */
+export function count_marks(marks: Uint8Array, last = marks.length - 1): number {
+  let count = 0;
+  for (let i = 0; i <= last; i++) count += marks[i]!;
+  return count;
 }
 
-/** The event after which most is live; the first of several. */
+/** Counts what is live after an event, and the marked part of it. */
+export function count_live(device: Device, marks: Uint8Array, event: number): Results {
+  const {blocks} = device;
+  let live = 0, live_bytes = 0, all_live_bytes = 0;
+  for (const row of device.live_after(blocks, event)) {
+    all_live_bytes += blocks.size[row]!;
+    if (marks[row]) { live++; live_bytes += blocks.size[row]!; }
+  }
+  return {live, live_bytes, all_live_bytes};
+}
+
+const peaks = new WeakMap<Device, number>();
+
+/** The event after which most is live; the first of several. Looked for once. */
 export function peak_event(device: Device): number {
+  let best = peaks.get(device);
+  if (best !== undefined) return best;
   const {total} = device.blocks;
-  let best = 0;
+  best = 0;
   for (let i = 1; i < total.length; i++) if (total[i]! > total[best]!) best = i;
-  return best - 1;
+  peaks.set(device, best -= 1);
+  return best;
 }
 
 /** The marked row after (1) or before (-1) a row, around the ends; null if none is marked. */
@@ -41,11 +49,4 @@ export function next_mark(marks: Uint8Array, row: number | null, by: 1 | -1): nu
     if (marks[at]) return at;
   }
   return null;
-}
-
-/** How many rows are marked up to and with a row. */
-export function place_of_mark(marks: Uint8Array, row: number): number {
-  let place = 0;
-  for (let i = 0; i <= row; i++) place += marks[i]!;
-  return place;
 }

@@ -1,7 +1,7 @@
 // What the file is: its name, its times, its devices, in rows of words.
 
 import type {DeviceHead, Head} from '../types.ts';
-import {count_text, exact_size, plural} from '../state/numbers.ts';
+import {count as count_text, exact_bytes as exact_size, plural} from '../format.ts';
 
 export type Fact = [name: string, value: string];
 

@@ -1,8 +1,9 @@
 // "Allocator settings", and what the file is.
 
+import './settings.css';
 import type {App, Hit, State, View} from '../types.ts';
-import {el} from '../state/dom.ts';
-import {visible} from '../state/numbers.ts';
+import {h} from '../dom.ts';
+import {visible} from '../format.ts';
 import {device_facts, file_facts, type Fact} from './facts.ts';
 import {flatten} from './settings.ts';
 
@@ -15,8 +16,8 @@ class SettingsView implements View {
   private made = false;
 
   constructor(private readonly app: App) {
-    this.body = el('div', 'se-body');
-    this.element = el('section', 'settings-view', {'aria-label': 'Settings and file', tabindex: 0}, this.body);
+    this.body = h('div', {class: 'se-body'});
+    this.element = h('section', {class: 'settings-view', 'aria-label': 'Settings and file', tabindex: 0}, this.body);
   }
 
   show(state: State): void {
@@ -27,11 +28,11 @@ class SettingsView implements View {
 
   private make(): void {
     const {head, devices} = this.app, settings = flatten(head.settings);
-    this.body.append(el('div', 'se-column', {},
+    this.body.append(h('div', {class: 'se-column'},
       card('Allocator settings', settings.length === 0
-        ? el('p', 'se-none', {}, 'The file has no allocator settings. PyTorch writes them into snapshots since 2.5; recordings of memtrack have none.')
-        : el('table', 'se-table', {}, el('tbody', '', {}, ...settings.map(({key, value, kind}) => el('tr', '', {}, el('th', '', {scope: 'row'}, ...broken(key)), el('td', `is-${kind}`, {}, visible(value)))))))),
-    el('div', 'se-column', {}, card('File', facts(file_facts(head))),
+        ? h('p', {class: 'se-none'}, 'The file has no allocator settings. PyTorch writes them into snapshots since 2.5; recordings of memtrack have none.')
+        : h('table', {class: 'se-table'}, h('tbody', {}, ...settings.map(({key, value, kind}) => h('tr', {}, h('th', {scope: 'row'}, ...broken(key)), h('td', {class: `is-${kind}`}, visible(value)))))))),
+    h('div', {class: 'se-column'}, card('File', facts(file_facts(head))),
       ...devices.map(device => {
         const made = card(device.head.name, facts(device_facts(device.head)));
         made.dataset.device = String(device.place);
@@ -52,10 +53,10 @@ class SettingsView implements View {
   hit(_x: number, _y: number): Hit | null { return null; }
 }
 
-function card(title: string, ...children: Node[]): HTMLElement { return el('section', 'se-card', {}, el('h2', '', {}, visible(title)), ...children); }
+function card(title: string, ...children: Node[]): HTMLElement { return h('section', {class: 'se-card'}, h('h2', {}, visible(title)), ...children); }
 
 function facts(list: readonly Fact[]): HTMLElement {
-  return el('table', 'se-table', {}, el('tbody', '', {}, ...list.map(([name, value]) => el('tr', '', {}, el('th', '', {scope: 'row'}, name), el('td', '', {}, visible(value))))));
+  return h('table', {class: 'se-table'}, h('tbody', {}, ...list.map(([name, value]) => h('tr', {}, h('th', {scope: 'row'}, name), h('td', {}, visible(value))))));
 }
 
 /** A key with places where a line may break. */

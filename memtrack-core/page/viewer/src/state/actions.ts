@@ -2,7 +2,7 @@
 
 import type {Device, Elements, Events, Texts} from '../types.ts';
 import {NONE} from '../types.ts';
-import {hex_of, size_text, visible} from './numbers.ts';
+import {bytes as size_text, hex, visible} from '../format.ts';
 
 /** Names of actions, by number. */
 export const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map',
@@ -44,6 +44,6 @@ export function event_text(device: Device, events: Events, segments: Elements, t
   const address = event_address(device, events, segments, event);
   const bytes = odd ? odd.size : row === NONE ? 0 : table.size[row]!;
   const name = action === OTHER && words ? words : ACTIONS[action] ?? 'other';
-  return {action: name, address: address ? '0x' + hex_of(address.high, address.low) : '', size: address || bytes ? size_text(bytes) : '',
+  return {action: name, address: address ? hex(address.high, address.low) : '', size: address || bytes ? size_text(bytes) : '',
     bytes, stream: row === NONE ? null : table.stream[row]!};
 }

@@ -2,8 +2,8 @@
 
 import type {App, Device, Elements, Events, Texts} from '../types.ts';
 import {event_text} from './actions.ts';
-import {el, set_text} from './dom.ts';
-import {count_text, time_text} from './numbers.ts';
+import {h, set_text} from '../dom.ts';
+import {count as count_text, exact_time} from '../format.ts';
 import {VirtualScroll} from './virtual.ts';
 import {lower_bound} from './order.ts';
 
@@ -35,15 +35,15 @@ export class EventList {
   private current = -1;
 
   constructor(private readonly app: App) {
-    this.window = el('div', 'ev-window');
-    this.spacer = el('div', 'ev-spacer');
-    this.scroller = el('div', 'ev-scroll', {role: 'listbox', tabindex: 0, 'aria-label': 'Events',
-      scroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
-      wheel: (event: WheelEvent) => this.wheel(event),
-      copy: (event: ClipboardEvent) => this.copy(event)}, this.window, this.spacer);
-    const head = el('div', 'ev-head', {'aria-hidden': 'true'}, ...['event', 'action', 'address', 'size', 'stream', 'time']
-      .map(name => el('span', `c-${name}`, {}, name)));
-    this.element = el('div', 'ev-list', {}, head, this.scroller);
+    this.window = h('div', {class: 'ev-window'});
+    this.spacer = h('div', {class: 'ev-spacer'});
+    this.scroller = h('div', {class: 'ev-scroll', role: 'listbox', tabindex: 0, 'aria-label': 'Events',
+      onscroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
+      onwheel: (event: WheelEvent) => this.wheel(event),
+      oncopy: (event: ClipboardEvent) => this.copy(event)}, this.window, this.spacer);
+    const head = h('div', {class: 'ev-head', 'aria-hidden': 'true'}, ...['event', 'action', 'address', 'size', 'stream', 'time']
+      .map(name => h('span', {class: `c-${name}`}, name)));
+    this.element = h('div', {class: 'ev-list'}, head, this.scroller);
   }
 
   /** Listed rows: with all events also the state before the first. */
@@ -75,8 +75,8 @@ export class EventList {
   }
 
   private add_row(): void {
-    const cells = ['event', 'action', 'address', 'size', 'stream', 'time'].map(name => el('span', `c-${name}`));
-    const row: Row = {element: el('div', 'ev-row', {role: 'option'}, ...cells), cells, place: -1};
+    const cells = ['event', 'action', 'address', 'size', 'stream', 'time'].map(name => h('span', {class: `c-${name}`}));
+    const row: Row = {element: h('div', {class: 'ev-row', role: 'option'}, ...cells), cells, place: -1};
     row.element.id = `ev-row-${this.rows.length}`;
     row.element.addEventListener('click', () => {
       if (row.place < 0 || getSelection()?.isCollapsed === false) return;
@@ -157,7 +157,7 @@ export class EventList {
     set_text(cells[2]!, text.address);
     set_text(cells[3]!, text.size);
     set_text(cells[4]!, device.head.streams.length > 1 && text.stream !== null ? short_stream(stream, text.stream) : '');
-    set_text(cells[5]!, events.time.length ? time_text(events.time[event]!) : '');
+    set_text(cells[5]!, events.time.length ? exact_time(events.time[event]!) : '');
     cells[1]!.title = text.action.length > 14 ? text.action : '';
     cells[2]!.title = text.address.length > 20 ? text.address : '';
     cells[4]!.title = stream;

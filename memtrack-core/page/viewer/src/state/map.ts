@@ -1,11 +1,11 @@
 // The map of memory: segments and blocks after an event, on a canvas.
 
 import type {App, Elements, Hit} from '../types.ts';
-import {el, set_text} from './dom.ts';
+import {h, set_text} from '../dom.ts';
 import {find_distance, find_row, what_is_at, type At} from './items.ts';
 import {rounding_after, type Group, type Layout} from './layout.ts';
 import type {StateModel} from './model.ts';
-import {hex_of, plural, size_text} from './numbers.ts';
+import {bytes as size_text, hex, plural} from '../format.ts';
 import {mix, Painter, parse_color, type Colors, type Scene} from './paint.ts';
 import {fitting_bytes, Rows, type Strip} from './rows.ts';
 import {VirtualScroll} from './virtual.ts';
@@ -51,25 +51,25 @@ export class MemoryMap {
   private shown_for: StateModel | null = null;
 
   constructor(private readonly app: App) {
-    this.base = el('canvas', 'map-base');
-    this.over = el('canvas', 'map-over');
-    this.spacer = el('div', 'map-spacer');
-    const sheet = el('div', 'map-sheet', {}, this.base, this.over);
-    this.scroller = el('div', 'map-scroll', {tabindex: 0, role: 'img', 'aria-label': 'Segments and blocks',
-      scroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
-      wheel: (event: WheelEvent) => this.wheel(event),
-      pointermove: (event: PointerEvent) => this.move(event),
-      pointerleave: () => this.leave(),
-      click: (event: MouseEvent) => this.click(event)}, sheet, this.spacer);
-    this.scale = el('span', 'map-scale');
-    this.note = el('p', 'map-note', {role: 'status'});
+    this.base = h('canvas', {class: 'map-base'});
+    this.over = h('canvas', {class: 'map-over'});
+    this.spacer = h('div', {class: 'map-spacer'});
+    const sheet = h('div', {class: 'map-sheet'}, this.base, this.over);
+    this.scroller = h('div', {class: 'map-scroll', tabindex: 0, role: 'img', 'aria-label': 'Segments and blocks',
+      onscroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
+      onwheel: (event: WheelEvent) => this.wheel(event),
+      onpointermove: (event: PointerEvent) => this.move(event),
+      onpointerleave: () => this.leave(),
+      onclick: (event: MouseEvent) => this.click(event)}, sheet, this.spacer);
+    this.scale = h('span', {class: 'map-scale'});
+    this.note = h('p', {class: 'map-note', role: 'status'});
     const button = (text: string, label: string, act: () => void): HTMLElement =>
-      el('button', 'map-button', {type: 'button', title: label, 'aria-label': label, click: act}, text);
-    const bar = el('div', 'map-bar', {}, button('−', 'More bytes on a row (−)', () => this.zoom(-1)),
+      h('button', {class: 'map-button', type: 'button', title: label, 'aria-label': label, onclick: act}, text);
+    const bar = h('div', {class: 'map-bar'}, button('−', 'More bytes on a row (−)', () => this.zoom(-1)),
       button('+', 'Fewer bytes on a row (+)', () => this.zoom(1)), button('fit', 'Fit all rows (0)', () => this.fit()), this.scale,
-      el('span', 'map-legend', {}, key('k-block', 'block'), key('k-free', 'free'), key('k-round', 'rounding'), key('k-pending', 'pending free'),
+      h('span', {class: 'map-legend'}, key('k-block', 'block'), key('k-free', 'free'), key('k-round', 'rounding'), key('k-pending', 'pending free'),
         key('k-touched', 'this event')));
-    this.element = el('div', 'map', {}, bar, this.note, this.scroller);
+    this.element = h('div', {class: 'map'}, bar, this.note, this.scroller);
   }
 
   set(data: MapData): void {
@@ -387,15 +387,15 @@ export class MemoryMap {
     if (!found) return {kind: 'nothing', event};
     const {at, strip} = found, blocks = model.device.blocks;
     if (at.kind === 'block') {
-      return {kind: 'block', row: at.row, address: hex_of(blocks.address_high[at.row]!, blocks.address_low[at.row]!), size: blocks.size[at.row]!,
+      return {kind: 'block', row: at.row, address: hex(blocks.address_high[at.row]!, blocks.address_low[at.row]!), size: blocks.size[at.row]!,
         pending: blocks.pending[at.row]! <= event, event};
     }
     if (at.kind === 'rounding') return {kind: 'free', size: at.bytes, name: 'rounding', event};
     const segment = strip.group.kind === 'segment' ? layout.segments[strip.group.id]! : null;
-    return {kind: 'free', size: at.to - at.from, event, ...segment && {row: segment.row, address: model.origin.address(segment.from + at.from).toString(16)}};
+    return {kind: 'free', size: at.to - at.from, event, ...segment && {row: segment.row, address: '0x' + model.origin.address(segment.from + at.from).toString(16)}};
   }
 }
 
 function light(color: number): boolean { return (color & 255) * 0.3 + (color >> 8 & 255) * 0.59 + (color >> 16 & 255) * 0.11 > 140; }
 
-function key(cls: string, text: string): HTMLElement { return el('span', 'map-key', {}, el('i', cls, {'aria-hidden': 'true'}), text); }
+function key(cls: string, text: string): HTMLElement { return h('span', {class: 'map-key'}, h('i', {class: cls, 'aria-hidden': 'true'}), text); }

@@ -1,14 +1,15 @@
 // "Allocator state history": the events, and the memory after each of them.
 
+import './state.css';
 import type {App, Device, Elements, Events, Hit, State, Texts, View} from '../types.ts';
 import {NONE} from '../types.ts';
 import {of_segment} from './actions.ts';
-import {block_color} from './colors.ts';
-import {el, set_text} from './dom.ts';
+import {block_colors} from './colors.ts';
+import {h, set_text} from '../dom.ts';
 import {EventList} from './list.ts';
 import {MemoryMap} from './map.ts';
 import {StateModel} from './model.ts';
-import {count_text, exact_size, plural, share_text, size_text} from './numbers.ts';
+import {bytes as size_text, count as count_text, exact_bytes as exact_size, plural, share as share_text} from '../format.ts';
 import type {Totals} from './layout.ts';
 
 type Listed = 'all' | 'segments' | 'address' | 'matches';
@@ -33,21 +34,22 @@ class StateView implements View {
   constructor(private readonly app: App) {
     this.list = new EventList(app);
     this.map = new MemoryMap(app);
-    this.input = el('input', 'st-goto', {type: 'text', inputmode: 'numeric', 'aria-label': 'Number of the event', size: 9, spellcheck: 'false',
-      change: () => this.go_to(), keydown: (event: KeyboardEvent) => this.input_key(event)});
-    this.of = el('span', 'st-of');
-    this.listed = el('select', 'st-listed', {'aria-label': 'Events that are listed', change: () => { this.list_key = ''; void this.show(this.app.state); }},
+    this.input = h('input', {class: 'st-goto', type: 'text', inputmode: 'numeric', 'aria-label': 'Number of the event (key g)', title: 'Go to an event by its number (key g)', size: 9, spellcheck: 'false',
+      onchange: () => this.go_to(), onkeydown: (event: KeyboardEvent) => this.input_key(event)});
+    this.of = h('span', {class: 'st-of'});
+    this.listed = h('select', {class: 'st-listed', 'aria-label': 'Events that are listed', onchange: () => { this.list_key = ''; void this.show(this.app.state); }},
       ...([['all', 'all events'], ['segments', 'segment events'], ['address', 'this address'], ['matches', 'matches of the search']] as const)
-        .map(([value, text]) => el('option', '', {value}, text)));
-    this.listed_note = el('span', 'st-listed-note', {role: 'status'});
-    const head = el('div', 'st-head', {}, el('label', 'st-event', {}, 'After event ', this.input, this.of), ...['allocated', 'pending', 'reserved', 'free', 'largest']
+        .map(([value, text]) => h('option', {value}, text)));
+    this.listed_note = h('span', {class: 'st-listed-note', role: 'status'});
+    const head = h('div', {class: 'st-head'}, h('label', {class: 'st-event'}, 'After event ', this.input, this.of), ...['allocated', 'pending', 'reserved', 'free', 'largest']
       .map(name => {
-        const value = el('b', 'st-value');
+        const value = h('b', {class: 'st-value'});
         this.numbers.set(name, value);
-        return el('span', `st-number st-${name}`, {}, el('span', 'st-name', {}, TITLES[name]!), value);
+        return h('span', {class: `st-number st-${name}`}, h('span', {class: 'st-name'}, TITLES[name]!), value);
       }));
-    this.element = el('section', 'state-view', {'aria-label': 'Allocator state history'}, head,
-      el('div', 'st-body', {}, el('div', 'st-left', {}, el('div', 'st-tools', {}, 'List ', this.listed, this.listed_note), this.list.element), this.map.element));
+    this.element = h('section', {class: 'state-view', 'aria-label': 'Allocator state history'}, head,
+      h('div', {class: 'st-body'}, h('div', {class: 'st-left'}, h('div', {class: 'st-tools'}, 'List ', this.listed, this.listed_note), this.list.element), this.map.element));
+    new ResizeObserver(() => { if (!this.element.hidden) this.resize(); }).observe(this.element);
   }
 
   async show(state: State): Promise<void> {
@@ -74,6 +76,7 @@ class StateView implements View {
   }
 
   private draw(state: State): void {
+    this.element.classList.toggle('dark', this.app.dark);
     const {device, events} = this.loaded!, event = Math.max(-1, Math.min(events.count - 1, state.event));
     this.fill_list(state, event);
     this.list.select(event);
@@ -81,7 +84,7 @@ class StateView implements View {
     this.input.value = event.toString();
     set_text(this.of, events.count === 0 ? ' (the trace has no events)' : ` of ${count_text(events.count)} (−1 to ${count_text(events.count - 1)})`);
     this.totals(layout.totals, model.classes, device);
-    this.map.set({model, event, layout, color: block_color(device, state.color, event), passing: this.app.passing,
+    this.map.set({model, event, layout, color: block_colors(device, state.color, this.app.dark), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
     this.map.reveal();
   }
@@ -165,6 +168,13 @@ class StateView implements View {
     this.map.resize();
   }
 
+  /** The theme changed. */
+  restyle(): void {
+    this.element.classList.toggle('dark', this.app.dark);
+    if (this.loaded && !this.element.hidden) this.draw(this.app.state);
+    this.map.resize();
+  }
+
   key(event: KeyboardEvent): boolean {
     if (!this.loaded || event.ctrlKey || event.metaKey || event.altKey) return false;
     const place = this.list.place_of(this.app.state.event), last = this.list.length - 1;
@@ -182,10 +192,13 @@ class StateView implements View {
       case 'End': return go(last);
       case '+': case '=': this.map.zoom(1); return true;
       case '-': this.map.zoom(-1); return true;
+      case '0': this.map.fit(); return true;
     }
-    if (/^\d$/.test(event.key)) {
+    // The digits are the page's tabs; those that are none begin a number all the same.
+    if (event.key === 'g' || /^\d$/.test(event.key)) {
       this.input.focus();
-      this.input.value = event.key;
+      this.input.select();
+      if (event.key !== 'g') this.input.value = event.key;
       return true;
     }
     return false;
