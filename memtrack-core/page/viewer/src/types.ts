@@ -53,6 +53,11 @@ export interface Show {
   filter?: Filter;
   /** What colours stand for. */
   color?: ColorBy;
+  /** Leave out what search and filter do not let through, rather than dim it. */
+  hide?: boolean;
+  /** Range of bytes. */
+  bottom?: number;
+  top?: number;
 }
 
 export type ColorBy = 'stack' | 'size' | 'stream' | 'pool' | 'category' | 'age';
@@ -143,8 +148,14 @@ export interface Texts {
 /** One device's tables. What is drawn first is there when the device is; the rest is loaded when it is asked for. */
 export interface Device {
   readonly head: DeviceHead;
+  /** Place in `App.devices`, which is the order of `window.memtrack.devices()`. */
   readonly place: number;
+  /** There when `load` is done, as it is for the current device whenever a view is called. */
   readonly blocks: Elements;
+  /** Decodes what the first picture needs. */
+  load(): Promise<void>;
+  /** Where events lie on the axis of time, never falling: microseconds since the page's start; null without times. */
+  readonly clock: Float64Array | null;
   events(): Promise<Events>;
   segments(): Promise<Elements>;
   bands(): Promise<Bands>;
@@ -158,12 +169,26 @@ export interface App {
   readonly devices: Device[];
   texts(): Promise<Texts>;
   readonly state: State;
+  /** Whether the dark theme is on. */
+  readonly dark: boolean;
   /** Changes the state, redraws what it concerns, and is fulfilled when that is drawn. */
   show(change: Show): Promise<void>;
   /** Rows of the current device's blocks that search and filter let through; null: all. */
   readonly passing: Uint8Array | null;
   /** Shows in the detail panel what is under the pointer; with `pinned` it stays. */
   detail(what: Detail | null, pinned?: boolean): void;
+}
+
+/** The bar of search and filter: one element, shown under the header for every view. */
+export interface SearchBar {
+  readonly element: HTMLElement;
+  /**
+   * Shows the state's query and filter, and says which blocks of the device they let through: null when all. Called after every
+   * change of query, filter, device, selected event or block, and of `hide`.
+   */
+  passing(state: State, device: Device): Promise<Uint8Array | null>;
+  /** Puts the cursor into the search field (key `/`). */
+  focus(): void;
 }
 
 export type Detail = {kind: 'block' | 'segment'; row: number} | {kind: 'event'; event: number} | {kind: 'text'; lines: string[]};
@@ -184,6 +209,8 @@ export interface State {
   query: string;
   filter: Filter;
   color: ColorBy;
+  /** Blocks that search and filter do not let through are left out, rather than dimmed. */
+  hide: boolean;
 }
 
 /** What is under a point. */
