@@ -310,7 +310,7 @@ impl Options {
             return None;
         }
         if !running.is_of_run {
-            let lost = "monitoring runs already; the options of the first monitor hold";
+            let lost = "monitoring is already running; the options of the first monitor hold";
             let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
             return (*self != default).then(|| lost.to_owned());
         }

@@ -96,7 +96,7 @@ impl MemoryTracker {
     /// format; the tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
-            message::say("this tracker is running already; start_monitor changes nothing");
+            message::say("this tracker is already running; start_monitor changes nothing");
             return Ok(());
         }
         scope::observe(&Observer);

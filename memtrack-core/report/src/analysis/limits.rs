@@ -212,7 +212,7 @@ impl Found {
                 Some("it holds no events, so that a leak cannot be seen; record the history of memory")
             }
             _ if limits.fragmentation.is_some() && self.heap_alone => {
-                Some("it holds nothing but the heap, which lies in no segments that could be fragmented")
+                Some("it holds nothing but the heap, which has no segments that could be fragmented")
             }
             _ => None,
         }
