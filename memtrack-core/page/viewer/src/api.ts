@@ -1,0 +1,70 @@
+// `window.memtrack`: what scripts may ask the page. The answers come from the tables that the picture is drawn from.
+
+import type {Hit, Show} from './types.ts';
+import type {Page} from './app.ts';
+import {hex} from './format.ts';
+import {painted} from './timeline/view.ts';
+
+/** A block that is live. */
+export interface LiveBlock {
+  /** Hexadecimal, with `0x`. */
+  address: string;
+  size: number;
+  /** Its free was requested and is not completed. */
+  pending: boolean;
+}
+
+/** A device: its name, or its place in `devices()`. */
+export type DeviceName = string | number;
+
+/** The interface that README.md documents. */
+export interface Api {
+  /** Fulfilled when the first picture is complete. */
+  readonly ready: Promise<void>;
+  /** Names of the devices: those with events first, by ordinal. */
+  devices(): string[];
+  /** How many events a device's trace has. */
+  events(device: DeviceName): number;
+  /** Changes what is shown; fulfilled when that is drawn. */
+  show(change: Show): Promise<void>;
+  /** Bytes of the blocks that are live after an event; -1: before the first. */
+  allocatedAt(device: DeviceName, event: number): Promise<number>;
+  /** The blocks that are live after an event, in the order in which they are stacked. */
+  blocksAt(device: DeviceName, event: number): Promise<LiveBlock[]>;
+  /** What is under a point of the window; null: nothing that is drawn. */
+  hit(x: number, y: number): Hit | null;
+  /** How many frames were drawn since the last call, and how long the slowest took to draw. */
+  paint(): {count: number; worst_ms: number};
+}
+
+/** The answers of a page. */
+export function api_of(page: Page, ready: Promise<void>): Api {
+  const at = async (name: DeviceName, event: number) => {
+    const device = page.devices[page.device_of(name)]!;
+    if (!Number.isInteger(event) || event < -1 || event >= Math.max(1, device.head.events)) throw new RangeError(`${device.head.name} has events -1 to ${device.head.events - 1}, not ${event}`);
+    await device.load();
+    return device;
+  };
+  return {
+    ready,
+    devices: () => page.devices.map(d => d.head.name),
+    events: device => page.devices[page.device_of(device)]!.head.events,
+    show: change => page.show(change),
+    async allocatedAt(name, event) {
+      return (await at(name, event)).blocks.total[event + 1]!;
+    },
+    async blocksAt(name, event) {
+      const device = await at(name, event), {blocks} = device;
+      return Array.from(device.live_after(blocks, event), row => ({
+        address: hex(blocks.address_high[row]!, blocks.address_low[row]!), size: blocks.size[row]!,
+        pending: blocks.pending[row]! <= event,
+      }));
+    },
+    hit: (x, y) => page.view?.hit(x, y) ?? null,
+    paint() {
+      const {count, worst_ms} = painted;
+      painted.count = painted.worst_ms = 0;
+      return {count, worst_ms};
+    },
+  };
+}

@@ -1,0 +1,59 @@
+// Numbers, times and names as people read them.
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Bytes with one decimal: `1.4 GiB`, exact below 1 KiB. */
+export function bytes(value: number): string {
+  let unit = 0, v = Math.abs(value);
+  while (v >= 1023.95 && unit < UNITS.length - 1) {
+    v /= 1024;
+    unit++;
+  }
+  return `${value < 0 ? '−' : ''}${unit === 0 ? String(Math.round(v)) : v.toFixed(1)} ${UNITS[unit]}`;
+}
+
+/** Bytes to the last one: `1.4 GiB (1,503,238,553 bytes)`. */
+export function exact_bytes(value: number): string {
+  return value < 1024 ? `${count(value)} ${value === 1 ? 'byte' : 'bytes'}` : `${bytes(value)} (${count(value)} bytes)`;
+}
+
+/** A number with thousands set off. */
+export function count(value: number): string {
+  return value.toLocaleString('en-US', {maximumFractionDigits: 0});
+}
+
+/** Microseconds in a unit that suits `scale`, the range they are seen in: `12.345 ms`. */
+export function time(us: number, scale: number = Math.abs(us)): string {
+  const [unit, name] = scale >= 1e6 ? [1e6, 's'] : scale >= 1e3 ? [1e3, 'ms'] : [1, 'µs'];
+  const digits = unit === 1 ? 0 : 3;
+  return `${us < 0 ? '−' : ''}${(Math.abs(us) / unit).toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits})} ${name}`;
+}
+
+/** An address as text, from its two halves. */
+export function hex(high: number, low: number): string {
+  return '0x' + (high ? high.toString(16) + low.toString(16).padStart(8, '0') : low.toString(16));
+}
+
+/** A name of the file with what cannot be seen made visible: control characters, directions, line ends. */
+export function visible(text: string): string {
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, c => {
+    const code = c.charCodeAt(0);
+    return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? '\u2421' : `\\u${code.toString(16).padStart(4, '0')}`;
+  });
+}
+
+/** `1 block`, `2 blocks`. */
+export function plural(n: number, one: string, many = one + 's'): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/** A part in percent of the whole, with one decimal. */
+export function share(part: number, whole: number): string {
+  const percent = whole === 0 ? 0 : (part / whole) * 100;
+  return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;
+}
+
+/** Microseconds as seconds to the last one, for columns: `12.345678 s`. */
+export function exact_time(us: number): string {
+  return `${(us / 1e6).toFixed(6).replace('-', '−')} s`;
+}

@@ -1,0 +1,60 @@
+// The state as a URL's fragment, so that a link leads to it.
+
+import type {ColorBy, Filter, Show, ViewName} from '../types.ts';
+import type {Page} from '../app.ts';
+
+const VIEWS: ViewName[] = ['timeline', 'pools', 'state', 'segments', 'flame', 'settings'];
+const COLORS: ColorBy[] = ['stack', 'size', 'stream', 'pool', 'category', 'age'];
+
+/** What differs from the page's first picture, as text. */
+export function fragment_of(page: Page): string {
+  const {state, head, axis} = page, out = new URLSearchParams();
+  const number = (name: 'from' | 'to' | 'bottom' | 'top', usual: number) => {
+    if (state[name] !== usual) out.set(name, String(Number(state[name].toPrecision(12))));
+  };
+  if (state.view !== head.view) out.set('view', state.view);
+  if (state.device !== 0) out.set('device', page.device.head.name);
+  if (state.axis !== (head.has_time ? 'time' : 'step')) out.set('axis', state.axis);
+  number('from', axis.from);
+  number('to', axis.to);
+  number('bottom', 0);
+  number('top', 0);
+  if (state.event !== page.device.head.events - 1) out.set('event', String(state.event));
+  if (state.block !== null) out.set('block', String(state.block));
+  if (state.query) out.set('query', state.query);
+  if (Object.keys(state.filter).length) out.set('filter', JSON.stringify(state.filter));
+  if (state.color !== (page.device.head.categories.length ? 'category' : 'stack')) out.set('color', state.color);
+  if (state.hide) out.set('hide', '1');
+  return out.toString();
+}
+
+/** What a fragment asks for. It may come from anywhere, so what makes no sense is left out. */
+export function shown_by(fragment: string): Show {
+  const all = new URLSearchParams(fragment.replace(/^#/, '')), out: Show = {};
+  for (const name of ['from', 'to', 'bottom', 'top', 'event', 'block'] as const) {
+    const text = all.get(name);
+    if (text !== null && text !== '' && Number.isFinite(Number(text))) out[name] = Number(text);
+  }
+  const one = <T extends string>(name: string, of: readonly T[]) => of.find(v => v === all.get(name));
+  out.view = one('view', VIEWS);
+  out.axis = one('axis', ['time', 'step'] as const);
+  out.color = one('color', COLORS);
+  out.device = all.get('device') ?? undefined;
+  out.query = all.get('query') ?? undefined;
+  if (all.get('hide') === '1') out.hide = true;
+  out.filter = filter(all.get('filter'));
+  return out;
+}
+
+function filter(text: string | null): Filter | undefined {
+  if (text === null) return undefined;
+  try {
+    const raw = JSON.parse(text) as Record<string, unknown>, out: Filter = {};
+    for (const key of ['min_bytes', 'max_bytes', 'min_life', 'max_life'] as const) if (typeof raw[key] === 'number') out[key] = raw[key];
+    for (const key of ['streams', 'pools', 'categories'] as const) if (Array.isArray(raw[key])) out[key] = (raw[key] as unknown[]).filter(v => typeof v === 'number');
+    return out;
+  } catch {
+    return undefined;
+  }
+}
+

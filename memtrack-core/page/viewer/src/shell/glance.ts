@@ -1,0 +1,21 @@
+// The first glance: what the summary says, in words, above the picture. Each sentence leads to what it speaks of.
+
+import type {Page} from '../app.ts';
+import {fill, h} from '../dom.ts';
+import {visible} from '../format.ts';
+
+/** The sentences. */
+export class Glance {
+  readonly element = h('section', {class: 'glance', 'aria-label': 'First glance'});
+  constructor(private readonly page: Page) {}
+
+  show(): void {
+    const {head, device} = this.page;
+    const facts = device.head.first.map(({title, text, show}) => {
+      const parts = [h('b', {}, visible(title)), ' ', h('span', {}, visible(text))];
+      return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void this.page.show(show)}, ...parts) : h('p', {}, ...parts);
+    });
+    fill(this.element, ...head.first.map(text => h('p', {class: 'note'}, visible(text))), ...facts);
+    this.element.hidden = !this.element.childElementCount;
+  }
+}

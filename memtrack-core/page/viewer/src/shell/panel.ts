@@ -1,0 +1,164 @@
+// The detail panel: all that is known about a block, a segment or an event. What is pinned stays; what is under the pointer
+// is shown in its place for as long as it is there.
+
+import {NONE, type Detail, type Elements, type Events, type Texts} from '../types.ts';
+import type {Page} from '../app.ts';
+import {fill, h} from '../dom.ts';
+import {bytes, count, exact_bytes, hex, time, visible} from '../format.ts';
+import {stack_of} from './stack.ts';
+
+const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap', 'out of memory', 'snapshot', 'annotate', 'other'];
+
+type Fact = [string, string | Node];
+
+/** The panel. */
+export class Panel {
+  readonly element = h('aside', {class: 'panel', 'aria-label': 'Details', tabindex: '0'});
+  private pinned: Detail | null = null;
+  private shown: string | null = null;
+  private turn = 0;
+  private next: number | null = null;
+
+  constructor(private readonly page: Page) {}
+
+  /** Shows what the state has selected: the pinned block, else the event. */
+  pin(): void {
+    const {block, event} = this.page.state;
+    this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
+    this.draw(this.pinned, true);
+  }
+
+  show(what: Detail | null, pinned: boolean): void {
+    if (pinned && what) this.pinned = what;
+    else if (pinned) return this.pin();
+    // The pointer may cross hundreds of blocks in a second; only where it is at the end of a frame counts.
+    const target = what ?? this.pinned, steady = !what || pinned;
+    if (this.next !== null) cancelAnimationFrame(this.next);
+    this.next = requestAnimationFrame(() => {
+      this.next = null;
+      if (target) this.draw(target, steady);
+    });
+  }
+
+  private draw(what: Detail, pinned: boolean): void {
+    const key = JSON.stringify([what, pinned, this.page.state.device, this.page.state.event]);
+    if (key === this.shown) return;
+    this.shown = key;
+    const turn = ++this.turn;
+    // Only what stays is read out.
+    this.element.setAttribute('aria-live', pinned ? 'polite' : 'off');
+    this.content(what, pinned).then(nodes => {
+      if (turn === this.turn) {
+        fill(this.element, ...nodes);
+        this.element.scrollTop = 0;
+      }
+    }, error => this.page.report(error));
+  }
+
+  private async content(what: Detail, pinned: boolean): Promise<(Node | string)[]> {
+    const device = this.page.device;
+    switch (what.kind) {
+      case 'text': return what.lines.map((line, i) => h(i ? 'p' : 'h2', {}, line));
+      case 'event': return this.event(what.event);
+      case 'segment': {
+        const [rows, texts] = await Promise.all([device.segments(), this.page.texts()]);
+        return this.element_of(what.row, rows, texts, null, 'segment', pinned);
+      }
+      case 'block': {
+        const [texts, events] = await Promise.all([this.page.texts(), pinned ? device.events() : Promise.resolve(null)]);
+        return this.element_of(what.row, device.blocks, texts, events, 'block', pinned);
+      }
+    }
+  }
+
+  private when(event: number): Node | string {
+    const {head, device} = this.page;
+    if (event < 0) return 'before the recording';
+    if (event >= device.head.events) return 'never, in this recording';
+    const at = device.clock ? `, ${time(device.clock[event]!)}` : '';
+    return h('span', {}, h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`),
+      at, device.clock ? h('small', {}, head.since === 'start' ? ' after the start' : ' after the first event') : null);
+  }
+
+  private element_of(row: number, rows: Elements, texts: Texts, events: Events | null, kind: 'block' | 'segment', pinned: boolean): (Node | string)[] {
+    const {device, state} = this.page, {head, clock} = device, facts: Fact[] = [];
+    const start = rows.start[row]!, end = rows.end[row]!, pending = rows.pending[row]!, flags = rows.flags[row]!, size = rows.size[row]!;
+    const mark = flags & 4 || head.estimated ? '~' : '';
+    facts.push(['address', h('code', {}, hex(rows.address_high[row]!, rows.address_low[row]!))]);
+    facts.push(['size', mark + exact_bytes(size)]);
+    const final = rows.final_bytes.get(row);
+    if (final !== undefined) facts.push(['set aside', `${exact_bytes(final)}, with rounding`]);
+    facts.push(['stream', visible(head.streams[rows.stream[row]!] ?? '?')]);
+    facts.push(['pool', rows.pool[row] ? visible(head.pools[rows.pool[row]! - 1] ?? '?') : 'not known']);
+    if (rows.category[row]) facts.push(['category', visible(head.categories[rows.category[row]! - 1] ?? '?')]);
+    facts.push([kind === 'block' ? 'allocated' : 'reserved', this.when(start)]);
+    if (pending < end) facts.push(['free pending', this.when(pending)]);
+    facts.push(['freed', this.when(end)]);
+    const from = Math.max(start, 0), events_lived = end - from;
+    const lived = clock && end < head.events && start >= 0 ? `${time(clock[end]! - clock[start]!)}, ` : '';
+    facts.push(['lifetime', end >= head.events || start < 0 ? `${start < 0 ? 'more than ' : ''}${count(events_lived)} events${end >= head.events ? ', live at the end' : ''}` : `${lived}${count(events_lived)} ${events_lived === 1 ? 'event' : 'events'}`]);
+    facts.push([kind === 'block' ? 'live after' : 'reserved after', `${mark}${bytes(rows.total[start + 1]!)} in all, with this one`]);
+    const out: (Node | string)[] = [h('h2', {}, `${kind === 'block' ? 'Block' : 'Segment'} of ${mark}${bytes(size)}`,
+      pinned && state.block === row && kind === 'block' ? h('button', {type: 'button', class: 'link', title: 'Let go (Esc)', onclick: () => void this.page.show({block: null})}, 'unpin') : null)];
+    if (flags & 1) out.push(h('p', {class: 'note'}, 'Its allocation was not recorded; the stack is that of its free.'));
+    if (flags & 2) out.push(h('p', {class: 'note'}, 'Neither its allocation nor its free is in the recording. It was found in a segment at the end.'));
+    if (flags & 4) out.push(h('p', {class: 'note'}, 'An estimate: small blocks were sampled, and this one stands for others.'));
+    if (flags & 8) out.push(h('p', {class: 'note'}, 'Part of an expandable segment.'));
+    out.push(list(facts));
+    for (const note of rows.notes.get(row) ?? []) out.push(h('pre', {class: 'text'}, visible_lines(texts.string(note))));
+    const scope = events && start >= 0 ? events.scope[start]! : 0;
+    if (scope) out.push(h('h3', {}, 'Scopes'), scopes(scope, texts));
+    out.push(h('h3', {}, flags & 1 ? 'Stack of its free' : 'Stack'), ...stack_of(rows.stack[row]!, texts));
+    return out;
+  }
+
+  private async event(event: number): Promise<(Node | string)[]> {
+    const {device} = this.page, {head} = device;
+    if (!head.events) return [h('p', {class: 'note'}, 'No events were recorded on this device. What is shown was live when the snapshot was taken.')];
+    if (event < 0) return [h('h2', {}, 'Before the first event'), list([['live', exact_bytes(device.blocks.total[0]!)]])];
+    const [events, texts] = await Promise.all([device.events(), this.page.texts()]);
+    const odd = events.odd.get(event), action = events.action[event]!, facts: Fact[] = [];
+    const block = events.block[event]!, segment = events.segment[event]!;
+    const rows = action >= 4 && action <= 7 ? await device.segments() : device.blocks, row = rows === device.blocks ? block : segment;
+    if (device.clock) facts.push(['time', `${time(events.time[event]!)} ${this.page.head.since === 'start' ? 'after the start' : 'after the first event'}`]);
+    if (action === 8 && odd) facts.push(['requested', exact_bytes(odd.size)], ['device has free', exact_bytes(Number(odd.address))]);
+    else {
+      const address = odd ? '0x' + odd.address.toString(16) : row !== NONE ? hex(rows.address_high[row]!, rows.address_low[row]!) : null;
+      const size = odd ? odd.size : row !== NONE ? rows.size[row]! : null;
+      if (address !== null && action < 9) facts.push(['address', h('code', {}, address)]);
+      if (size !== null && action < 9) facts.push(['size', exact_bytes(size)]);
+    }
+    const {total} = device.blocks, step = total[event + 1]! - total[event]!;
+    facts.push(['live after', exact_bytes(total[event + 1]!) + (step ? ` (${step > 0 ? '+' : ''}${bytes(step)})` : '')]);
+    if (events.threads.length > 1) facts.push(['thread', visible(events.threads[events.thread[event]!] || 'not known')]);
+    const name = action === 11 && odd ? visible(texts.string(odd.text)) : ACTIONS[action] ?? 'other';
+    const out: (Node | string)[] = [h('h2', {}, `Event ${count(event)}: ${name}`)];
+    if (action === 10 && odd) out.push(h('pre', {class: 'text'}, visible_lines(texts.string(odd.text))));
+    out.push(list(facts));
+    if (row !== NONE && rows === device.blocks) out.push(h('p', {}, h('button', {type: 'button', class: 'link', onclick: () => void this.page.show({block: row})}, 'show its block')));
+    if (events.scope[event]) out.push(h('h3', {}, 'Scopes'), scopes(events.scope[event]!, texts));
+    const stack = events.stack[event] || (action === 0 && block !== NONE ? device.blocks.stack[block]! : 0);
+    out.push(h('h3', {}, 'Stack'), ...stack_of(stack, texts));
+    return out;
+  }
+}
+
+function list(facts: Fact[]): HTMLElement {
+  return h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+}
+
+const KINDS = ['operator', 'module', '', 'backward', 'optimizer'];
+
+function scopes(scope: number, texts: Texts): HTMLElement {
+  const path: HTMLElement[] = [];
+  for (let at = scope, n = 0; at && n < 1000; at = texts.scope_parent[at]!, n++) {
+    const kind = KINDS[texts.scope_kind[at]!];
+    path.push(h('li', {}, visible(texts.string(texts.scope_name[at]!)), kind ? h('small', {}, ` ${kind}`) : null));
+  }
+  return h('ol', {class: 'scopes'}, ...path.reverse());
+}
+
+/** Text of several lines: line ends stay, the rest is made visible. */
+function visible_lines(text: string): string {
+  return text.split(/\r?\n/).map(visible).join('\n');
+}

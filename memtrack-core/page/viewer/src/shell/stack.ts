@@ -1,0 +1,60 @@
+// A call stack as a list, the innermost frame first. Frames of the interpreter itself are folded away until asked for.
+
+import type {Texts} from '../types.ts';
+import {h} from '../dom.ts';
+import {visible} from '../format.ts';
+
+/** Names of frames that say how Python runs, rather than what. */
+const NOISE_NAME = /^(_?Py[A-Z_]\w*|_PyEval\w*|cfunction_\w+|method_vectorcall\w*|vectorcall_\w+|slot_tp_\w+|object_vacall|type_call|wrap_call|builtin_(exec|eval)\w*|run_mod|pymain_\w+|pyrun_\w*|clone3?|_start|__libc_start\w*|start_thread|thread_run|_call_impl|_wrapped_call_impl)$/i;
+const NOISE_FILE = /^<frozen |\/runpy\.py$/;
+
+const STEP = 200;
+
+/** The nodes of a stack. */
+export function stack_of(stack: number, texts: Texts): Node[] {
+  const from = texts.stack_from[stack] ?? 0, to = texts.stack_from[stack + 1] ?? from;
+  if (from === to) return [h('p', {class: 'note'}, 'No stack was recorded.')];
+  const list = h('ol', {class: 'stack'});
+  add(list, texts, from, to, from);
+  return [list];
+}
+
+function add(list: HTMLElement, texts: Texts, from: number, to: number, first: number): void {
+  const nodes: HTMLElement[] = [];
+  const end = Math.min(to, from + STEP);
+  for (let i = from; i < end; i++) {
+    let j = i;
+    while (j < end && noise(texts, j)) j++;
+    if (j - i >= 2) {
+      nodes.push(folded(texts, i, j));
+      i = j - 1;
+    } else nodes.push(frame(texts, i));
+  }
+  if (end < to) {
+    const more = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', onclick: () => {
+      more.remove();
+      add(list, texts, end, to, first);
+    }}, `${to - end} more frames`));
+    nodes.push(more);
+  }
+  list.append(...nodes);
+}
+
+function noise(texts: Texts, place: number): boolean {
+  const f = texts.stack_frames[place]!;
+  return NOISE_NAME.test(texts.string(texts.frame_name[f]!)) || NOISE_FILE.test(texts.string(texts.frame_file[f]!));
+}
+
+function folded(texts: Texts, from: number, to: number): HTMLElement {
+  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Show these frames', onclick: () => {
+    item.replaceWith(...Array.from({length: to - from}, (_, i) => frame(texts, from + i)));
+  }}, `${to - from} frames of the interpreter`));
+  return item;
+}
+
+function frame(texts: Texts, place: number): HTMLElement {
+  const f = texts.stack_frames[place]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
+  const name = visible(texts.string(texts.frame_name[f]!)) || '(no name)';
+  const where = file ? file + (line ? `:${line}` : '') : '';
+  return h('li', {}, h('b', {}, name), where ? h('span', {title: where}, where) : null);
+}

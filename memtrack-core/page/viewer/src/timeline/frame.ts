@@ -1,0 +1,417 @@
+// Lays out one picture: for each column of pixels the event that is drawn there, and the runs of bytes from the bottom up.
+//
+// A column shows the state after the event of its range that has the highest total, so that the outline is the true envelope
+// and no peak is missed. Rows that are live in none of these states are left out at once; the others ("members") are put into
+// a tree of sums, in which each column opens only nodes that are higher than a pixel and in the picture.
+
+import type {Axis} from './axis.ts';
+import type {Stack} from './stack.ts';
+import {rows_until} from '../data/elements.ts';
+
+const FAN = 16;
+
+/** Runs of smaller blocks, drawn as one. */
+export const MERGED = 1;
+/** Its free is pending. */
+export const PENDING = 2;
+
+/** What is to be drawn. */
+export interface Window {
+  from: number;
+  to: number;
+  bottom: number;
+  top: number;
+  /** Pixels of the picture. */
+  width: number;
+  height: number;
+  /** Pixels to a column: more than one while a gesture is too fast for single ones. */
+  coarse: number;
+}
+
+/** A picture as runs. Columns with the same state are one span. */
+export class Frame {
+  /** First pixel of each span, then the width of the picture. */
+  span_x = new Int32Array(0);
+  /** The event whose state a span shows. */
+  span_event = new Int32Array(0);
+  /** First run of each span, then the number of runs. */
+  span_run = new Int32Array(0);
+  spans = 0;
+  run_from = new Float64Array(1 << 12);
+  run_to = new Float64Array(1 << 12);
+  /** The row, of merged ones the largest; -1 - layer: what a pool holds without using it. */
+  run_row = new Int32Array(1 << 12);
+  run_flags = new Uint8Array(1 << 12);
+  runs = 0;
+  /** Members in stack order: their row (or -1 - layer), and from which to before which sample they are live. */
+  member_row = new Int32Array(0);
+  member_from = new Int32Array(0);
+  member_to = new Int32Array(0);
+  members = 0;
+  /** The distinct events that are drawn, and which of them a span shows. */
+  samples = new Int32Array(0);
+  /** First pixel of each sample, then the width of the picture. */
+  sample_x = new Int32Array(0);
+  sample_count = 0;
+  span_sample = new Int32Array(0);
+  /** Height of each envelope at each sample: `[layer - 1][sample]`. */
+  heights: Float64Array[] = [];
+  window: Window = {from: 0, to: 1, bottom: 0, top: 1, width: 0, height: 0, coarse: 1};
+
+  constructor(public stack: Stack) {}
+
+  /** The span at a pixel. */
+  span_at(x: number): number {
+    let low = 0, high = this.spans - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >>> 1;
+      if (this.span_x[middle]! <= x) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  private sizes_of(member: number, sample: number, used: number): number {
+    const row = this.member_row[member]!;
+    return row >= 0 ? this.stack.elements.size[row]! : Math.max(0, this.heights[-2 - row]![sample]! - used);
+  }
+
+  /** What lies at so many bytes of a sample's stack: the row (or -1 - layer) and where it begins; null: nothing. */
+  member_at(sample: number, bytes: number): {row: number; from: number} | null {
+    let at = 0, used = 0;
+    for (let m = 0; m < this.members; m++) {
+      const row = this.member_row[m]!;
+      if (row >= 0 && (this.member_from[m]! > sample || this.member_to[m]! <= sample)) continue;
+      const size = this.sizes_of(m, sample, used);
+      used = row >= 0 ? used + (this.stack.layer?.[row] ? size : 0) : 0;
+      if (bytes < at + size) return {row, from: at};
+      at += size;
+    }
+    return null;
+  }
+
+  /** Where a row begins in each sample; NaN where it is not live. */
+  track(row: number): Float64Array {
+    const n = this.sample_count, {size} = this.stack.elements, layer = this.stack.layer;
+    const step = new Float64Array(n + 1);
+    const own = layer?.[row] ?? 0;
+    let from = n, to = n;
+    for (let m = 0; m < this.members; m++) {
+      const r = this.member_row[m]!;
+      if (r === row) {
+        from = this.member_from[m]!;
+        to = this.member_to[m]!;
+        break;
+      }
+      if (r < 0 || (layer && layer[r]! !== 0 && layer[r]! !== own)) continue;
+      step[this.member_from[m]!]! += size[r]!;
+      step[this.member_to[m]!]! -= size[r]!;
+    }
+    const out = new Float64Array(n).fill(NaN);
+    for (let s = 0, at = 0; s < n; s++) {
+      at += step[s]!;
+      if (s < from || s >= to) continue;
+      out[s] = at;
+      for (let l = 1; l < own; l++) out[s]! += this.heights[l - 1]![s]!;
+    }
+    return out;
+  }
+}
+
+/** Makes frames of one stack. Holds the buffers, so that drawing leaves nothing to collect. */
+export class Layouter {
+  private readonly sums: Float64Array[] = [];
+  private readonly largest: Int32Array[] = [];
+  private order = new Int32Array(0);
+  private scratch = new Int32Array(0);
+
+  /** Lays out a window into a frame. `live_after` gives the rows that are live after an event. */
+  lay(frame: Frame, stack: Stack, axis: Axis, window: Window, live_after: (event: number) => Uint32Array): void {
+    frame.stack = stack;
+    frame.window = window;
+    frame.runs = frame.spans = 0;
+    this.sample(frame, axis, window);
+    this.enroll(frame, live_after);
+    this.stack_up(frame, window);
+  }
+
+  /** Chooses the event of each column. */
+  private sample(frame: Frame, axis: Axis, {from, to, width, coarse}: Window): void {
+    const {peaks} = frame.stack, columns = Math.ceil(width / coarse);
+    if (frame.samples.length < columns + 2) {
+      frame.samples = new Int32Array(columns + 2);
+      frame.sample_x = new Int32Array(columns + 2);
+      frame.span_x = new Int32Array(columns + 2);
+      frame.span_event = new Int32Array(columns + 2);
+      frame.span_sample = new Int32Array(columns + 2);
+      frame.span_run = new Int32Array(columns + 2);
+    }
+    let before = axis.before(from), count = 0;
+    for (let c = 0; c < columns; c++) {
+      const end = axis.before(from + ((to - from) * Math.min(width, (c + 1) * coarse)) / width);
+      // The state that the column begins with is the one before its first event.
+      const event = peaks.top(before, Math.max(before, end)) - 1;
+      before = Math.max(before, end);
+      if (count === 0 || frame.samples[count - 1] !== event) {
+        frame.samples[count] = event;
+        frame.sample_x[count] = c * coarse;
+        count++;
+      }
+    }
+    frame.sample_x[count] = width;
+    frame.sample_count = count;
+  }
+
+  /** Finds the rows that are live in some sample, and in which. */
+  private enroll(frame: Frame, live_after: (event: number) => Uint32Array): void {
+    const {stack, samples, sample_count: n} = frame, {start, end} = stack.elements, {layer, only, envelopes} = stack;
+    const last = n ? samples[n - 1]! : -1, first = n ? samples[0]! : -1;
+    const old = n ? live_after(first) : new Uint32Array(0);
+    const row_to = n ? rows_until(start, last) : 0, row_from = n ? rows_until(start, first) : 0;
+    const room = old.length + Math.max(0, row_to - row_from) + envelopes.length;
+    if (frame.member_row.length < room) {
+      const length = Math.min(stack.elements.count + envelopes.length, room * 2);
+      frame.member_row = new Int32Array(length);
+      frame.member_from = new Int32Array(length);
+      frame.member_to = new Int32Array(length);
+    }
+    const {member_row, member_from, member_to} = frame;
+    let m = 0;
+    const leaves = (row: number, sample: number) => {
+      // The first sample at or after the event that frees it.
+      const free = end[row]!;
+      let low = sample + 1, high = n;
+      while (low < high) {
+        const middle = (low + high) >>> 1;
+        if (samples[middle]! < free) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    };
+    for (const row of old) {
+      if (only && !only[row]) continue;
+      member_row[m] = row;
+      member_from[m] = 0;
+      member_to[m++] = leaves(row, 0);
+    }
+    for (let row = row_from, sample = 0; row < row_to; row++) {
+      const born = start[row]!;
+      while (samples[sample]! < born) sample++;
+      if (end[row]! <= samples[sample]! || (only && !only[row])) continue;
+      member_row[m] = row;
+      member_from[m] = sample;
+      member_to[m++] = leaves(row, sample);
+    }
+    frame.members = m;
+    frame.heights = [];
+    if (layer && envelopes.length) this.by_layer(frame, layer);
+  }
+
+  /** Sorts members by layer, ends each layer with what its envelope has left, and fills in the envelopes' heights. */
+  private by_layer(frame: Frame, layer: Uint16Array): void {
+    const {envelopes} = frame.stack, n = frame.sample_count, m = frame.members;
+    const from = new Int32Array(envelopes.length + 2);
+    const of = (i: number) => layer[frame.member_row[i]!]!;
+    for (let i = 0; i < m; i++) from[of(i) + 1]!++;
+    for (let l = 1; l < from.length; l++) from[l]! += from[l - 1]! + (l > 1 ? 1 : 0);
+    const row = new Int32Array(m + envelopes.length), a = new Int32Array(row.length), b = new Int32Array(row.length);
+    for (let i = 0; i < m; i++) {
+      const at = from[of(i)]!++;
+      row[at] = frame.member_row[i]!;
+      a[at] = frame.member_from[i]!;
+      b[at] = frame.member_to[i]!;
+    }
+    envelopes.forEach((envelope, l) => {
+      const at = from[l + 1]!;
+      row[at] = -2 - l;
+      a[at] = 0;
+      b[at] = n;
+      const heights = new Float64Array(n);
+      for (let s = 0, next = 0, high = 0; s < n; s++) {
+        while (next < envelope.event.length && envelope.event[next]! <= frame.samples[s]!) high = envelope.high[next++]!;
+        heights[s] = high;
+      }
+      frame.heights.push(heights);
+    });
+    frame.member_row = row;
+    frame.member_from = a;
+    frame.member_to = b;
+    frame.members = row.length;
+  }
+
+  /** Sweeps the samples, keeps the sums up to date, and collects the runs of each. */
+  private stack_up(frame: Frame, window: Window): void {
+    const {stack, members, sample_count: n, member_row, member_from, member_to} = frame;
+    const {size, pending, end} = stack.elements, layered = frame.heights.length > 0;
+    this.reset(members);
+    const {sums, largest} = this, levels = sums.length, leaf = sums[0]!;
+    // Comings and goings by sample, as two counting sorts in one list.
+    const at = new Int32Array(2 * n + 3), order = this.order.length >= 2 * members ? this.order : (this.order = new Int32Array(2 * members));
+    const turned = new Uint8Array(n + 1);
+    for (let m = 0; m < members; m++) {
+      if (member_row[m]! < 0) continue;
+      at[2 * member_from[m]! + 2]!++;
+      if (member_to[m]! < n) at[2 * member_to[m]! + 1]!++;
+      const row = member_row[m]!;
+      if (pending[row]! < end[row]!) turned[this.sample_from(frame, pending[row]!)] = 1;
+    }
+    for (let i = 1; i < at.length; i++) at[i]! += at[i - 1]!;
+    const fill = this.scratch.length >= at.length ? this.scratch : (this.scratch = new Int32Array(at.length));
+    fill.set(at);
+    for (let m = 0; m < members; m++) {
+      if (member_row[m]! < 0) continue;
+      order[fill[2 * member_from[m]! + 1]!++] = m;
+      if (member_to[m]! < n) order[fill[2 * member_to[m]!]!++] = m;
+    }
+    const used = new Float64Array(frame.heights.length);
+    const slack = new Int32Array(frame.heights.length);
+    for (let m = 0; m < members; m++) if (member_row[m]! < 0) slack[-2 - member_row[m]!] = m;
+    const change = (m: number, by: number) => {
+      for (let l = 0, i = m; l < levels; l++, i >>>= 4) {
+        sums[l]![i]! += by;
+        largest[l]![i] = -1;
+      }
+    };
+    const one = window.height > 0 ? (window.top - window.bottom) / window.height : 1;
+    const collect = new Collector(frame, sums, largest, window.bottom, window.top, one);
+    for (let s = 0; s < n; s++) {
+      let same = s > 0 && !turned[s];
+      for (let i = at[2 * s]!, to = at[2 * s + 1]!; i < to; i++) {
+        const m = order[i]!, row = member_row[m]!;
+        if (layered && stack.layer![row]) used[stack.layer![row]! - 1]! -= size[row]!;
+        change(m, -size[row]!);
+        same = false;
+      }
+      for (let i = at[2 * s + 1]!, to = at[2 * s + 2]!; i < to; i++) {
+        const m = order[i]!, row = member_row[m]!;
+        if (layered && stack.layer![row]) used[stack.layer![row]! - 1]! += size[row]!;
+        change(m, size[row]!);
+        same = false;
+      }
+      for (let l = 0; l < slack.length; l++) {
+        const left = Math.max(0, frame.heights[l]![s]! - used[l]!), m = slack[l]!;
+        if (left === leaf[m]!) continue;
+        change(m, left - leaf[m]!);
+        same = false;
+      }
+      if (same) continue;
+      frame.span_x[frame.spans] = frame.sample_x[s]!;
+      frame.span_event[frame.spans] = frame.samples[s]!;
+      frame.span_sample[frame.spans] = s;
+      frame.span_run[frame.spans++] = frame.runs;
+      collect.all(frame.samples[s]!);
+    }
+    frame.span_x[frame.spans] = window.width;
+    frame.span_run[frame.spans] = frame.runs;
+  }
+
+  private sample_from(frame: Frame, event: number): number {
+    let low = 0, high = frame.sample_count;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (frame.samples[middle]! < event) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  private reset(members: number): void {
+    let n = Math.max(1, members), level = 0;
+    for (; ; level++) {
+      const room = Math.ceil(n / FAN) * FAN;
+      if ((this.sums[level]?.length ?? 0) < room) {
+        this.sums[level] = new Float64Array(room);
+        this.largest[level] = new Int32Array(room);
+      } else this.sums[level]!.fill(0, 0, room);
+      this.largest[level]!.fill(-1, 0, room);
+      if (n <= FAN) break;
+      n = Math.ceil(n / FAN);
+    }
+    this.sums.length = this.largest.length = level + 1;
+  }
+}
+
+/** Collects the runs of one state. */
+class Collector {
+  private group_from = 0;
+  private group_bytes = 0;
+  private group_member = -1;
+  private group_count = 0;
+  private event = 0;
+
+  constructor(private readonly frame: Frame, private readonly sums: Float64Array[], private readonly largest: Int32Array[],
+    private readonly bottom: number, private readonly top: number, private readonly one: number) {}
+
+  all(event: number): void {
+    this.event = event;
+    this.group_count = this.group_bytes = 0;
+    this.nodes(this.sums.length - 1, 0, 0);
+    this.flush();
+  }
+
+  /** The sixteen nodes from `base` on, of which the first begins at so many bytes. */
+  private nodes(level: number, base: number, at: number): void {
+    const sums = this.sums[level]!, one = this.one, bottom = this.bottom, top = this.top;
+    for (let i = base, to = base + FAN; i < to; i++) {
+      const bytes = sums[i]!;
+      if (bytes === 0) continue;
+      const next = at + bytes;
+      if (next > bottom) {
+        if (at >= top) return;
+        if (bytes < one) {
+          const member = level === 0 ? i : this.find(level, i);
+          if (this.group_count === 0) {
+            this.group_from = at;
+            this.group_member = member;
+          } else if (this.sums[0]![member]! > this.sums[0]![this.group_member]!) this.group_member = member;
+          this.group_bytes += bytes;
+          // A node may stand for one block; what counts is whether the block is all of it.
+          this.group_count += level === 0 || this.sums[0]![member] === bytes ? 1 : 2;
+          if (this.group_bytes >= one) this.flush();
+        } else {
+          if (this.group_count) this.flush();
+          if (level === 0) this.emit(at, next, i, 0);
+          else this.nodes(level - 1, i * FAN, at);
+        }
+      }
+      at = next;
+    }
+  }
+
+  private find(level: number, node: number): number {
+    const known = this.largest[level]![node]!;
+    if (known >= 0) return known;
+    const sums = this.sums[level - 1]!, leaf = this.sums[0]!;
+    let best = -1, most = -1;
+    for (let i = node * FAN, to = i + FAN; i < to; i++) {
+      if (sums[i] === 0) continue;
+      const member = level === 1 ? i : this.find(level - 1, i);
+      if (leaf[member]! > most) {
+        most = leaf[member]!;
+        best = member;
+      }
+    }
+    return (this.largest[level]![node] = best);
+  }
+
+  private flush(): void {
+    if (this.group_count) this.emit(this.group_from, this.group_from + this.group_bytes, this.group_member, this.group_count > 1 ? MERGED : 0);
+    this.group_count = this.group_bytes = 0;
+  }
+
+  private emit(from: number, to: number, member: number, flags: number): void {
+    const {frame} = this, run = frame.runs++;
+    if (run === frame.run_from.length) {
+      const more = <T extends {length: number; set(from: T): void}>(made: T, old: T) => (made.set(old), made);
+      frame.run_from = more(new Float64Array(run * 2), frame.run_from);
+      frame.run_to = more(new Float64Array(run * 2), frame.run_to);
+      frame.run_row = more(new Int32Array(run * 2), frame.run_row);
+      frame.run_flags = more(new Uint8Array(run * 2), frame.run_flags);
+    }
+    const row = frame.member_row[member]!, {pending, end} = frame.stack.elements;
+    frame.run_from[run] = from;
+    frame.run_to[run] = to;
+    frame.run_row[run] = row;
+    frame.run_flags[run] = row >= 0 && pending[row]! <= this.event && pending[row]! < end[row]! ? flags | PENDING : flags;
+  }
+}

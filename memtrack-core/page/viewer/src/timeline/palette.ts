@@ -1,0 +1,114 @@
+// Colours of blocks. A row's colour is a place in a palette of at most 256; patterns, edges and labels say the rest, so that
+// no fact is told by colour alone.
+
+import type {ColorBy, DeviceHead, Elements} from '../types.ts';
+import {bytes, count, visible} from '../format.ts';
+
+/** Colours as a little-endian canvas has them in 32 bits. */
+export interface Palette {
+  readonly fill: Uint32Array;
+  /** Edges between blocks, and hatching. */
+  readonly edge: Uint32Array;
+  /** Blocks that search and filter do not let through. */
+  readonly dim: Uint32Array;
+  readonly css: string[];
+  /** What the colours mean, most telling first. */
+  readonly legend: {color: number; name: string}[];
+}
+
+/** Colour of what a private pool holds and no block uses: the last place of every palette. */
+export const SLACK = 255;
+
+type Rgb = [number, number, number];
+
+/** From a perceptual space (OKLCH), in which equal steps look equal. */
+function oklch(l: number, c: number, hue: number): Rgb {
+  const a = c * Math.cos((hue * Math.PI) / 180), b = c * Math.sin((hue * Math.PI) / 180);
+  const [x, y, z] = [l + 0.3963377774 * a + 0.2158037573 * b, l - 0.1055613458 * a - 0.0638541728 * b, l - 0.0894841775 * a - 1.291485548 * b].map(v => v ** 3) as Rgb;
+  return [4.0767416621 * x - 3.3077115913 * y + 0.2309699292 * z, -1.2684380046 * x + 2.6097574011 * y - 0.3413193965 * z,
+    -0.0041960863 * x - 0.7034186147 * y + 1.707614701 * z]
+    .map(v => Math.round(255 * Math.max(0, Math.min(1, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)))) as Rgb;
+}
+
+const packed = ([r, g, b]: Rgb) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+const mix = (a: Rgb, b: Rgb, t: number) => a.map((v, i) => Math.round(v + (b[i]! - v) * t)) as Rgb;
+const parse = (text: string) => [1, 3, 5].map(i => parseInt(text.slice(i, i + 2), 16)) as Rgb;
+
+/** Many calm colours, for stacks: neighbours in hue differ in lightness, which every eye tells apart. */
+function many(dark: boolean): Rgb[] {
+  const out: Rgb[] = [];
+  for (let shade = 0; shade < 3; shade++)
+    for (let i = 0; i < 12; i++)
+      out.push(oklch((dark ? 0.56 : 0.64) + [0, 0.1, 0.05][shade]! + (i % 2 ? 0.07 : 0), 0.085 + (shade === 1 ? 0.025 : 0), 252 + i * 30 + shade * 10));
+  return out;
+}
+
+/** Few that differ as much as may be, for names: told apart with the common kinds of colour blindness. */
+const FEW = ['#4477aa', '#ee8866', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#bbbbbb', '#44bb99', '#cc3311', '#99ddff', '#999933', '#ddaa99'].map(parse);
+
+/** From little (dark blue) to much (yellow), its lightness rising all the way. */
+const SCALE = Array.from({length: 16}, (_, i) => {
+  const t = i / 15;
+  return mix(oklch(0.36 + 0.5 * t, 0.09, 262), oklch(0.36 + 0.52 * t, 0.13, 95), t);
+});
+
+/** Longest lives, in events, of the steps of colour by age; blocks that are never freed get the last colour. */
+const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
+
+function palette(colors: Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
+  const fill = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
+  const slack = mix(back, dark ? [255, 255, 255] : [0, 0, 0], 0.09);
+  for (let i = 0; i < 256; i++) {
+    const c = i === SLACK ? slack : colors[i % colors.length]!;
+    fill[i] = packed(c);
+    edge[i] = packed(mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
+    dim[i] = packed(mix(mix(c, [128, 128, 128], 0.6), back, 0.78));
+    css.push(`rgb(${c.join(' ')})`);
+  }
+  return {fill, edge, dim, css, legend};
+}
+
+/** The colour of each row, and the palette. */
+export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean): {of: Uint8Array; palette: Palette} {
+  const of = new Uint8Array(rows.count), back: Rgb = dark ? [22, 24, 29] : [255, 255, 255];
+  const made = (colors: Rgb[], legend: Palette['legend']) => ({of, palette: palette(colors, back, dark, legend)});
+  const named = (column: Uint16Array | Uint8Array, names: string[], none: string | null) => {
+    const bytes_of = new Float64Array(names.length + 1), shift = none === null ? 1 : 0;
+    for (let row = 0; row < of.length; row++) {
+      const place = column[row]! + shift;
+      of[row] = place === 0 ? 254 : (place - 1) % FEW.length;
+      bytes_of[place]! += rows.size[row]!;
+    }
+    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? (dark ? [92, 96, 104] : [176, 180, 188]) : FEW[i % FEW.length]!));
+    const legend = [...bytes_of.keys()].filter(i => bytes_of[i]! > 0).sort((a, b) => bytes_of[b]! - bytes_of[a]!)
+      .map(i => ({color: i === 0 ? 254 : (i - 1) % FEW.length, name: i === 0 ? none! : visible(names[i - 1]!)}));
+    return made(colors, legend);
+  };
+  switch (by) {
+    case 'stack': {
+      const colors = many(dark), n = colors.length;
+      for (let row = 0; row < of.length; row++) of[row] = (Math.imul(rows.stack[row]!, 0x9e3779b1) >>> 8) % n;
+      return made(colors, []);
+    }
+    case 'size': {
+      // One step of colour for each doubling from 512 B on.
+      for (let row = 0; row < of.length; row++) of[row] = Math.max(0, Math.min(15, Math.floor((Math.log2(rows.size[row]! + 1) - 8) / 1.5)));
+      return made(SCALE, SCALE.map((_, i) => ({color: i, name: i === 0 ? `< ${bytes(2 ** 9.5)}` : `≥ ${bytes(2 ** (8 + 1.5 * i))}`})).filter((_, i) => i % 3 === 0));
+    }
+    case 'age': {
+      const {start, end} = rows, events = rows.total.length - 1;
+      for (let row = 0; row < of.length; row++) {
+        const life = end[row]! - start[row]!;
+        of[row] = end[row]! >= events || start[row]! < 0 ? 15 : AGES.findIndex(a => life <= a);
+      }
+      return made(SCALE, [{color: 1, name: 'freed within 3 events'}, {color: 4, name: '100'}, {color: 6, name: count(1000)}, {color: 8, name: count(10_000)},
+        {color: 11, name: 'later'}, {color: 15, name: 'older than the recording, or live at its end'}]);
+    }
+    case 'stream':
+      return named(rows.stream, device.streams.map(s => `stream ${s}`), null);
+    case 'pool':
+      return named(rows.pool, device.pools, 'pool not known');
+    case 'category':
+      return named(rows.category, device.categories, 'no category');
+  }
+}

@@ -1,0 +1,49 @@
+// Where the largest value of a range lies, in a few hundred steps however long the range is.
+
+const FAN = 64;
+
+/** Finds the place of the largest value in ranges of an array, the first of equals. */
+export class Peaks {
+  private readonly levels: Uint32Array[] = [];
+
+  constructor(private readonly values: Float64Array) {
+    let below: Uint32Array | null = null;
+    for (let n = values.length; n > FAN; n = Math.ceil(n / FAN)) {
+      const level = new Uint32Array(Math.ceil(n / FAN));
+      for (let i = 0; i < level.length; i++) {
+        let best = below ? below[i * FAN]! : i * FAN, value = values[best]!;
+        for (let j = i * FAN + 1, to = Math.min(n, (i + 1) * FAN); j < to; j++) {
+          const place: number = below ? below[j]! : j;
+          if (values[place]! > value) {
+            best = place;
+            value = values[place]!;
+          }
+        }
+        level[i] = best;
+      }
+      this.levels.push(below = level);
+    }
+  }
+
+  /** The place of the largest of `values[from..to]`, both included. */
+  top(from: number, to: number): number {
+    const {values} = this;
+    let best = from, low = from, high = to + 1;
+    // The whole nodes of a level lie between two ragged ends, which the level below covers.
+    for (let level = -1; ; level++) {
+      const places = level < 0 ? null : this.levels[level]!;
+      const up = level + 1 < this.levels.length && high - low > 2 * FAN;
+      const left = up ? Math.ceil(low / FAN) * FAN : high, right = up ? Math.floor(high / FAN) * FAN : high;
+      for (let i = low; i < left; i++) best = better(values, best, places ? places[i]! : i);
+      for (let i = right; i < high; i++) best = better(values, best, places ? places[i]! : i);
+      if (!up) return best;
+      low = left / FAN;
+      high = right / FAN;
+    }
+  }
+}
+
+function better(values: Float64Array, best: number, place: number): number {
+  const a = values[best]!, b = values[place]!;
+  return b > a || (b === a && place < best) ? place : best;
+}
