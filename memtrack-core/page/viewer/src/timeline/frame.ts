@@ -14,6 +14,10 @@ const FAN = 16;
 export const MERGED = 1;
 /** Its free is pending. */
 export const PENDING = 2;
+/** From before the recording. */
+export const OLD = 4;
+/** What a pool holds and no block uses. */
+export const UNUSED = 8;
 
 /** What is to be drawn. */
 export interface Window {
@@ -36,6 +40,8 @@ export class Frame {
   span_event = new Int32Array(0);
   /** First run of each span, then the number of runs. */
   span_run = new Int32Array(0);
+  /** How many of a span's runs, from the bottom up, are those of the span before. */
+  span_same = new Int32Array(0);
   spans = 0;
   run_from = new Float64Array(1 << 12);
   run_to = new Float64Array(1 << 12);
@@ -156,6 +162,7 @@ export class Layouter {
       frame.span_event = new Int32Array(columns + 2);
       frame.span_sample = new Int32Array(columns + 2);
       frame.span_run = new Int32Array(columns + 2);
+      frame.span_same = new Int32Array(columns + 2);
     }
     let before = axis.before(from), count = 0;
     for (let c = 0; c < columns; c++) {
@@ -328,6 +335,7 @@ export class Layouter {
       frame.span_x[frame.spans] = frame.sample_x[s]!;
       frame.span_event[frame.spans] = frame.samples[s]!;
       frame.span_sample[frame.spans] = s;
+      frame.span_same[frame.spans] = 0;
       frame.span_run[frame.spans++] = frame.runs;
       if (s === 0) collect.all(frame.samples[s]!);
       else collect.changed(frame.samples[s]!, frame.span_run[before]!, keep_below, keep_above, grown);
@@ -399,6 +407,7 @@ class Collector {
     let run = old;
     while (run < end && frame.run_to[run]! <= below) run++;
     this.copy(old, run, 0);
+    frame.span_same[frame.spans - 1] = run - old;
     // What lies below the first run that stays is below the picture, and stays there.
     const from = run > old ? frame.run_to[run - 1]! : run < end ? Math.min(below, frame.run_from[run]!) : 0;
     while (run < end && frame.run_from[run]! < above) run++;
@@ -501,10 +510,13 @@ class Collector {
   private emit(from: number, to: number, member: number, flags: number): void {
     const {frame} = this, run = frame.runs++;
     if (run === frame.run_from.length) frame.room(1);
-    const row = frame.member_row[member]!, {pending, end} = frame.stack.elements;
+    const row = frame.member_row[member]!, {start, pending, end} = frame.stack.elements;
+    if (row < 0) flags |= UNUSED;
+    else if (pending[row]! <= this.event && pending[row]! < end[row]!) flags |= PENDING;
+    else if (start[row]! < 0) flags |= OLD;
     frame.run_from[run] = from;
     frame.run_to[run] = to;
     frame.run_row[run] = row;
-    frame.run_flags[run] = row >= 0 && pending[row]! <= this.event && pending[row]! < end[row]! ? flags | PENDING : flags;
+    frame.run_flags[run] = flags;
   }
 }

@@ -116,6 +116,7 @@ export class Timeline implements View {
     this.axis = this.page.axis;
     if (!this.stack || changed.has('query') || changed.has('filter') || changed.has('hide')) this.restack(state);
     if (!this.looks || changed.has('color')) this.recolor(state);
+    if (!this.width) this.measure();
     if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
     if (changed.has('device') || changed.has('axis') || changed.has('hide') || changed.has('view')) this.draw_minimap();
     const picture = [...changed].some(c => c !== 'event' && c !== 'block');
