@@ -188,3 +188,17 @@ test('a pool’s envelope is the most it held so far, with its blocks inside', (
   assert.equal(frame.track(row)[sample], below);
   assert.deepEqual(frame.member_at(sample, below), {row, from: below});
 });
+
+for (const count of [1, 15, 16, 17, 255, 256, 257]) {
+  test(`what lies above a block that goes sinks into the picture (${count} blocks)`, () => {
+    const rng = random(count), order = Array.from({length: count}, (_, i) => i).sort(() => rng() - 0.5), events = count + 3;
+    const blocks: Block[] = order.map(place => ({start: -1, end: place + 2, size: 1 + Math.floor(rng() * 5000)})), rows = elements(blocks, events), stack = plain_stack(rows);
+    const axis = new Axis(events, null);
+    for (const [bottom, top] of [[0, 1], [0, 0.4], [0.3, 0.6], [0.7, 1]] as const) {
+      const window = {from: axis.from, to: axis.to, bottom: bottom * stack.peak, top: top * stack.peak, width: events + 10, height: 80, coarse: 1};
+      const frame = laid(stack, axis, window);
+      assert.ok(frame.spans > count / 2);
+      for (let span = 0; span < frame.spans; span++) check_runs(frame, span, live_slowly(blocks, frame.span_event[span]!).map(row => [row, blocks[row]!.size]), blocks, window);
+    }
+  });
+}
