@@ -168,7 +168,7 @@ export class Page implements App {
     const changed = new Set<keyof State>();
     for (const key of Object.keys(next) as (keyof State)[]) if (first || !same(next[key], before[key])) changed.add(key);
     if (other) changed.add('device');
-    if (changed.has('device') || changed.has('query') || changed.has('filter')) await this.sift();
+    if ((['device', 'query', 'filter', 'event', 'block', 'hide'] as const).some(c => changed.has(c))) await this.sift();
     this.draw_shell(changed);
     let view = this.views.get(next.view);
     if (!view) {

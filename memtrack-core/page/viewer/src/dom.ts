@@ -23,3 +23,8 @@ export function fill(element: Element, ...children: Child[]): void {
 export function css_color(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
+
+/** Sets a text only where it differs: most of what a step redraws stays what it was. */
+export function set_text(element: HTMLElement, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}

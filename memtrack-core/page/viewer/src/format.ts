@@ -41,3 +41,19 @@ export function visible(text: string): string {
     return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? '\u2421' : `\\u${code.toString(16).padStart(4, '0')}`;
   });
 }
+
+/** `1 block`, `2 blocks`. */
+export function plural(n: number, one: string, many = one + 's'): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/** A part in percent of the whole, with one decimal. */
+export function share(part: number, whole: number): string {
+  const percent = whole === 0 ? 0 : (part / whole) * 100;
+  return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;
+}
+
+/** Microseconds as seconds to the last one, for columns: `12.345678 s`. */
+export function exact_time(us: number): string {
+  return `${(us / 1e6).toFixed(6).replace('-', '−')} s`;
+}

@@ -169,6 +169,8 @@ export interface App {
   readonly devices: Device[];
   texts(): Promise<Texts>;
   readonly state: State;
+  /** Whether the dark theme is on. */
+  readonly dark: boolean;
   /** Changes the state, redraws what it concerns, and is fulfilled when that is drawn. */
   show(change: Show): Promise<void>;
   /** Rows of the current device's blocks that search and filter let through; null: all. */
@@ -180,7 +182,10 @@ export interface App {
 /** The bar of search and filter: one element, shown under the header for every view. */
 export interface SearchBar {
   readonly element: HTMLElement;
-  /** Shows the state's query and filter, and says which blocks of the device they let through: null when all. */
+  /**
+   * Shows the state's query and filter, and says which blocks of the device they let through: null when all. Called after every
+   * change of query, filter, device, selected event or block, and of `hide`.
+   */
   passing(state: State, device: Device): Promise<Uint8Array | null>;
   /** Puts the cursor into the search field (key `/`). */
   focus(): void;

@@ -1,9 +1,14 @@
 // The views by name, and the bar of search and filter: the only place that knows them all.
 
-import type {App, SearchBar, View, ViewName} from './types.ts';
+import type {View, ViewName} from './types.ts';
 import type {Page} from './app.ts';
-import {h} from './dom.ts';
+import {flame_view} from './flame/view.ts';
+import {search_bar} from './search/bar.ts';
+import {settings_view} from './settings/view.ts';
+import {state_view} from './state/view.ts';
 import {Timeline} from './timeline/view.ts';
+
+export {search_bar};
 
 /** Names of the tabs, in their order. */
 export const TABS: [ViewName, string][] = [
@@ -14,15 +19,8 @@ export const TABS: [ViewName, string][] = [
 export function view_of(name: ViewName, page: Page): View {
   switch (name) {
     case 'timeline': case 'pools': case 'segments': return new Timeline(page, name);
-    default: return placeholder(name);
+    case 'state': return state_view(page);
+    case 'flame': return flame_view(page);
+    case 'settings': return settings_view(page);
   }
-}
-
-/** Makes the bar of search and filter; null: there is none. */
-export function search_bar(_app: App): SearchBar | null {
-  return null;
-}
-
-function placeholder(name: string): View {
-  return {element: h('section', {class: 'empty'}, h('p', {}, `The view “${name}” is being loaded.`)), show() {}, resize() {}, key: () => false, hit: () => null};
 }

@@ -12,7 +12,11 @@ const KEYS: [string, [string, string][]][] = [
     ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'all of it'], ['p', 'to the peak'], ['o', 'to the next time memory ran out'],
     [', .', 'one event back, one forward'], ['j k', 'pin the block below, the block above'], ['z', 'zoom to the life of the pinned block'], ['click', 'pin a block and show its life'],
   ]],
-  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further']]],
+  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further'], ['g', 'to an event by its number'],
+    ['+ − 0', 'map: fewer or more bytes on a row; all rows'], ['Ctrl wheel', 'the same']]],
+  ['Search', [['Enter, n', 'next match, or next event with this address'], ['Shift Enter, N', 'the match before'],
+    ['in: frame: scope: category: stream: pool: note:', 'look only there: in: is the innermost frame of the program itself'], ['stack:17', 'one stack']]],
+  ['Flame graph', [['arrows', 'to callers, callees and neighbours'], ['Enter, click', 'zoom in'], ['Esc', 'zoom out'], ['i', 'callers of the selected function']]],
 ];
 
 const SIGNS: [string, string][] = [

@@ -1,0 +1,58 @@
+// Frames that say nothing about the user's program: interpreters, dispatchers, unwinders.
+
+import type {Texts} from '../types.ts';
+
+const NAMES = new RegExp([
+  // Python's interpreter and its C entry points.
+  '^_?Py[A-Z_]\\w*', '^_?PyEval_', '^_call_impl$', '^_wrapped_call_impl$', '^wrapper$', '^inner$', '^decorate_context$', '^cfunction_', '^method_vectorcall',
+  '^object_vacall', '^slot_tp_call', '^type_call$', '^run_mod$', '^pymain_',
+  '^run_eval_code_obj$', '^pyrun_', '^THPVariable_', '^binary_op1?$', '^slot_', '^execute_native_thread_routine', '^pthread_',
+  // PyTorch's dispatcher and bindings; the `call` of an operator stays, for its name.
+  '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel|intrusive_ptr|TensorImpl::~)', '^at::_ops::(empty|resize_|_to_copy|clone)', '::redispatch\\(', '^at::redispatch::', '^torch::_ops::',
+  '::wrapper_', '^torch::autograd::(VariableType|THPVariable)', '^at::autocast::WrapFunction', '^at::\\(anonymous namespace\\)::(create_out|structured_)', '^at::meta::', '^torch::autograd::CppNode_apply',
+  // What records the stack, and the allocator itself: everything comes through them.
+  '^torch::unwind', '^torch::CapturedTraceback', '^torch::cuda::', 'gather_with_cpp', 'CachingAllocator', '^c10::(GetAllocator|StorageImpl|alloc_cpu)',
+  '^at::detail::_?empty_', '^at::native::(empty_|resize_)', '^at::empty_', '^at::TensorIteratorBase::', 'TypeError_to_NotImplemented_',
+  // Rust's and C's machinery.
+  '^(core|std|alloc)::(ops::function|panicking|panic|rt|sys|thread|boxed|alloc|raw_vec)', '^<?alloc::', '^__rust_(alloc|realloc|begin)', '^<F as ', '^<std::',
+  '^__libc_', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
+].join('|'));
+
+const PLACES = /(^|[/<])(frozen importlib|runpy\.py|site-packages\/torch\/(nn\/modules\/module|_ops|_dynamo\/eval_frame|utils\/_contextlib|utils\/_device|overrides)\.py)/;
+
+/** What symbolised C++ has before the name of a template. */
+const RETURNS = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;
+
+/** Whether a frame is noise by its function and file. Frames without a name are. */
+export function is_noise(name: string, file: string): boolean {
+  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name.replace(RETURNS, '')) || PLACES.test(file);
+}
+
+const known = new WeakMap<Texts, {noise: Uint8Array; own?: Uint32Array}>();
+
+/** One byte per frame: 1 for noise. Made once per page. */
+export function noise_frames(texts: Texts): Uint8Array {
+  let made = known.get(texts);
+  if (!made) {
+    const noise = new Uint8Array(texts.frame_name.length);
+    for (let f = 0; f < noise.length; f++) noise[f] = Number(is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!)));
+    known.set(texts, made = {noise});
+  }
+  return made.noise;
+}
+
+/** For each stack 1 + its innermost frame that is no noise (else its innermost of all), or 0 for a stack without frames. */
+export function own_frames(texts: Texts): Uint32Array {
+  const noise = noise_frames(texts), made = known.get(texts)!;
+  if (!made.own) {
+    const {stack_from, stack_frames} = texts, own = made.own = new Uint32Array(stack_from.length - 1);
+    for (let s = 0; s < own.length; s++) {
+      const from = stack_from[s]!, to = stack_from[s + 1]!;
+      if (from === to) continue;
+      let i = from;
+      while (i < to && noise[stack_frames[i]!]) i++;
+      own[s] = 1 + stack_frames[i < to ? i : from]!;
+    }
+  }
+  return made.own;
+}

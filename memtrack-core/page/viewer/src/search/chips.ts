@@ -1,0 +1,44 @@
+// The filter as chips, each with a button that takes it away.
+
+import type {DeviceHead, Filter} from '../types.ts';
+import {bytes as size_text, count as count_text, visible} from '../format.ts';
+
+export interface Chip {
+  readonly text: string;
+  /** The filter without it. */
+  readonly without: Filter;
+}
+
+/** Names of a column's values that a filter lists: `first` is what 0 stands for, if 0 is none of the names. */
+export function value_names(names: readonly string[], first: string | null): string[] {
+  return (first === null ? [] : [first]).concat(names).map(visible);
+}
+
+/** One chip per condition. */
+export function chips_of(filter: Filter, head: DeviceHead): Chip[] {
+  const chips: Chip[] = [];
+  const range = (low: keyof Filter, high: keyof Filter, name: string, text: (n: number) => string): void => {
+    const a = filter[low] as number | undefined, b = filter[high] as number | undefined;
+    if (a === undefined && b === undefined) return;
+    const words = a === undefined ? `≤ ${text(b!)}` : b === undefined ? `≥ ${text(a)}` : a === b ? text(a) : `${text(a)} to ${text(b)}`;
+    chips.push({text: `${name} ${words}`, without: without(filter, low, high)});
+  };
+  range('min_bytes', 'max_bytes', 'size', size_text);
+  range('min_life', 'max_life', 'lives', n => `${count_text(n)} ${n === 1 ? 'event' : 'events'}`);
+  const list = (key: 'streams' | 'pools' | 'categories', name: string, names: readonly string[]): void => {
+    const places = filter[key];
+    if (!places) return;
+    const words = places.length === 0 ? 'none' : places.length <= 3 ? places.map(p => names[p] ?? `#${p}`).join(', ') : `${places.length} of ${names.length}`;
+    chips.push({text: `${name} ${words}`, without: without(filter, key)});
+  };
+  list('streams', 'stream', value_names(head.streams, null));
+  list('pools', 'pool', value_names(head.pools, 'unknown'));
+  list('categories', 'category', value_names(head.categories, 'none'));
+  return chips;
+}
+
+function without(filter: Filter, ...keys: (keyof Filter)[]): Filter {
+  const rest = {...filter};
+  for (const key of keys) delete rest[key];
+  return rest;
+}

@@ -1,0 +1,55 @@
+// The filter: which blocks are of the sizes, lifetimes, streams, pools and categories that are wanted.
+
+import type {Elements, Filter} from '../types.ts';
+
+/** Whether a filter lets everything through. */
+export function is_empty(filter: Filter): boolean {
+  return filter.min_bytes === undefined && filter.max_bytes === undefined && filter.min_life === undefined && filter.max_life === undefined
+    && !filter.streams && !filter.pools && !filter.categories;
+}
+
+/**
+ * Clears the marks of rows that the filter does not let through; `marks` null: of all rows. Streams are places in the device's list;
+ * pools and categories as the columns have them (0: not known, none). A block that is live at the end has lived until then: at least.
+ */
+export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array | null): Uint8Array | null {
+  if (is_empty(filter)) return marks;
+  const out = marks ?? new Uint8Array(blocks.count).fill(1);
+  const {size, start, end} = blocks, low = filter.min_bytes ?? 0, high = filter.max_bytes ?? Infinity;
+  const short = filter.min_life ?? 0, long = filter.max_life ?? Infinity;
+  const streams = set(filter.streams), pools = set(filter.pools), categories = set(filter.categories);
+  for (let row = 0; row < blocks.count; row++) {
+    const life = end[row]! - start[row]!;
+    if (size[row]! < low || size[row]! > high || life < short || life > long || (streams && !streams[blocks.stream[row]!])
+      || (pools && !pools[blocks.pool[row]!]) || (categories && !categories[blocks.category[row]!])) out[row] = 0;
+  }
+  return out;
+}
+
+function set(places: readonly number[] | undefined): Uint8Array | null {
+  if (!places) return null;
+  const marks = new Uint8Array(65536);
+  for (const place of places) marks[place] = 1;
+  return marks;
+}
+
+/** How many blocks have each value of a column. */
+export function counts_of(column: ArrayLike<number>, values: number): Uint32Array {
+  const counts = new Uint32Array(values);
+  for (let row = 0; row < column.length; row++) if (column[row]! < values) counts[column[row]!]!++;
+  return counts;
+}
+
+/** Reads a size as people write it: `512`, `1.5 MiB`, `2g`, `64 kb` (of 1024). Undefined: empty. Null: no size. */
+export function read_size(text: string): number | undefined | null {
+  const t = text.trim().toLowerCase().replace(/[,_\s]/g, '');
+  if (t === '') return undefined;
+  const m = /^(\d+(?:\.\d+)?|\.\d+)([kmgtp]?)(?:i?b|bytes?)?$/.exec(t);
+  return m ? Math.round(Number(m[1]) * 1024 ** ' kmgtp'.indexOf(m[2] || ' ')) : null;
+}
+
+/** Reads a number of events. Undefined: empty. Null: no number. */
+export function read_count(text: string): number | undefined | null {
+  const t = text.trim().replace(/[,_\s]/g, '');
+  return t === '' ? undefined : /^\d+$/.test(t) ? Number(t) : null;
+}

@@ -1,0 +1,103 @@
+// The panel in which a filter is put together.
+
+import type {Device, Filter} from '../types.ts';
+import {h} from '../dom.ts';
+import {count as count_text} from '../format.ts';
+import {value_names} from './chips.ts';
+import {counts_of, read_count, read_size} from './filter.ts';
+
+type Listed = 'streams' | 'pools' | 'categories';
+
+/** The values beyond which a list is cut: nobody ticks thousands of boxes. */
+const MOST = 200;
+
+export class FilterPanel {
+  readonly element: HTMLElement;
+  private readonly fields: {input: HTMLInputElement; key: 'min_bytes' | 'max_bytes' | 'min_life' | 'max_life'; size: boolean}[] = [];
+  private readonly lists: HTMLElement;
+  private boxes: {box: HTMLInputElement; key: Listed; place: number}[] = [];
+  private made_for: Device | null = null;
+  private filter: Filter = {};
+
+  constructor(private readonly change: (filter: Filter) => void) {
+    const field = (key: 'min_bytes' | 'max_bytes' | 'min_life' | 'max_life', label: string, hint: string): HTMLElement => {
+      const size = key.endsWith('bytes');
+      const input = h('input', {class: 'fp-input', type: 'text', size: 9, placeholder: hint, 'aria-label': label, spellcheck: 'false', onchange: () => this.read()});
+      this.fields.push({input, key, size});
+      return input;
+    };
+    this.lists = h('div', {class: 'fp-lists'});
+    this.element = h('div', {class: 'filter-panel', role: 'group', 'aria-label': 'Filter'},
+      h('div', {class: 'fp-ranges'},
+        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Size'), field('min_bytes', 'Least size', 'from'), ' to ', field('max_bytes', 'Greatest size', 'e.g. 1.5 MiB')),
+        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Lifetime'), field('min_life', 'Shortest lifetime in events', 'from'), ' to ',
+          field('max_life', 'Longest lifetime in events', 'events'), ' events')),
+      this.lists);
+  }
+
+  /** Shows a filter. */
+  show(filter: Filter, device: Device): void {
+    this.filter = filter;
+    for (const {input, key, size} of this.fields) {
+      const value = filter[key];
+      if (document.activeElement !== input) input.value = value === undefined ? '' : size ? short_size(value) : String(value);
+      input.setCustomValidity('');
+    }
+    if (this.made_for !== device) this.make(device);
+    for (const {box, key, place} of this.boxes) box.checked = !filter[key] || filter[key].includes(place);
+  }
+
+  private make(device: Device): void {
+    this.made_for = device;
+    this.boxes = [];
+    const {head, blocks} = device;
+    this.lists.replaceChildren(...([['categories', 'Category', value_names(head.categories, 'none'), blocks.category],
+      ['streams', 'Stream', value_names(head.streams, null), blocks.stream], ['pools', 'Pool', value_names(head.pools, 'unknown'), blocks.pool]] as const)
+      .flatMap(([key, title, names, column]) => {
+        const counts = counts_of(column, names.length), used = names.map((_, place) => place).filter(place => counts[place]! > 0);
+        return used.length < 2 ? [] : [this.list(key, title, names, counts, used)];
+      }));
+  }
+
+  private list(key: Listed, title: string, names: readonly string[], counts: Uint32Array, used: number[]): HTMLElement {
+    used.sort((a, b) => counts[b]! - counts[a]!);
+    const all = h('button', {class: 'fp-all', type: 'button', onclick: () => this.set(key, undefined)}, 'all');
+    const items = used.slice(0, MOST).map(place => {
+      const box = h('input', {type: 'checkbox', onchange: () => this.tick(key, place, box.checked, used)});
+      this.boxes.push({box, key, place});
+      const only = h('button', {class: 'fp-only', type: 'button', 'aria-label': `only ${names[place]}`, onclick: () => this.set(key, [place])}, 'only');
+      return h('div', {class: 'fp-item'}, h('label', {}, box, h('span', {class: 'fp-text', title: names[place]!}, names[place]!), h('span', {class: 'fp-count'}, count_text(counts[place]!))), only);
+    });
+    if (used.length > MOST) items.push(h('div', {class: 'fp-more'}, `and ${count_text(used.length - MOST)} with fewer blocks: search for pool:… or stream:…`));
+    return h('fieldset', {class: 'fp-list'}, h('legend', {}, title, ' ', all), h('div', {class: 'fp-items'}, ...items));
+  }
+
+  private tick(key: Listed, place: number, on: boolean, used: readonly number[]): void {
+    const now = new Set(this.filter[key] ?? used);
+    if (on) now.add(place); else now.delete(place);
+    this.set(key, now.size === used.length ? undefined : [...now].sort((a, b) => a - b));
+  }
+
+  private set(key: Listed, places: number[] | undefined): void {
+    const filter = {...this.filter};
+    if (places) filter[key] = places; else delete filter[key];
+    this.change(filter);
+  }
+
+  private read(): void {
+    const filter = {...this.filter};
+    for (const {input, key, size} of this.fields) {
+      const value = size ? read_size(input.value) : read_count(input.value);
+      input.setCustomValidity(value === null ? size ? 'A size is a number with a unit: 512, 64 KiB, 1.5 GiB' : 'A lifetime is a whole number of events' : '');
+      if (value === null) { input.reportValidity(); return; }
+      if (value === undefined) delete filter[key]; else filter[key] = value;
+    }
+    this.change(filter);
+  }
+}
+
+/** A size that `read_size` reads back exactly, with a unit where it is a whole number of them. */
+function short_size(bytes: number): string {
+  for (const [unit, size] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 1024]] as const) if (bytes >= size && bytes % size === 0) return `${bytes / size} ${unit}`;
+  return String(bytes);
+}

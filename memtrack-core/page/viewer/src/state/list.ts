@@ -1,0 +1,176 @@
+// The list of events: a few dozen rows of elements, recycled, over a virtual scroll.
+
+import type {App, Device, Elements, Events, Texts} from '../types.ts';
+import {event_text} from './actions.ts';
+import {h, set_text} from '../dom.ts';
+import {count as count_text, exact_time} from '../format.ts';
+import {VirtualScroll} from './virtual.ts';
+import {lower_bound} from './order.ts';
+
+const ROW = 20;
+
+export interface ListData {
+  readonly device: Device;
+  readonly events: Events;
+  readonly segments: Elements;
+  readonly texts: Texts | null;
+  /** The events that are listed, rising; null: all, and before them the state before the first. */
+  readonly only: Uint32Array | null;
+}
+
+interface Row {
+  readonly element: HTMLElement;
+  readonly cells: HTMLElement[];
+  place: number;
+}
+
+export class EventList {
+  readonly element: HTMLElement;
+  private readonly scroller: HTMLElement;
+  private readonly spacer: HTMLElement;
+  private readonly window: HTMLElement;
+  private readonly rows: Row[] = [];
+  private readonly scroll = new VirtualScroll(0, ROW);
+  private data: ListData | null = null;
+  private current = -1;
+
+  constructor(private readonly app: App) {
+    this.window = h('div', {class: 'ev-window'});
+    this.spacer = h('div', {class: 'ev-spacer'});
+    this.scroller = h('div', {class: 'ev-scroll', role: 'listbox', tabindex: 0, 'aria-label': 'Events',
+      onscroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
+      onwheel: (event: WheelEvent) => this.wheel(event),
+      oncopy: (event: ClipboardEvent) => this.copy(event)}, this.window, this.spacer);
+    const head = h('div', {class: 'ev-head', 'aria-hidden': 'true'}, ...['event', 'action', 'address', 'size', 'stream', 'time']
+      .map(name => h('span', {class: `c-${name}`}, name)));
+    this.element = h('div', {class: 'ev-list'}, head, this.scroller);
+  }
+
+  /** Listed rows: with all events also the state before the first. */
+  get length(): number { return !this.data ? 0 : this.data.only ? this.data.only.length : this.data.events.count + 1; }
+
+  /** The event of a place in the list. */
+  event_at(place: number): number { return this.data?.only ? this.data.only[place]! : place - 1; }
+
+  /** Place of an event, or of the first after it. */
+  place_of(event: number): number { return this.data?.only ? lower_bound(this.data.only, event) : event + 1; }
+
+  set(data: ListData): void {
+    this.data = data;
+    this.element.classList.toggle('one-stream', data.device.head.streams.length < 2);
+    this.element.classList.toggle('no-time', data.events.time.length === 0);
+    this.scroller.setAttribute('aria-label', `Events of ${data.device.head.name}`);
+    for (const row of this.rows) row.place = -1;
+    this.resize();
+  }
+
+  resize(): void {
+    const room = this.scroller.clientHeight;
+    this.scroll.resize(this.length, room);
+    this.spacer.style.height = `${this.scroll.element_height}px`;
+    const wanted = Math.ceil(room / ROW) + 2;
+    while (this.rows.length < wanted) this.add_row();
+    while (this.rows.length > wanted) this.rows.pop()!.element.remove();
+    this.place();
+  }
+
+  private add_row(): void {
+    const cells = ['event', 'action', 'address', 'size', 'stream', 'time'].map(name => h('span', {class: `c-${name}`}));
+    const row: Row = {element: h('div', {class: 'ev-row', role: 'option'}, ...cells), cells, place: -1};
+    row.element.id = `ev-row-${this.rows.length}`;
+    row.element.addEventListener('click', () => {
+      if (row.place < 0 || getSelection()?.isCollapsed === false) return;
+      void this.app.show({event: this.event_at(row.place)});
+    });
+    this.rows.push(row);
+    this.window.append(row.element);
+  }
+
+  /** Marks an event as the current one and makes it visible; far jumps put it in the middle. */
+  select(event: number): void {
+    this.current = event;
+    const place = this.place_of(event), [from, to] = this.scroll.visible();
+    if (place < from - this.scroll.page || place > to + this.scroll.page) this.scroll.centre(place);
+    else this.scroll.reveal(Math.min(place, this.length - 1));
+    this.place();
+  }
+
+  get page(): number { return this.scroll.page; }
+
+  private place(): void {
+    const top = this.scroll.scroll_top;
+    if (Math.abs(this.scroller.scrollTop - top) >= 1) this.scroller.scrollTop = top;
+    this.draw();
+  }
+
+  private wheel(event: WheelEvent): void {
+    if (event.ctrlKey || event.deltaY === 0) return;
+    // By hand: one notch of the native wheel would skip thousands of rows of a compressed list.
+    event.preventDefault();
+    this.scroll.to(this.scroll.top + event.deltaY * (event.deltaMode === 1 ? ROW : event.deltaMode === 2 ? this.scroll.viewport : 1));
+    this.place();
+  }
+
+  private copy(event: ClipboardEvent): void {
+    if (getSelection()?.isCollapsed === false) return;
+    const row = this.rows.find(r => r.place >= 0 && this.event_at(r.place) === this.current);
+    if (!row) return;
+    event.clipboardData?.setData('text/plain', row.cells.map(c => c.textContent).filter(Boolean).join('\t'));
+    event.preventDefault();
+  }
+
+  private draw(): void {
+    if (!this.data) return;
+    const [from, to] = this.scroll.visible(), n = this.rows.length;
+    this.window.style.transform = `translateY(${from * ROW - this.scroll.top}px)`;
+    let active = '';
+    for (let i = 0; i < n; i++) {
+      // Rows keep their elements while they are visible, so that a selection of text survives scrolling.
+      const place = from + ((i - from) % n + n) % n, row = this.rows[i]!;
+      if (place >= to) { row.element.hidden = true; row.place = -1; continue; }
+      row.element.hidden = false;
+      row.element.style.top = `${(place - from) * ROW}px`;
+      if (row.place !== place) { row.place = place; this.fill(row, this.event_at(place)); }
+      const current = this.event_at(place) === this.current;
+      if (current) active = row.element.id;
+      row.element.classList.toggle('current', current);
+      row.element.setAttribute('aria-selected', String(current));
+    }
+    if (active) this.scroller.setAttribute('aria-activedescendant', active);
+    else this.scroller.removeAttribute('aria-activedescendant');
+  }
+
+  private fill(row: Row, event: number): void {
+    const {device, events, segments, texts} = this.data!, cells = row.cells;
+    row.element.setAttribute('aria-posinset', String(row.place + 1));
+    row.element.setAttribute('aria-setsize', String(this.length));
+    if (event < 0) {
+      row.element.dataset.action = 'before';
+      ['−1', 'before the first event', '', '', '', ''].forEach((text, i) => set_text(cells[i]!, text));
+      return;
+    }
+    const text = event_text(device, events, segments, texts, event);
+    row.element.dataset.action = text.action;
+    const stream = text.stream === null ? '' : device.head.streams[text.stream] ?? '';
+    set_text(cells[0]!, count_text(event));
+    set_text(cells[1]!, text.action);
+    set_text(cells[2]!, text.address);
+    set_text(cells[3]!, text.size);
+    set_text(cells[4]!, device.head.streams.length > 1 && text.stream !== null ? short_stream(stream, text.stream) : '');
+    set_text(cells[5]!, events.time.length ? exact_time(events.time[event]!) : '');
+    cells[1]!.title = text.action.length > 14 ? text.action : '';
+    cells[2]!.title = text.address.length > 20 ? text.address : '';
+    cells[4]!.title = stream;
+  }
+
+  /** The event at a point of the window. */
+  event_under(x: number, y: number): number | null {
+    const box = this.scroller.getBoundingClientRect();
+    if (x < box.left || x >= box.left + this.scroller.clientWidth || y < box.top || y >= box.bottom) return null;
+    const place = this.scroll.row_at(y - box.top);
+    return place === null ? null : this.event_at(place);
+  }
+}
+
+/** Raw handles are long: beyond a few digits a stream goes by its place. */
+function short_stream(handle: string, place: number): string { return handle.length <= 4 ? handle : `#${place}`; }

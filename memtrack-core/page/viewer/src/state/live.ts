@@ -1,0 +1,95 @@
+// What is live after an event, by address, kept from step to step.
+
+import type {Device, Elements} from '../types.ts';
+import {address_order, end_order, first_at_least, lower_bound, type AddressOrder} from './order.ts';
+
+/** More steps than this at once cost more than asking the device anew. */
+const STEPS = 64;
+
+/** The rows of a table that are live after the current event, in the order of their addresses. */
+export class LiveSet {
+  readonly order: AddressOrder;
+  private readonly ends: Uint32Array;
+  private ranks = new Uint32Array(1024);
+  private length = 0;
+  private at: number | null = null;
+  /** Counts changes of what is live, so that what is derived from it can be kept as long as it holds. */
+  version = 0;
+
+  constructor(private readonly device: Pick<Device, 'live_after'>, readonly elements: Elements, events: number) {
+    this.order = address_order(elements);
+    this.ends = end_order(elements, events);
+  }
+
+  get count(): number { return this.length; }
+
+  /** The row at a place of the address order of what is live. */
+  row(place: number): number { return this.order.rows[this.ranks[place]!]!; }
+
+  /** Goes to the state after `event`. */
+  go(event: number): void {
+    if (this.at === event) return;
+    if (this.at === null || Math.abs(event - this.at) > STEPS) this.jump(event);
+    else while (this.at !== event) {
+      if (event > this.at!) this.forward(this.at! + 1); else this.back(this.at!);
+    }
+  }
+
+  private jump(event: number): void {
+    const rows = this.device.live_after(this.elements, event), rank = this.order.rank;
+    this.reserve(rows.length);
+    for (let i = 0; i < rows.length; i++) this.ranks[i] = rank[rows[i]!]!;
+    this.length = rows.length;
+    this.ranks.subarray(0, this.length).sort();
+    this.at = event;
+    this.version++;
+  }
+
+  private forward(event: number): void {
+    const {start, end} = this.elements;
+    for (let i = first_at_least(this.ends, end, event); i < this.ends.length && end[this.ends[i]!] === event; i++) {
+      if (start[this.ends[i]!]! < event) this.remove(this.ends[i]!);
+    }
+    for (let row = lower_bound(start, event, 0, this.elements.count); row < this.elements.count && start[row] === event; row++) {
+      if (end[row]! > event) this.add(row);
+    }
+    this.at = event;
+  }
+
+  private back(event: number): void {
+    const {start, end} = this.elements;
+    for (let row = lower_bound(start, event, 0, this.elements.count); row < this.elements.count && start[row] === event; row++) {
+      if (end[row]! > event) this.remove(row);
+    }
+    for (let i = first_at_least(this.ends, end, event); i < this.ends.length && end[this.ends[i]!] === event; i++) {
+      if (start[this.ends[i]!]! < event) this.add(this.ends[i]!);
+    }
+    this.at = event - 1;
+  }
+
+  private place(rank: number): number { return lower_bound(this.ranks, rank, 0, this.length); }
+
+  private add(row: number): void {
+    this.reserve(this.length + 1);
+    const rank = this.order.rank[row]!, at = this.place(rank);
+    this.ranks.copyWithin(at + 1, at, this.length);
+    this.ranks[at] = rank;
+    this.length++;
+    this.version++;
+  }
+
+  private remove(row: number): void {
+    const rank = this.order.rank[row]!, at = this.place(rank);
+    if (at === this.length || this.ranks[at] !== rank) return;
+    this.ranks.copyWithin(at, at + 1, this.length);
+    this.length--;
+    this.version++;
+  }
+
+  private reserve(length: number): void {
+    if (length <= this.ranks.length) return;
+    const more = new Uint32Array(Math.max(length, this.ranks.length * 2));
+    more.set(this.ranks.subarray(0, this.length));
+    this.ranks = more;
+  }
+}
