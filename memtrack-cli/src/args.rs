@@ -4,6 +4,7 @@
 mod allocator;
 mod analysis;
 pub(crate) mod device;
+mod page;
 mod rank;
 #[cfg(unix)]
 mod run;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
+pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
@@ -34,6 +36,7 @@ Examples:
   memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
   memtrack peak snapshot.pickle                      everything that was live at the peak
   memtrack top train.memtrack                        who allocated, in a recording
+  memtrack view snapshot.pickle -o page.html         look at it in the browser
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
 Exit codes: 0 success, 1 a limit of `check` is exceeded, 2 wrong usage, 3 unreadable input or unwritable output."
@@ -60,6 +63,9 @@ pub(crate) enum Command {
     Memory(UsageArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
+    /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)
+    #[command(alias = "profile_plot", after_help = page::PLOT_HELP)]
+    ProfilePlot(PageArgs),
     /// Run the recorded requests with other allocator settings, and rank the settings
     Replay(ReplayArgs),
     /// Record the CUDA memory of any program, with --host its heap too
@@ -67,6 +73,9 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
     Segments(UsageArgs),
+    /// Show the allocator's events, segments and blocks, as one HTML page (PyTorch's verb)
+    #[command(alias = "segment_plot", after_help = page::PLOT_HELP)]
+    SegmentPlot(PageArgs),
     /// Run a sequence of requests through PyTorch's caching allocator
     Simulate(SimulateArgs),
     /// Show how full the segments are, in PyTorch's text
@@ -79,8 +88,13 @@ pub(crate) enum Command {
     /// List every event, in PyTorch's text
     #[command(after_help = viz::TRACE_HELP)]
     Trace(ViewArgs),
+    /// Show what was allocated over time, as one HTML page (PyTorch's verb)
+    #[command(alias = "trace_plot", after_help = page::PLOT_HELP)]
+    TracePlot(TracePlotArgs),
     /// Show which operators made memory grow, from the statistics of PyTorch's MemoryTracker
     Tracker(TrackerArgs),
+    /// Look at a snapshot or recording in the browser: one HTML page that needs no network
+    View(ViewPageArgs),
 }
 
 /// Arguments of `memtrack tracker`.

@@ -11,6 +11,7 @@ mod plot;
 mod report;
 #[cfg(unix)]
 mod run;
+mod serve;
 mod sizes;
 
 use clap::Parser;

@@ -145,6 +145,7 @@
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `page`: a recording or snapshot as one HTML page for the browser ([`Recording::save_page`]).
 //! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -197,6 +198,8 @@ pub use memtrack_cuda as cuda;
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_formats::pickle;
+#[cfg(feature = "page")]
+pub use memtrack_page as page;
 #[cfg(feature = "report")]
 pub use memtrack_report::viz;
 

@@ -83,6 +83,39 @@ impl Recording {
     }
 }
 
+#[cfg(feature = "page")]
+impl Recording {
+    /// Writes the recording as one HTML page for the browser, replacing what is there: what was allocated over time, the
+    /// allocator's events, flame graphs. It holds everything and needs no network.
+    ///
+    /// Looks symbols up, which takes a moment the first time.
+    ///
+    /// # Errors
+    /// When the file cannot be written. The error names it.
+    pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        use memtrack_formats::SnapshotFiles as _;
+
+        let path = path.as_ref();
+        let save = || {
+            let snapshot = self.snapshot.as_pytorch(&mut Symbolizer::of(&self.snapshot));
+            let program = Path::new(&self.snapshot.meta.program);
+            let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
+            let page = memtrack_page::Page::of(&snapshot, &name);
+            let mut file = memtrack_file::ReplacingFile::create(path)?;
+            page.write(io::BufWriter::new(&mut file))?;
+            file.commit()
+        };
+        let save =
+            || save().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+        #[cfg(feature = "record")]
+        let save = || {
+            let _inside = reentry::enter();
+            save()
+        };
+        save()
+    }
+}
+
 #[cfg(feature = "report")]
 impl Recording {
     /// Names operators of your own by their functions where no scope was open: `my_crate::ops::*`. Asked before the

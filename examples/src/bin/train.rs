@@ -1,6 +1,6 @@
 //! The main job: trains a small transformer under memtrack and says which operators made the memory.
 //!
-//! Prints the report, and writes `memtrack-out/{stats.pickle,train.memtrack,figures.html}` in the current folder.
+//! Prints the report, and writes `memtrack-out/{stats.pickle,train.memtrack,figures.html,view.html}` in the current folder.
 
 use std::error::Error;
 use std::fs;
@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     recording.tracker().save_stats("memtrack-out/stats.pickle")?;
     recording.save("memtrack-out/train.memtrack")?;
     recording.tracker().show_traces("memtrack-out/figures.html")?;
+    recording.save_page("memtrack-out/view.html")?;
 
     let (first, last) = outcome.first_and_last_loss();
     println!(
@@ -37,6 +38,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", recording.top(By::Operator, 20));
     println!("{}", recording.phases());
 
-    println!("written: memtrack-out/{{stats.pickle,train.memtrack,figures.html}}");
+    println!("written: memtrack-out/{{stats.pickle,train.memtrack,figures.html,view.html}}");
     Ok(())
 }

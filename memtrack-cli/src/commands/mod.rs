@@ -7,6 +7,7 @@ mod convert;
 mod devices;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod page;
 mod peak;
 mod replay;
 #[cfg(unix)]
@@ -22,6 +23,7 @@ mod usage;
 use crate::Streams;
 use crate::args::Command;
 use crate::error::{CliError, Exit};
+use memtrack_core::page::View;
 use memtrack_core::viz::Grouping;
 
 /// Runs the verb the user asked for.
@@ -34,15 +36,21 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
+        Command::ProfilePlot(args) => page::run(&args, View::Timeline, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),
+        Command::SegmentPlot(args) => page::run(&args, View::State, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
+        Command::TracePlot(args) => {
+            page::run(&args.page, if args.segments { View::Segments } else { View::Timeline }, streams)
+        }
         Command::Tracker(args) => tracker::run(&args, streams),
+        Command::View(args) => page::view(&args, streams),
     }
 }

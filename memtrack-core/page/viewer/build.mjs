@@ -1,6 +1,7 @@
 // Bundles the page's script and style into dist/, with the licences of what the script contains.
 // The result depends on the sources and the lock file alone: CI builds it again and compares.
 import {build} from 'esbuild';
+import {createHash} from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 
@@ -42,6 +43,8 @@ fs.writeFileSync(path.join(out, 'LICENSES.txt'), text);
 // A script element ends at this text wherever it stands.
 const script = fs.readFileSync(path.join(out, 'viewer.js'), 'utf8');
 if (/<\/script|<!--/i.test(script)) throw new Error('dist/viewer.js cannot be put into a page: it holds an end of a script');
+// The page's policy lets this script run and no other.
+fs.writeFileSync(path.join(out, 'viewer.sha256'), createHash('sha256').update(script).digest('base64') + '\n');
 const bytes = script.length + fs.statSync(path.join(out, 'viewer.css')).size;
 if (bytes > limit) throw new Error(`the bundle has ${bytes} bytes, more than ${limit}`);
 console.log(`dist: ${bytes} bytes, ${packages.size} packages`);

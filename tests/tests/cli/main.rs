@@ -8,6 +8,7 @@ mod convert;
 mod gpus;
 mod here;
 mod hostile;
+mod page;
 mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;

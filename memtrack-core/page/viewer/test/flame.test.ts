@@ -8,7 +8,7 @@ import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type Tree, typ
 import {scope_of, weigh} from '../src/flame/weights.ts';
 import {match} from '../src/search/match.ts';
 import {read_query} from '../src/search/query.ts';
-import {device, elements, live_by_hand, random_rows, texts} from './tables.ts';
+import {device, elements, live_by_hand, random_rows, texts} from './rows.ts';
 import {random} from './synthetic.ts';
 
 const WORDS = texts([

@@ -5,7 +5,7 @@ import {rounding_after} from '../src/state/layout.ts';
 import {StateModel} from '../src/state/model.ts';
 import {fitting_bytes, Rows} from '../src/state/rows.ts';
 import {class_end, size_class} from '../src/state/classes.ts';
-import {device, elements, live_by_hand, random_rows, type Row} from './tables.ts';
+import {device, elements, live_by_hand, random_rows, type Row} from './rows.ts';
 import {random} from './synthetic.ts';
 
 const MIB = 1 << 20;

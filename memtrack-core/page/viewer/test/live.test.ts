@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {LiveSet} from '../src/state/live.ts';
 import {address_order, end_order, Origin} from '../src/state/order.ts';
-import {device, elements, live_by_hand, random_rows} from './tables.ts';
+import {device, elements, live_by_hand, random_rows} from './rows.ts';
 import {random} from './synthetic.ts';
 
 test('addresses of 64 bits are ranked exactly, those of one address by their allocation', () => {

@@ -7,7 +7,7 @@ import {can_match_address, escaped, read_query} from '../src/search/query.ts';
 import {count_live, count_marks, next_mark, peak_event} from '../src/search/results.ts';
 import {own_frames} from '../src/flame/noise.ts';
 import type {Filter} from '../src/types.ts';
-import {device, elements, live_by_hand, random_rows, texts, type Row} from './tables.ts';
+import {device, elements, live_by_hand, random_rows, texts, type Row} from './rows.ts';
 import {random} from './synthetic.ts';
 
 const WANTED = {wanted: true};

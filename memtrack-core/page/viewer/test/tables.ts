@@ -1,86 +1,45 @@
-// Tables by hand, for tests of what is computed from them.
+// Random tables for tests, and the slow way to answer what the fast ways answer.
 
-import type {Device, DeviceHead, Elements, Events, Texts} from '../src/types.ts';
-import {NONE} from '../src/types.ts';
-import {totals} from '../src/data/elements.ts';
-import {device_head} from './encode.ts';
+import type {Elements} from '../src/types.ts';
+import {decode_elements} from '../src/data/elements.ts';
+import {element_columns, section, type Block} from './encode.ts';
 import {random} from './synthetic.ts';
 
-export interface Row {
-  start: number;
-  end: number;
-  size: number;
-  address: number | bigint;
-  pending?: number;
-  stack?: number;
-  stream?: number;
-  pool?: number;
-  category?: number;
-  flags?: number;
-  notes?: number[];
-  final?: number;
-}
-
-/** A table of rows, sorted by `start`. */
-export function elements(rows: Row[], events: number): Elements {
-  const sorted = [...rows].sort((a, b) => a.start - b.start), pick = (f: (r: Row) => number): number[] => sorted.map(f);
-  const start = Int32Array.from(pick(r => r.start)), end = Int32Array.from(pick(r => r.end)), size = Float64Array.from(pick(r => r.size));
-  return {
-    count: sorted.length, start, end, size, pending: Int32Array.from(pick(r => r.pending ?? 0x7fffffff)), stack: Uint32Array.from(pick(r => r.stack ?? 0)),
-    address_low: Uint32Array.from(pick(r => Number(BigInt(r.address) & 0xffffffffn))), address_high: Uint32Array.from(pick(r => Number(BigInt(r.address) >> 32n))),
-    stream: Uint16Array.from(pick(r => r.stream ?? 0)), pool: Uint16Array.from(pick(r => r.pool ?? 0)), category: Uint8Array.from(pick(r => r.category ?? 0)),
-    flags: Uint8Array.from(pick(r => r.flags ?? 0)), total: totals(start, end, size, events),
-    final_bytes: new Map(sorted.flatMap((r, i) => r.final === undefined ? [] : [[i, r.final] as const])), notes: new Map(sorted.flatMap((r, i) => r.notes ? [[i, r.notes] as const] : [])),
+/** Random blocks over so many events, sorted as a page has them. */
+export function random_blocks(seed: number, events: number, pools = 1): Block[] {
+  const rng = random(seed), out: Block[] = [], live: Block[] = [];
+  const size = () => (rng() < 0.1 ? 1 + Math.floor(rng() * 2 ** 24) : 1 + Math.floor(rng() ** 3 * 2 ** 16));
+  const block = (start: number): Block => {
+    const b: Block = {start, end: events, size: size(), stack: Math.floor(rng() * 9), address: BigInt(Math.floor(rng() * 2 ** 45)), pool: Math.floor(rng() * (pools + 1))};
+    live.push(b);
+    return b;
   };
-}
-
-/** Rows that are live after an event, one by one. */
-export function live_by_hand(table: Elements, event: number): number[] {
-  return Array.from({length: table.count}, (_, row) => row).filter(row => table.start[row]! <= event && event < table.end[row]!);
-}
-
-/** A device of two tables. */
-export function device(blocks: Elements, events: number, some: Partial<DeviceHead> = {}, segments = elements([], events), scope: number[] = []): Device & {table: Events} {
-  const head = device_head({events, blocks: blocks.count, segments: segments.count, sections: {blocks: 1, events: 2, segments: 3, bands: 4}, ...some});
-  const places = (of: Elements): Uint32Array => {
-    const out = new Uint32Array(events).fill(NONE);
-    for (let row = 0; row < of.count; row++) for (const e of [of.start[row]!, of.end[row]!, of.pending[row]!]) if (e >= 0 && e < events) out[e] = row;
-    return out;
-  };
-  const table: Events = {count: events, action: new Uint8Array(events), time: new Float64Array(0), axis: new Float64Array(0), stack: new Uint32Array(events),
-    scope: Uint32Array.from({length: events}, (_, e) => scope[e] ?? 0), thread: new Uint16Array(events), threads: [''], block: places(blocks), segment: places(segments), odd: new Map()};
-  return {head, place: 0, blocks, clock: null, table, load: async () => {}, events: async () => table, segments: async () => segments,
-    bands: async () => { throw new Error('no bands here'); }, live_after: (of, event) => Uint32Array.from(live_by_hand(of, event))};
-}
-
-/** Texts: frames as `function@file:line`, stacks as lists of frames, innermost first; stack 0 is none. Scopes as [parent, name]. */
-export function texts(stacks: string[][], scopes: [number, string][] = [], more: string[] = []): Texts {
-  const strings = [''], string = (text: string): number => strings.includes(text) ? strings.indexOf(text) : strings.push(text) - 1;
-  const frames: string[] = [];
-  const lists = [[], ...stacks].map(stack => stack.map(f => frames.includes(f) ? frames.indexOf(f) : frames.push(f) - 1));
-  const part = (f: string): RegExpExecArray => /^(.*)@(.*):(\d+)$/.exec(f)!;
-  const frame_name = Uint32Array.from(frames, f => string(part(f)[1]!)), frame_file = Uint32Array.from(frames, f => string(part(f)[2]!));
-  const names = [0, ...scopes.map(s => string(s[1]))];
-  more.forEach(string);
-  const stack_from = new Uint32Array(lists.length + 1);
-  lists.forEach((l, i) => { stack_from[i + 1] = stack_from[i]! + l.length; });
-  return {string: id => strings[id] ?? '', strings: strings.length, frame_name, frame_file, frame_line: Float64Array.from(frames, f => Number(part(f)[3])),
-    stack_from, stack_frames: Uint32Array.from(lists.flat()), scope_parent: Uint32Array.from([0, ...scopes.map(s => s[0])]), scope_name: Uint32Array.from(names),
-    scope_kind: new Uint8Array(names.length)};
-}
-
-/** Random blocks that never overlap in address while live: `slots` places of 4 KiB from `base`, some never freed, some pending, several beginning or ending at one event. */
-export function random_rows(seed: number, events: number, slots: number, base = 0x7f00_0000_0000, stacks = 5): Row[] {
-  const rng = random(seed), rows: Row[] = [];
-  for (let slot = 0; slot < slots; slot++) {
-    let at = rng() < 0.3 ? -1 : Math.floor(rng() * events * 0.3);
-    while (at < events) {
-      const end = rng() < 0.1 ? events : Math.min(events, at + 1 + Math.floor(rng() * events * 0.3));
-      const life = end - at, waits = at >= 0 && life > 2 && rng() < 0.3;
-      rows.push({start: at, end, size: 1 + Math.floor(rng() * 4096), address: base + slot * 4096, stack: Math.floor(rng() * (stacks + 1)), stream: Math.floor(rng() * 3),
-        pool: Math.floor(rng() * 3), category: Math.floor(rng() * 3), ...waits && {pending: at + 1 + Math.floor(rng() * (life - 1))}});
-      at = end + Math.floor(rng() * events * 0.1);
+  for (let i = 0; i < 20; i++) {
+    out.push(block(-1));
+    if (rng() < 0.2) out.at(-1)!.pending = -1;
+  }
+  for (let e = 0; e < events; e++) {
+    const dice = rng();
+    if (dice < 0.45) out.push(block(e));
+    else if (live.length && dice < 0.6) {
+      const b = live[Math.floor(rng() * live.length)]!;
+      b.pending ??= e;
+    } else if (live.length && dice < 0.95) {
+      // Mostly short lives, and some long ones.
+      const at = rng() < 0.7 ? live.length - 1 : Math.floor(rng() * live.length);
+      live.splice(at, 1)[0]!.end = e;
     }
   }
-  return rows;
+  return out;
+}
+
+/** Blocks as a page's tables have them. */
+export function elements(blocks: Block[], events: number): Elements {
+  const columns = element_columns(blocks, events, 'blocks');
+  return decode_elements(section(columns), new Map(columns.map(c => [c.name, c.values.length])), events);
+}
+
+/** Rows live after an event, looked for one by one. */
+export function live_slowly(blocks: Block[], event: number): number[] {
+  return blocks.flatMap((b, row) => (b.start <= event && event < b.end ? [row] : []));
 }

@@ -70,7 +70,7 @@ impl Estimate {
     }
 
     /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`.
-    pub(crate) fn as_bytes(&self, bytes: u64) -> String {
+    pub fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
             Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
@@ -80,7 +80,7 @@ impl Estimate {
 
     /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share is off
     /// by as many percent as its number.
-    pub(super) fn as_share(&self, share: f64) -> String {
+    pub fn as_share(&self, share: f64) -> String {
         match self.percent() {
             Shown::Bound => format!("< {}", human_share((share * self.bound / self.value).min(1.0))),
             _ => human_share(share),
@@ -105,7 +105,7 @@ impl Estimate {
     }
 
     /// The same with what is counted: `23,000 ± 4 % blocks`.
-    pub(super) fn as_counted(&self, count: u64, what: &str) -> String {
+    pub fn as_counted(&self, count: u64, what: &str) -> String {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
 

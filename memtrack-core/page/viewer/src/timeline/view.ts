@@ -116,6 +116,7 @@ export class Timeline implements View {
     this.axis = this.page.axis;
     if (!this.stack || changed.has('query') || changed.has('filter') || changed.has('hide')) this.restack(state);
     if (!this.looks || changed.has('color')) this.recolor(state);
+    if (!this.width) this.measure();
     if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
     if (changed.has('device') || changed.has('axis') || changed.has('hide') || changed.has('view')) this.draw_minimap();
     const picture = [...changed].some(c => c !== 'event' && c !== 'block');
@@ -132,6 +133,7 @@ export class Timeline implements View {
 
   /** Colours of the theme changed. */
   restyle(): void {
+    this.known_inks = null;
     if (!this.stack) return;
     this.recolor(this.page.state);
     this.describe();
@@ -303,8 +305,10 @@ export class Timeline implements View {
     }
   }
 
-  private inks(): Inks {
-    return {ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
+  /** Asking a style for its colours is slow; they change with the theme alone. */
+  private known_inks: (Inks & {bands: string[]}) | null = null;
+  private inks(): Inks & {bands: string[]} {
+    return this.known_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
       reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
   }
 
@@ -332,8 +336,8 @@ export class Timeline implements View {
     const context = this.lane_canvas.getContext('2d')!, {from, to} = this.ranges();
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.lanes.height);
-    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, css_color('--ink'),
-      ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), `11px ${css_color('--sans')}`);
+    const {ink, bands, font} = this.inks();
+    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, ink, bands, font);
   }
 
   private draw_minimap(): void {

@@ -24,17 +24,54 @@ const MOST_POOLS: usize = 5;
 /// Characters for the function that memory is from.
 const ORIGIN: usize = 60;
 
+/// What a thing to look at is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LookAt {
+    /// Memory ran out, at the event of that number in the device's trace.
+    OutOfMemory(usize),
+    /// The largest group at the peak.
+    Peak,
+    /// Memory that is free in pieces of segments.
+    Stuck,
+    /// Whole segments that are free.
+    Cached,
+    /// What was allocated in the trace and is live at its end.
+    Kept,
+    /// What rounding added.
+    Rounding,
+    /// Frees that are pending.
+    Pending,
+}
+
 impl DeviceSummary {
     /// At most three things to look at, the most pressing first.
     pub fn look_first(&self) -> Vec<String> {
+        self.look_first_at().into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// The lines of its text, each with a title; lines that belong to the one before have an empty one.
+    pub fn lines(&self) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        // Pushing cannot fail.
+        let _ = self.write_lines(&mut |title, text| {
+            lines.push((title.to_owned(), text));
+            Ok(())
+        });
+        lines
+    }
+
+    /// As [`Self::look_first`], with what each is about.
+    pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
         let held = &self.held;
         // What weighs more comes first: running out, then bytes as a share of the device's peak.
         let reserved = if self.is_host { 0 } else { self.reserved_peak.bytes };
         let whole = reserved.max(self.peak_bytes()).max(1) as f64;
-        let mut things: Vec<(f64, String)> = Vec::new();
+        let mut things: Vec<(f64, LookAt, String)> = Vec::new();
         if let Some(oom) = self.ooms.last() {
             things.push((
                 f64::INFINITY,
+                LookAt::OutOfMemory(oom.event),
                 format!(
                     "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
                     oom.event,
@@ -50,7 +87,7 @@ impl DeviceSummary {
                 "the largest group at the peak, {bytes} ({share}), {}",
                 origin(&row.name, &row.stack)
             );
-            things.push((row.allocated_bytes as f64 / whole, text));
+            things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
         }
         if held.inactive_split > 0 && !self.is_host {
             let bytes = human_bytes(held.inactive_split);
@@ -59,13 +96,13 @@ impl DeviceSummary {
                 counted(held.inactive_split_blocks, "piece"),
                 human_bytes(held.largest_inactive_split)
             );
-            things.push((held.inactive_split as f64 / whole, text));
+            things.push((held.inactive_split as f64 / whole, LookAt::Stuck, text));
         }
         if held.free_segment_bytes > 0 && !self.is_host {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
             let text = format!("{bytes} in {segments} are cached and could be given back");
-            things.push((held.free_segment_bytes as f64 / whole, text));
+            things.push((held.free_segment_bytes as f64 / whole, LookAt::Cached, text));
         }
         if let Some((stack, largest)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
             let text = format!(
@@ -75,23 +112,23 @@ impl DeviceSummary {
                 origin(NO_STACK, stack)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
-            things.push((self.kept.bytes as f64 / whole / 2.0, text));
+            things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
         }
         if held.rounding() > 0 && !self.is_host {
             let text = format!("{} were added by rounding", human_bytes(held.rounding()));
-            things.push((held.rounding() as f64 / whole, text));
+            things.push((held.rounding() as f64 / whole, LookAt::Rounding, text));
         }
         if held.pending > 0 {
             let text = format!("{} wait for other streams before they are free", human_bytes(held.pending));
-            things.push((held.pending as f64 / whole, text));
+            things.push((held.pending as f64 / whole, LookAt::Pending, text));
         }
         things.sort_by(|a, b| b.0.total_cmp(&a.0));
-        things.into_iter().take(3).map(|(_, text)| text).collect()
+        things.into_iter().take(3).map(|(_, about, text)| (about, text)).collect()
     }
 }
 
 /// Where a group comes from, as the end of a sentence.
-fn origin(name: &str, stack: &[StackLine]) -> String {
+pub(super) fn origin(name: &str, stack: &[StackLine]) -> String {
     match asking(stack) {
         Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
@@ -105,7 +142,12 @@ type Line<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
 impl fmt::Display for DeviceSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", capitalised(&self.device_name))?;
-        let line = &mut |title: &str, text: String| writeln!(f, "  {title:<14} {text}");
+        self.write_lines(&mut |title, text| writeln!(f, "  {title:<14} {text}"))
+    }
+}
+
+impl DeviceSummary {
+    fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
         if self.is_host {
             self.heap(line)?
         } else {
@@ -171,9 +213,7 @@ impl fmt::Display for DeviceSummary {
         }
         Ok(())
     }
-}
 
-impl DeviceSummary {
     /// What a heap holds: blocks in no segments, whose rounding nobody sees.
     fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
         match self.net {

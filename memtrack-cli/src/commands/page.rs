@@ -1,0 +1,60 @@
+//! `memtrack view`, `trace-plot`, `segment-plot` and `profile-plot`: a snapshot as one HTML page.
+
+use crate::Streams;
+use crate::args::{FileArgs, PageArgs, ViewPageArgs};
+use crate::error::{CliError, Exit};
+use crate::load::load_pytorch;
+use crate::output::check_targets;
+use crate::serve::Server;
+use memtrack_core::ReplacingFile;
+use memtrack_core::page::{Page, View};
+use std::io::BufWriter;
+use std::path::Path;
+
+/// Loads the snapshot, and writes its page.
+pub(crate) fn run(args: &PageArgs, view: View, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let output = &args.target.output;
+    let to_stdout = output == Path::new("-");
+    if !to_stdout {
+        check_targets([output.as_path()], args.target.force)?;
+    }
+    let page = page_of(&args.file, view, streams)?;
+    if to_stdout {
+        page.write(BufWriter::new(&mut *streams.stdout))?;
+        return Ok(Exit::Fine);
+    }
+    let failed = |error| CliError::output(output, error);
+    let mut file = ReplacingFile::create(output).map_err(failed)?;
+    page.write(BufWriter::with_capacity(1 << 18, &mut file)).map_err(failed)?;
+    file.commit().map_err(failed)?;
+    // A hint; when nobody can read it, the file is there all the same.
+    let _ = writeln!(streams.stderr, "wrote {}", output.display());
+    Ok(Exit::Fine)
+}
+
+/// The same, or serves the page until the process is ended.
+pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    if !args.serve {
+        return run(&args.page, args.show.into(), streams);
+    }
+    let page = page_of(&args.page.file, args.show.into(), streams)?;
+    let server = Server::new(page, args.port)?;
+    writeln!(streams.stdout, "{}", server.url())?;
+    streams.stdout.flush()?;
+    let _ = writeln!(streams.stderr, "serving to this machine only; press Ctrl-C to end");
+    server.run()?;
+    Ok(Exit::Fine)
+}
+
+fn page_of(file: &FileArgs, view: View, streams: &mut Streams<'_>) -> Result<Page, CliError> {
+    let snapshot = load_pytorch(&file.path, file.input, streams)?;
+    Ok(Page::of(&snapshot, &name(&file.path)).showing(view))
+}
+
+/// What the page calls its file.
+fn name(path: &Path) -> String {
+    if path == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}

@@ -1,0 +1,188 @@
+//! `memtrack view --serve`: a page on this machine's own address, for files too big for one HTML file. The browser asks for
+//! each table when it shows what is in it.
+//!
+//! Other programs of this machine, and pages of others in the same browser, can reach the port. So every address begins with
+//! a random word that only the printed address has, and requests that name another host (as those of a page that let its own
+//! name point here do) are refused.
+
+use crate::error::CliError;
+use memtrack_core::page::Page;
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Bytes of a request that are read; a browser's take one or two thousand.
+const LONGEST_REQUEST: usize = 16 << 10;
+const MOST_HEADERS: usize = 96;
+/// Requests that are answered at a time; a browser makes six.
+const MOST_AT_A_TIME: usize = 32;
+/// How long a request may take to come, and an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A page that waits for a browser.
+pub(crate) struct Server {
+    listener: TcpListener,
+    port: u16,
+    /// 128 random bits in hexadecimal.
+    token: String,
+    page: Page,
+    html: Vec<u8>,
+    busy: AtomicUsize,
+}
+
+impl Server {
+    /// Takes a port of the loopback address: `port`, or for 0 any that is free.
+    ///
+    /// # Errors
+    /// When that port cannot be had, or the system has no random numbers.
+    pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
+        let refused = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
+        let port = listener.local_addr().map_err(refused)?.port();
+        let mut random = [0u8; 16];
+        getrandom::fill(&mut random).map_err(|error| CliError::Io(format!("no random numbers: {error}")))?;
+        let mut token = String::new();
+        for byte in random {
+            let _ = write!(token, "{byte:02x}");
+        }
+        let mut html = Vec::new();
+        page.write_served(&mut html)?;
+        Ok(Self { listener, port, token, page, html, busy: AtomicUsize::new(0) })
+    }
+
+    /// The address to open.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/{}/", self.port, self.token)
+    }
+
+    /// Answers until the process ends.
+    ///
+    /// # Errors
+    /// When no more connections can be taken.
+    pub(crate) fn run(&self) -> Result<(), CliError> {
+        std::thread::scope(|scope| {
+            loop {
+                let stream = match self.listener.accept() {
+                    Ok((stream, _)) => stream,
+                    // The other side gave up, or a signal came.
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+                    {
+                        continue;
+                    }
+                    Err(error) => break Err(CliError::Io(format!("cannot serve any longer: {error}"))),
+                };
+                // Who asks more than a browser does waits for nobody.
+                if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_A_TIME {
+                    self.busy.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let answer = move || {
+                    // Nobody can be told but who asked, and it is gone.
+                    let _ = self.answer(stream);
+                    self.busy.fetch_sub(1, Ordering::Relaxed);
+                };
+                if std::thread::Builder::new().spawn_scoped(scope, answer).is_err() {
+                    self.busy.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        })
+    }
+
+    /// Answers one request; the connection ends with it.
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut request = Vec::new();
+        let mut buffer = [0u8; 4096];
+        let answer = loop {
+            let taken = match stream.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(taken) => taken,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            request.extend_from_slice(&buffer[..taken]);
+            if let Some(answer) = self.answer_to(&request) {
+                break answer;
+            }
+            if request.len() > LONGEST_REQUEST {
+                break Answer::refusal("431 Request Header Fields Too Large");
+            }
+        };
+        answer.write(&mut stream)
+    }
+
+    /// The answer to a request; `None` as long as it is not whole.
+    fn answer_to(&self, request: &[u8]) -> Option<Answer<'_>> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut parsed = httparse::Request::new(&mut headers);
+        match parsed.parse(request) {
+            Ok(httparse::Status::Partial) => return None,
+            Ok(httparse::Status::Complete(_)) => {}
+            Err(_) => return Some(Answer::refusal("400 Bad Request")),
+        }
+        let hosts: Vec<&[u8]> = parsed
+            .headers
+            .iter()
+            .filter(|header| header.name.eq_ignore_ascii_case("host"))
+            .map(|header| header.value)
+            .collect();
+        let own = ["127.0.0.1", "localhost"].map(|name| format!("{name}:{}", self.port));
+        if !matches!(hosts[..], [host] if own.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))) {
+            return Some(Answer::refusal("421 Misdirected Request"));
+        }
+        let body = match parsed.method {
+            Some("GET") => true,
+            Some("HEAD") => false,
+            _ => return Some(Answer::refusal("405 Method Not Allowed")),
+        };
+        let found = parsed.path.and_then(|path| self.find(path));
+        Some(found.map_or_else(|| Answer::refusal("404 Not Found"), |answer| Answer { body, ..answer }))
+    }
+
+    fn find(&self, path: &str) -> Option<Answer<'_>> {
+        let inside = path.strip_prefix('/')?.strip_prefix(&*self.token)?.strip_prefix('/')?;
+        if inside.is_empty() {
+            return Some(Answer::of("text/html; charset=utf-8", &self.html));
+        }
+        let number = inside.strip_prefix("section/")?.parse().ok()?;
+        Some(Answer::of("application/octet-stream", self.page.section(number)?))
+    }
+}
+
+struct Answer<'a> {
+    status: &'static str,
+    kind: &'static str,
+    content: &'a [u8],
+    /// Whether the content is sent, and not only said of.
+    body: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn of(kind: &'static str, content: &'a [u8]) -> Self {
+        Self { status: "200 OK", kind, content, body: true }
+    }
+
+    fn refusal(status: &'static str) -> Self {
+        Self { status, kind: "text/plain; charset=utf-8", content: status.as_bytes(), body: true }
+    }
+
+    fn write(&self, stream: &mut TcpStream) -> io::Result<()> {
+        write!(
+            stream,
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+             X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+             Cross-Origin-Resource-Policy: same-origin\r\n\r\n",
+            self.status,
+            self.kind,
+            self.content.len()
+        )?;
+        if self.body {
+            stream.write_all(self.content)?;
+        }
+        stream.flush()
+    }
+}

@@ -1,0 +1,245 @@
+//! What was running, as intervals of events: the scopes of a recording, the ranges of PyTorch's profiler.
+
+use crate::columns::Columns;
+use crate::head::Marker;
+use crate::texts::Texts;
+use memtrack_model::event::{DeviceId, ScopeId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
+use std::collections::HashMap;
+
+/// The kind of a range of the profiler.
+const PROFILER: u64 = 5;
+
+/// Markers that a page has at most; a training run has two for each step.
+const MOST_MARKERS: usize = 10_000;
+
+/// Scopes inside of one another that are told apart; deeper ones are their outermost.
+const DEEPEST: usize = 256;
+
+/// One interval.
+struct Band {
+    from: u32,
+    to: u32,
+    depth: usize,
+    thread: u32,
+    name: u32,
+    kind: u64,
+}
+
+/// A scope that is open on a thread.
+struct Open {
+    scope: ScopeId,
+    from: u32,
+}
+
+/// What a thread is in.
+#[derive(Default)]
+struct Running {
+    open: Vec<Open>,
+    last: u32,
+}
+
+/// The bands of a device, whose events are `rows` of the snapshot, and its markers.
+pub(crate) struct Bands {
+    bands: Vec<Band>,
+    pub(crate) markers: Vec<Marker>,
+}
+
+impl Bands {
+    pub(crate) fn of(snapshot: &Snapshot, rows: &[u32], texts: &mut Texts<'_>) -> Self {
+        let mut bands = Self { bands: Vec::new(), markers: Vec::new() };
+        let mut threads: HashMap<u32, Running, foldhash::fast::RandomState> = HashMap::default();
+        if snapshot.scopes.rows.len() > 1 {
+            for (event, &row) in rows.iter().enumerate() {
+                let (event, row) = (event as u32, row as usize);
+                let thread = snapshot.events.thread[row].0;
+                let running = threads.entry(thread).or_default();
+                bands.enter(snapshot, running, thread, event, snapshot.events.scope[row], texts);
+                running.last = event;
+            }
+        }
+        for (thread, mut running) in threads {
+            bands.close(snapshot, &mut running, thread, 0, texts);
+        }
+        bands
+    }
+
+    /// The thread is in `scope` now: what it left ends with its last event.
+    fn enter(
+        &mut self,
+        snapshot: &Snapshot,
+        running: &mut Running,
+        thread: u32,
+        event: u32,
+        scope: ScopeId,
+        texts: &mut Texts<'_>,
+    ) {
+        if running.open.last().map_or(ScopeId::NONE, |open| open.scope) == scope {
+            return;
+        }
+        let path = path(snapshot, scope);
+        let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.scope == **scope).count();
+        self.close(snapshot, running, thread, same, texts);
+        for &scope in &path[same..] {
+            running.open.push(Open { scope, from: event });
+            let name = match snapshot.scopes.rows[scope.index()].kind {
+                ScopeKind::Root => "fw_start",
+                ScopeKind::Backward => "fw_bw_boundary",
+                ScopeKind::Optimizer => "optimizer",
+                ScopeKind::Operator | ScopeKind::Module => continue,
+            };
+            if self.markers.len() < MOST_MARKERS {
+                self.markers.push(Marker { event, name });
+            }
+        }
+    }
+
+    /// Ends what is open below `depth`.
+    fn close(
+        &mut self,
+        snapshot: &Snapshot,
+        running: &mut Running,
+        thread: u32,
+        depth: usize,
+        texts: &mut Texts<'_>,
+    ) {
+        while running.open.len() > depth {
+            let Some(open) = running.open.pop() else { return };
+            let scope = &snapshot.scopes.rows[open.scope.index()];
+            self.bands.push(Band {
+                from: open.from,
+                to: running.last,
+                depth: running.open.len(),
+                thread,
+                name: texts.own(&scope.name),
+                kind: scope.kind as u64,
+            });
+        }
+    }
+
+    /// Adds the profiler's ranges of `device`, which are told by the time.
+    pub(crate) fn annotate(
+        &mut self,
+        snapshot: &Snapshot,
+        pytorch: &PyTorch,
+        device: DeviceId,
+        rows: &[u32],
+        texts: &mut Texts<'_>,
+    ) {
+        let notes = &pytorch.annotations;
+        let mut order: Vec<usize> = (0..notes.len()).collect();
+        order.retain(|&row| {
+            let of = notes.number(row, Key::Device) as i64;
+            !notes.has(row, Key::Device) || of < 0 || u16::try_from(of) == Ok(device.0)
+        });
+        order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
+        // Times of a trace may go back a little; what rises finds its place.
+        let mut newest = 0;
+        let times: Vec<u64> = rows
+            .iter()
+            .map(|&row| {
+                newest = snapshot.events.ticks[row as usize].max(newest);
+                newest
+            })
+            .collect();
+        let mut open: Vec<(StringId, u64)> = Vec::new();
+        for row in order {
+            let (name, time) = (notes.text(row, Key::Name), notes.number(row, Key::TimeUs));
+            match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
+                b"START" if open.len() < DEEPEST => open.push((name, time)),
+                b"END" => {
+                    // Ranges of several threads need not be inside of one another.
+                    let Some(depth) = open.iter().rposition(|(known, _)| *known == name) else { continue };
+                    let (_, begin) = open.remove(depth);
+                    let from = times.partition_point(|&at| at < begin);
+                    let to = times.partition_point(|&at| at <= time);
+                    // A range without an event has no place among events.
+                    if from < to {
+                        let name = texts.string(name);
+                        let (from, to) = (from as u32, to as u32 - 1);
+                        self.bands.push(Band { from, to, depth, thread: 0, name, kind: PROFILER });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How many there are, as columns.
+    pub(crate) fn columns(mut self) -> Columns {
+        self.bands.sort_by_key(|band| (band.from, band.depth));
+        let bands = &self.bands;
+        let mut columns = Columns::default();
+        columns.delta("from", bands.iter().map(|band| band.from.into()));
+        columns.delta("to", bands.iter().map(|band| band.to.into()));
+        columns.varint("depth", bands.iter().map(|band| band.depth as u64));
+        columns.varint("thread", bands.iter().map(|band| band.thread));
+        columns.varint("name", bands.iter().map(|band| band.name));
+        columns.varint("kind", bands.iter().map(|band| band.kind));
+        columns
+    }
+}
+
+/// A scope and those around it, the outermost first.
+fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
+    let rows = &snapshot.scopes.rows;
+    let mut path = Vec::new();
+    let mut at = scope;
+    while !at.is_none() && at.index() < rows.len() && path.len() < DEEPEST {
+        path.push(at);
+        at = rows[at.index()].parent;
+    }
+    path.reverse();
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, ThreadId};
+    use memtrack_model::snapshot::Scope;
+
+    #[test]
+    fn a_band_lasts_from_the_first_to_the_last_event_of_its_thread_in_a_scope() {
+        let mut snapshot = Snapshot::default();
+        for (parent, kind, name) in [
+            (0, ScopeKind::Root, "model"),
+            (1, ScopeKind::Operator, "matmul"),
+            (0, ScopeKind::Backward, "backward"),
+        ] {
+            snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
+        }
+        // By event: its thread and its scope.
+        let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
+        for (thread, scope) in events {
+            let (thread, scope) = (ThreadId(thread), ScopeId(scope));
+            snapshot.events.push(&Event { thread, scope, ..Event::BLANK });
+        }
+        let mut texts = Texts::of(&snapshot);
+        let rows: Vec<u32> = (0..events.len() as u32).collect();
+        let bands = Bands::of(&snapshot, &rows, &mut texts);
+        let markers: Vec<_> = bands.markers.iter().map(|marker| (marker.event, marker.name)).collect();
+        let expected = [(0, "fw_start"), (2, "fw_start"), (6, "fw_bw_boundary"), (8, "fw_start")];
+        assert_eq!(markers, expected);
+        let names = [texts.own("model"), texts.own("matmul"), texts.own("backward")];
+        let mut told: Vec<_> = bands
+            .bands
+            .iter()
+            .map(|band| {
+                let name = names.iter().position(|&name| name == band.name).unwrap();
+                (band.thread, band.from, band.to, band.depth, name)
+            })
+            .collect();
+        told.sort_unstable();
+        let expected = [
+            (0, 0, 3, 0, 0),
+            (0, 1, 1, 1, 1),
+            (0, 6, 6, 0, 2),
+            (0, 8, 8, 0, 0),
+            (1, 2, 5, 0, 0),
+            (1, 2, 5, 1, 1),
+        ];
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,303 @@
+//! Blocks as lifetimes: from which event to which each was live, and from which on its free was pending.
+//!
+//! What is live at the end is known, so the events are undone from there, newest first, as PyTorch's viewer does. Then
+//! memory from before the recording, events that a ring dropped and a free that two files tell differently need no rules
+//! of their own: before an event the state is what the event made of it, undone.
+
+use memtrack_model::event::{Action, DeviceId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use std::collections::HashMap;
+
+/// Only the block's free is in the trace; the stack is that of the free.
+pub(crate) const ONLY_FREED: u8 = 1;
+/// Neither its allocation nor its free is in the trace.
+pub(crate) const ONLY_HELD: u8 = 2;
+/// Its bytes are an estimate.
+pub(crate) const ESTIMATE: u8 = 4;
+
+/// No block.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A block while it was live. Events are numbers in the device's trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Life {
+    /// The event that allocated it; none: before the first.
+    pub(crate) start: Option<u32>,
+    /// The event at which it was free again; none: live at the end.
+    pub(crate) end: Option<u32>,
+    /// Whether its free is pending when it ends.
+    pub(crate) ends_pending: bool,
+    /// The event that requested that free.
+    pub(crate) request: Option<u32>,
+    /// Bytes, or of a sample those it stands for.
+    pub(crate) bytes: u64,
+    /// Its first address.
+    pub(crate) address: u64,
+    /// Who allocated it.
+    pub(crate) stack: StackId,
+    /// The raw handle of its stream.
+    pub(crate) stream: u64,
+    /// Of `ONLY_FREED` …
+    pub(crate) flags: u8,
+    /// Its row in [`Snapshot::blocks`], if it is live at the end.
+    pub(crate) held: Option<u32>,
+}
+
+impl Life {
+    /// The event from which on its free is pending; none: it never is.
+    pub(crate) fn pending_from(&self) -> Option<i64> {
+        let start = self.start.map_or(-1, i64::from);
+        self.ends_pending.then(|| self.request.map_or(start, i64::from))
+    }
+}
+
+/// The blocks of a device in the order in which a picture stacks them, and the block of each event.
+pub(crate) struct Lives {
+    pub(crate) lives: Vec<Life>,
+    /// By event: the block that it allocates, requests the free of, or frees.
+    pub(crate) of_event: Vec<u32>,
+}
+
+/// The blocks of `device`, whose events are `rows` of the snapshot.
+pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Lives {
+    let mut building = Building { snapshot, ended: Vec::new(), live: HashMap::default() };
+    for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
+        let weighed = snapshot.weighed_block(row);
+        let life = Life {
+            start: None,
+            end: None,
+            ends_pending: block.pending_free,
+            request: None,
+            bytes: weighed.bytes,
+            address: block.address,
+            stack: block.stack,
+            stream: block.stream.0,
+            flags: ONLY_HELD | if weighed.estimated { ESTIMATE } else { 0 },
+            held: Some(row as u32),
+        };
+        let number = building.begin(life);
+        building.live.insert(block.address, number);
+    }
+    let mut of_event = vec![NONE; rows.len()];
+    let mut started = Vec::new();
+    for (event, &row) in rows.iter().enumerate().rev() {
+        of_event[event] = building.undo(event as u32, row as usize, &mut started);
+    }
+    building.in_order(started, of_event)
+}
+
+struct Building<'a> {
+    snapshot: &'a Snapshot,
+    ended: Vec<Life>,
+    /// By address what is live at the moment that the walk has reached.
+    live: HashMap<u64, u32, foldhash::fast::RandomState>,
+}
+
+impl Building<'_> {
+    fn begin(&mut self, life: Life) -> u32 {
+        self.ended.push(life);
+        self.ended.len() as u32 - 1
+    }
+
+    /// A block that the event in `row` ended.
+    fn freed(&mut self, event: u32, row: usize, ends_pending: bool) -> u32 {
+        let (events, weighed) = (&self.snapshot.events, self.snapshot.weighed_event(row));
+        self.begin(Life {
+            start: None,
+            end: Some(event),
+            ends_pending,
+            request: None,
+            bytes: weighed.bytes,
+            address: events.address[row],
+            stack: events.stack[row],
+            stream: events.stream[row].0,
+            flags: ONLY_FREED | if weighed.estimated { ESTIMATE } else { 0 },
+            held: None,
+        })
+    }
+
+    /// Undoes an event, and gives the block that it is about.
+    fn undo(&mut self, event: u32, row: usize, started: &mut Vec<u32>) -> u32 {
+        let address = self.snapshot.events.address[row];
+        match self.snapshot.events.action[row] {
+            Action::Alloc => {
+                // Without one, the block was gone by the next event of its address, and nobody knows when.
+                let Some(number) = self.live.remove(&address) else { return NONE };
+                let weighed = self.snapshot.weighed_event(row);
+                let events = &self.snapshot.events;
+                let life = &mut self.ended[number as usize];
+                life.start = Some(event);
+                life.bytes = weighed.bytes;
+                life.stack = events.stack[row];
+                life.stream = events.stream[row].0;
+                life.flags = if weighed.estimated { ESTIMATE } else { 0 };
+                started.push(number);
+                number
+            }
+            action @ (Action::FreeCompleted | Action::Free) => {
+                // What is live after it although it was not allocated since began here, as far as anybody knows.
+                let number = self.freed(event, row, action == Action::FreeCompleted);
+                if let Some(after) = self.live.insert(address, number) {
+                    self.ended[after as usize].start = Some(event);
+                    started.push(after);
+                }
+                number
+            }
+            Action::FreeRequested => match self.live.get(&address) {
+                Some(&number) => {
+                    let life = &mut self.ended[number as usize];
+                    if life.ends_pending && life.request.is_none() {
+                        life.request = Some(event);
+                    }
+                    number
+                }
+                // Its completion is not in the trace, and it is not live later.
+                None => {
+                    let number = self.freed(event, row, false);
+                    self.live.insert(address, number);
+                    number
+                }
+            },
+            _ => NONE,
+        }
+    }
+
+    /// The lives in the order of the stack: older than the trace first, of these what stays longest lowest, so that what
+    /// goes moves little.
+    fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> Lives {
+        let mut older: Vec<u32> = self.live.into_values().collect();
+        let key = |&number: &u32| {
+            let life = &self.ended[number as usize];
+            (std::cmp::Reverse(life.end.unwrap_or(u32::MAX)), life.address)
+        };
+        older.sort_unstable_by_key(key);
+        let order: Vec<u32> = older.into_iter().chain(started.into_iter().rev()).collect();
+        let mut place = vec![NONE; self.ended.len()];
+        for (to, &from) in order.iter().enumerate() {
+            place[from as usize] = to as u32;
+        }
+        for number in of_event.iter_mut().filter(|number| **number != NONE) {
+            *number = place[*number as usize];
+        }
+        Lives { lives: order.iter().map(|&number| self.ended[number as usize]).collect(), of_event }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, EventFlags, ScopeId, StreamId};
+    use memtrack_model::snapshot::LiveBlock;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
+        let mut snapshot = Snapshot::default();
+        for (place, &(action, address)) in events.iter().enumerate() {
+            // Sizes differ, so that a wrong pairing shows.
+            let size_bytes = 100 + place as u64;
+            snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
+        }
+        snapshot.blocks = held
+            .iter()
+            .map(|(&address, &pending_free)| LiveBlock {
+                device: DEVICE,
+                address,
+                size_bytes: address,
+                stream: StreamId(0),
+                stack: StackId::NONE,
+                scope: ScopeId::NONE,
+                ticks: 0,
+                flags: EventFlags::default(),
+                pending_free,
+            })
+            .collect();
+        let rows = (0..events.len() as u32).collect();
+        (snapshot, rows)
+    }
+
+    /// What is live after each event, and whether its free is pending, from before the first on: each event undone from the
+    /// end, as PyTorch's viewer does.
+    fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
+        let mut live = held.clone();
+        let mut states = vec![live.clone()];
+        for (action, address) in events.iter().rev() {
+            match action {
+                Action::Alloc => drop(live.remove(address)),
+                Action::FreeCompleted => drop(live.insert(*address, true)),
+                Action::FreeRequested | Action::Free => drop(live.insert(*address, false)),
+                _ => {}
+            }
+            states.push(live.clone());
+        }
+        states.reverse();
+        states
+    }
+
+    fn event() -> impl Strategy<Value = (Action, u64)> {
+        let action = prop_oneof![
+            3 => Just(Action::Alloc),
+            2 => Just(Action::FreeRequested),
+            2 => Just(Action::FreeCompleted),
+            1 => Just(Action::Free),
+            1 => Just(Action::Snapshot),
+        ];
+        (action, 1..6u64)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_live_is_what_undoing_the_events_leaves(
+            events in prop::collection::vec(event(), 0..40),
+            held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
+        ) {
+            let (snapshot, rows) = snapshot(&events, &held);
+            let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
+            prop_assert!(lives.is_sorted_by_key(|life| life.start));
+            for (state, event) in undone(&events, &held).iter().zip(-1..) {
+                let live = lives.iter().filter(|life| {
+                    life.start.map_or(-1, i64::from) <= event && life.end.is_none_or(|end| event < i64::from(end))
+                });
+                let mut seen = BTreeMap::new();
+                for life in live {
+                    let pending = life.pending_from().is_some_and(|from| from <= event);
+                    prop_assert!(seen.insert(life.address, pending).is_none(), "two blocks at one address");
+                }
+                prop_assert_eq!(&seen, state, "after event {}", event);
+            }
+            for (event, &number) in of_event.iter().enumerate().filter(|(_, number)| **number != NONE) {
+                prop_assert_eq!(lives[number as usize].address, events[event].1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_has_the_size_and_flags_of_what_tells_of_it() {
+        use Action::{Alloc, FreeCompleted, FreeRequested};
+        let events = [
+            (FreeRequested, 1),
+            (FreeCompleted, 1),
+            (Alloc, 2),
+            (Alloc, 3),
+            (FreeRequested, 3),
+            (FreeCompleted, 3),
+        ];
+        let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
+        let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
+        let told: Vec<_> =
+            lives.iter().map(|life| (life.address, life.bytes, life.flags, life.start, life.end)).collect();
+        assert_eq!(
+            told,
+            [
+                (9, 9, ONLY_HELD, None, None),
+                (1, 101, ONLY_FREED, None, Some(1)),
+                (2, 102, 0, Some(2), None),
+                (3, 103, 0, Some(3), Some(5)),
+            ]
+        );
+        assert_eq!(of_event, [1, 1, 2, 3, 3, 3]);
+        assert_eq!(lives[3].pending_from(), Some(4));
+    }
+}

@@ -1,0 +1,461 @@
+//! The tables of a snapshot's devices.
+
+use crate::bands::Bands;
+use crate::blocks::{Life, Lives, NONE, lives};
+use crate::columns::{Columns, Section};
+use crate::first::sentences;
+use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections};
+use crate::pieces::{Piece, pieces};
+use crate::texts::Texts;
+use crate::{Page, View};
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
+use memtrack_model::snapshot::{ReadingMoment, Snapshot, StringId, Value};
+use memtrack_report::analysis::held::pool_name;
+use memtrack_report::analysis::summary::{DeviceSummary, summary};
+use memtrack_symbols::Symbolizer;
+use serde_json::json;
+use std::collections::HashMap;
+
+/// Values inside of one another that the settings show.
+const DEEPEST_SETTING: usize = 32;
+
+/// A page of a whole snapshot.
+pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
+    let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
+    let pytorch = snapshot.details();
+    let mut texts = Texts::of(snapshot);
+    let has_time = has_time(pytorch);
+    let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
+    // The texts come first, and are known last.
+    let mut unpacked = vec![Columns::default()];
+    let mut devices = Vec::new();
+    let mut ids = snapshot.device_ids();
+    let mut rows: HashMap<DeviceId, Vec<u32>> = HashMap::new();
+    for (row, &device) in snapshot.events.device.iter().enumerate() {
+        rows.entry(device).or_default().push(row as u32);
+    }
+    // Whoever counts devices counts those with events.
+    ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
+    for id in ids {
+        let rows = rows.remove(&id).unwrap_or_default();
+        let summary = summaries.iter().find(|summary| summary.device == snapshot.ordinal(id));
+        let device = DeviceTables { snapshot, pytorch, id, rows: &rows, start_us, has_time };
+        if let Some(head) = device.build(summary, &mut texts, &mut unpacked) {
+            devices.push(head);
+        }
+    }
+    unpacked[0] = texts.columns();
+    let settings = pytorch.root_value(Key::AllocatorSettings).map(|value| setting(snapshot, value, 0));
+    let head = Head {
+        format: FORMAT,
+        memtrack: env!("CARGO_PKG_VERSION"),
+        name: name.to_owned(),
+        view: View::default().name(),
+        start_us,
+        since: snapshot.seconds_since().name(),
+        has_time,
+        settings: settings.map_or(serde_json::Value::Null, of_allocator),
+        first: Vec::new(),
+        devices,
+    };
+    Page { head, sections: pack(unpacked) }
+}
+
+/// Packs each section, on as many threads as there are sections up to what the machine has.
+fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let queue = std::sync::Mutex::new(unpacked.into_iter().enumerate());
+    let take = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(take).map(|(at, columns)| (at, columns.pack())).collect::<Vec<_>>();
+    let mut packed: Vec<(usize, Section)> = std::thread::scope(|scope| {
+        let helpers: Vec<_> =
+            (1..threads).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let mut all = work();
+        for helper in helpers {
+            all.extend(helper.join().unwrap_or_default());
+        }
+        all
+    });
+    packed.sort_by_key(|(at, _)| *at);
+    packed.into_iter().map(|(_, section)| section).collect()
+}
+
+/// Whether all events say when they were.
+fn has_time(pytorch: &PyTorch) -> bool {
+    let events = &pytorch.events;
+    let with: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
+    !events.is_empty() && events.shape.iter().all(|&shape| with[shape as usize])
+}
+
+/// A setting as JSON; what JSON cannot say as text.
+fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
+    let inner = |value: &Value| setting(snapshot, value, depth + 1);
+    if depth > DEEPEST_SETTING {
+        return json!("…");
+    }
+    let text = |value: &Value| match inner(value) {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    match value {
+        Value::None => serde_json::Value::Null,
+        Value::Bool(truth) => json!(truth),
+        Value::Int(number) => json!(number),
+        Value::Float(number) if number.is_finite() => json!(number),
+        Value::Float(number) => json!(number.to_string()),
+        Value::Str(id) => json!(snapshot.strings.get(*id)),
+        Value::Tuple(of) | Value::List(of) | Value::Set(of) | Value::FrozenSet(of) => {
+            of.iter().map(inner).collect()
+        }
+        Value::Dict(entries) => {
+            let entries = entries.iter().map(|(key, value)| (text(key), inner(value)));
+            serde_json::Value::Object(entries.collect())
+        }
+        Value::Big(_) => {
+            value.as_i128().map_or_else(|| json!("a large integer"), |big| json!(big.to_string()))
+        }
+        Value::Bytes(_) | Value::Stack(_) | Value::Frame(_) => json!(value.type_name()),
+    }
+}
+
+/// The settings without what memtrack keeps beside them in files that it writes; nothing when that was all.
+fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
+    match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
+        Some((true, true)) => serde_json::Value::Null,
+        _ => settings,
+    }
+}
+
+/// Names that a device's columns refer to by their places.
+#[derive(Default)]
+struct Places<K> {
+    names: Vec<String>,
+    known: HashMap<K, u32>,
+}
+
+impl<K: std::hash::Hash + Eq> Places<K> {
+    fn of(&mut self, key: K, name: impl FnOnce() -> String) -> u32 {
+        let names = &mut self.names;
+        *self.known.entry(key).or_insert_with(|| {
+            names.push(name());
+            names.len() as u32 - 1
+        })
+    }
+}
+
+/// What names a device's columns refer to.
+#[derive(Default)]
+struct Named {
+    streams: Places<u64>,
+    pools: Places<(u64, u64)>,
+    categories: Places<StringId>,
+}
+
+struct DeviceTables<'a> {
+    snapshot: &'a Snapshot,
+    pytorch: &'a PyTorch,
+    id: DeviceId,
+    rows: &'a [u32],
+    start_us: u64,
+    has_time: bool,
+}
+
+impl DeviceTables<'_> {
+    /// Adds the device's sections; `None` when there is nothing of it.
+    fn build(
+        &self,
+        summary: Option<&DeviceSummary>,
+        texts: &mut Texts<'_>,
+        unpacked: &mut Vec<Columns>,
+    ) -> Option<DeviceHead> {
+        let is_heap = self.snapshot.is_heap(self.id);
+        let Lives { lives, of_event } = lives(self.snapshot, self.id, self.rows);
+        // A heap reserves nothing: what stands for segments in PyTorch's form are its blocks.
+        let pieces = if is_heap { Vec::new() } else { pieces(self.snapshot, self.id, self.rows) };
+        if self.rows.is_empty() && lives.is_empty() && pieces.is_empty() {
+            return None;
+        }
+        let mut named = Named::default();
+        let held = HeldRows::of(self.snapshot, self.pytorch, self.id);
+        let next = unpacked.len();
+        unpacked.push(self.blocks(&lives, &held, &mut named, texts));
+        unpacked.push(self.events(&lives, &of_event, &pieces, texts));
+        unpacked.push(self.pieces(&pieces, &held, &mut named, texts));
+        let mut bands = Bands::of(self.snapshot, self.rows, texts);
+        bands.annotate(self.snapshot, self.pytorch, self.id, self.rows, texts);
+        let markers = std::mem::take(&mut bands.markers);
+        unpacked.push(bands.columns());
+        let action = |row: u32| self.snapshot.events.action[row as usize];
+        let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
+        let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
+        let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
+        Some(DeviceHead {
+            name: self.snapshot.device_name(self.id),
+            ordinal: self.snapshot.ordinal(self.id),
+            kind: match (is_heap, self.snapshot.is_pinned(self.id)) {
+                (true, _) => Kind::Heap,
+                (_, true) => Kind::Pinned,
+                _ => Kind::Device,
+            },
+            estimated: lives.iter().any(|life| life.flags & crate::blocks::ESTIMATE != 0)
+                || summary.is_some_and(|summary| summary.held.estimated),
+            events: self.rows.len(),
+            blocks: lives.len(),
+            segments: pieces.len(),
+            streams: named.streams.names,
+            pools: named.pools.names,
+            categories: named.categories.names,
+            capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
+            first: summary
+                .map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows)),
+            ooms: ooms.map(|(event, _)| event).collect(),
+            markers,
+            sections: Sections { blocks: next, events: next + 1, segments: next + 2, bands: next + 3 },
+        })
+    }
+
+    fn row(&self, event: u32) -> usize {
+        self.rows[event as usize] as usize
+    }
+
+    fn blocks(&self, lives: &[Life], held: &HeldRows, named: &mut Named, texts: &mut Texts<'_>) -> Columns {
+        let events = &self.pytorch.events;
+        let mut pools = Vec::with_capacity(lives.len());
+        let mut categories = Vec::with_capacity(lives.len());
+        let (mut notes, mut finals) = (Vec::new(), Vec::new());
+        let mut known_notes = HashMap::new();
+        for (place, life) in lives.iter().enumerate() {
+            let block =
+                life.held.and_then(|row| held.blocks.get(&self.snapshot.blocks[row as usize].address));
+            let event = life.start.or(life.end).map(|event| self.row(event));
+            let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
+            let pool = named_pool.or_else(|| held.pool(self.pytorch, life.address));
+            pools.push(pool.map_or(0, |pool| 1 + named.pools.of(pool, || pool_name(pool))));
+            let text = |key: Key| match (event, block) {
+                (Some(row), _) if events.has(row, key) => events.text(row, key),
+                (_, Some(&(row, _))) => self.pytorch.blocks.text(row, key),
+                _ => StringId::EMPTY,
+            };
+            let category = text(Key::Category);
+            let name = || self.snapshot.strings.get(category).into_owned();
+            let empty = category == StringId::EMPTY;
+            categories.push(if empty { 0 } else { 1 + named.categories.of(category, name) });
+            let said = (text(Key::UserMetadata), text(Key::CompileContext));
+            let note = *known_notes.entry(said).or_insert_with(|| self.note(said, texts));
+            if note != 0 {
+                notes.push((place as u64, note));
+            }
+            if let Some(forward) = event.and_then(|row| self.forward(row)) {
+                notes.push((place as u64, texts.own(&forward)));
+            }
+            if let Some(&(_, bytes)) = block.filter(|(_, bytes)| *bytes != life.bytes) {
+                finals.push((place as u64, bytes));
+            }
+        }
+        let mut columns = Columns::default();
+        columns.delta("start", lives.iter().map(|life| start(life.start)));
+        columns.varint("life", lives.iter().map(|life| since(life.start, life.end)));
+        columns.varint(
+            "pending",
+            lives.iter().map(|life| {
+                life.pending_from().map_or(0, |from| (1 + from - life.start.map_or(-1, i64::from)) as u64)
+            }),
+        );
+        columns.varint("size", lives.iter().map(|life| life.bytes));
+        let stacks: Vec<u32> = lives.iter().map(|life| texts.stack(life.stack)).collect();
+        columns.varint("stack", stacks);
+        columns.delta("address", lives.iter().map(|life| life.address));
+        let streams = lives.iter().map(|life| named.streams.of(life.stream, || life.stream.to_string()));
+        columns.varint("stream", streams);
+        columns.varint("pool", pools);
+        if !named.categories.names.is_empty() {
+            columns.varint("category", categories);
+        }
+        columns.varint("flags", lives.iter().map(|life| life.flags));
+        columns.delta("note_block", notes.iter().map(|note| note.0));
+        columns.varint("note_text", notes.iter().map(|note| note.1));
+        columns.delta("final_block", finals.iter().map(|last| last.0));
+        columns.varint("final_bytes", finals.iter().map(|last| last.1));
+        columns
+    }
+
+    /// What a block's user and its compiler say of it; 0: nothing.
+    fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
+        let mut lines = Vec::new();
+        if metadata != StringId::EMPTY {
+            lines.push(format!("User metadata: {}", self.snapshot.strings.get(metadata)));
+        }
+        // What PyTorch writes outside of compiled code.
+        let context = self.snapshot.strings.get(context);
+        if !context.is_empty() && context != "N/A" {
+            lines.push(format!("Compile context: {context}"));
+        }
+        texts.own(&lines.join("\n"))
+    }
+
+    /// The forward stack of a backward allocation.
+    fn forward(&self, row: usize) -> Option<String> {
+        let events = &self.pytorch.events;
+        if !events.has(row, Key::ForwardFrames) {
+            return None;
+        }
+        let value = self.snapshot.event_value(row, Key::ForwardFrames)?;
+        let (Value::List(lines) | Value::Tuple(lines)) = value else { return None };
+        let line = |value: &Value| match value {
+            Value::Str(id) => Some(self.snapshot.strings.get(*id).trim_end().to_owned()),
+            _ => None,
+        };
+        let lines: Vec<String> = lines.iter().filter_map(line).collect();
+        (!lines.is_empty()).then(|| format!("Forward pass, where this was created:\n{}", lines.join("\n")))
+    }
+
+    fn pieces(&self, pieces: &[Piece], held: &HeldRows, named: &mut Named, texts: &mut Texts<'_>) -> Columns {
+        let mut columns = Columns::default();
+        columns.delta("start", pieces.iter().map(|piece| start(piece.start)));
+        columns.varint("life", pieces.iter().map(|piece| since(piece.start, piece.end)));
+        columns.varint("size", pieces.iter().map(|piece| piece.bytes));
+        let stacks: Vec<u32> = pieces.iter().map(|piece| texts.stack(piece.stack)).collect();
+        columns.varint("stack", stacks);
+        columns.delta("address", pieces.iter().map(|piece| piece.address));
+        let streams = pieces.iter().map(|piece| named.streams.of(piece.stream, || piece.stream.to_string()));
+        columns.varint("stream", streams);
+        let pools: Vec<u32> = pieces
+            .iter()
+            .map(|piece| {
+                let event = piece.start.or(piece.end).map(|event| self.row(event));
+                let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
+                let pool = named_pool.or_else(|| held.pool(self.pytorch, piece.address));
+                pool.map_or(0, |pool| 1 + named.pools.of(pool, || pool_name(pool)))
+            })
+            .collect();
+        columns.varint("pool", pools);
+        columns.varint("flags", pieces.iter().map(|piece| piece.flags));
+        columns
+    }
+
+    fn events(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece], texts: &mut Texts<'_>) -> Columns {
+        let events = &self.snapshot.events;
+        let told = self.told(lives, of_event, pieces);
+        let mut odd = Vec::new();
+        let mut stacks = Vec::with_capacity(self.rows.len());
+        for (event, &row) in self.rows.iter().enumerate() {
+            let row = row as usize;
+            let action = events.action[row];
+            let told_stack = action == Action::Alloc && of_event[event] != NONE;
+            stacks.push(if told_stack { 0 } else { texts.stack(events.stack[row]) });
+            let (address, bytes) = match action {
+                Action::Oom => (self.snapshot.oom_free_bytes(row), events.size_bytes[row]),
+                _ => (events.address[row], self.snapshot.weighed_event(row).bytes),
+            };
+            let text = match action {
+                Action::Annotate => texts.string(self.pytorch.events.text(row, Key::UserMetadata)),
+                Action::Other => self.other(row, texts),
+                _ => 0,
+            };
+            if told[event] != Some((address, bytes)) || text != 0 {
+                odd.push((event as u64, address, bytes, text));
+            }
+        }
+        let mut columns = Columns::default();
+        let rows = || self.rows.iter().map(|&row| row as usize);
+        columns.bytes("action", rows().map(|row| events.action[row] as u8));
+        if self.has_time {
+            columns.delta("time", rows().map(|row| events.ticks[row].wrapping_sub(self.start_us)));
+        }
+        columns.varint("stack", stacks);
+        columns.varint("scope", rows().map(|row| events.scope[row].0));
+        columns.varint("thread", rows().map(|row| events.thread[row].0));
+        let threads: Vec<&str> = self.snapshot.threads.iter().map(|thread| &*thread.name).collect();
+        columns.text("threads", if threads.is_empty() { &[""] } else { &threads[..] });
+        columns.delta("odd_event", odd.iter().map(|odd| odd.0));
+        columns.delta("odd_address", odd.iter().map(|odd| odd.1));
+        columns.varint("odd_size", odd.iter().map(|odd| odd.2));
+        columns.varint("odd_text", odd.iter().map(|odd| odd.3));
+        columns
+    }
+
+    /// What an event does that memtrack has no name for.
+    fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
+        match self.snapshot.event_value(row, Key::Action) {
+            Some(Value::Str(id)) => texts.string(id),
+            Some(value) => texts.own(value.type_name()),
+            None => 0,
+        }
+    }
+
+    /// By event: the address and size that its block or piece says, to whoever looks them up by the events at which they
+    /// start, become pending and end. `None` where several do, or none does.
+    fn told(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
+        let mut told: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
+        let mut tell = |event: Option<u32>, what: (u64, u64)| {
+            if let Some(event) = event {
+                let (count, said) = &mut told[event as usize];
+                *count = count.saturating_add(1);
+                *said = what;
+            }
+        };
+        for life in lives {
+            let what = (life.address, life.bytes);
+            tell(life.start, what);
+            tell(life.end, what);
+            tell(life.request.filter(|_| life.ends_pending), what);
+        }
+        for piece in pieces {
+            let what = (piece.address, piece.bytes);
+            tell(piece.start, what);
+            tell(piece.end, what);
+        }
+        debug_assert_eq!(of_event.len(), told.len());
+        told.into_iter().map(|(count, what)| (count == 1).then_some(what)).collect()
+    }
+}
+
+/// -1 for what is older than the trace.
+fn start(event: Option<u32>) -> u64 {
+    event.map_or(u64::MAX, u64::from)
+}
+
+/// 0 for what is there at the end.
+fn since(start: Option<u32>, end: Option<u32>) -> u64 {
+    end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
+}
+
+/// What the segments of a device say at the end.
+struct HeldRows {
+    /// By address: the row of an active block, and the bytes that are set aside for it.
+    blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
+    /// First address, bytes and row of each segment, by address.
+    segments: Vec<(u64, u64, usize)>,
+}
+
+impl HeldRows {
+    fn of(snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) -> Self {
+        let mut held = Self { blocks: HashMap::default(), segments: Vec::new() };
+        for (row, segment) in snapshot.segments.iter().enumerate() {
+            if segment.device != device || row >= pytorch.segments.len() {
+                continue;
+            }
+            held.segments.push((segment.address, segment.size_bytes, row));
+            for block in pytorch.segments.rows(row, Key::Blocks) {
+                let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
+                if state.starts_with(b"active") {
+                    let address = pytorch.blocks.number(block, Key::Address);
+                    held.blocks.insert(address, (block, pytorch.blocks.number(block, Key::Size)));
+                }
+            }
+        }
+        held.segments.sort_unstable();
+        held
+    }
+
+    /// The pool of the segment that an address lies in; `None` where the file does not say.
+    fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
+        let after = self.segments.partition_point(|segment| segment.0 <= address);
+        let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;
+        if address - first >= bytes {
+            return None;
+        }
+        pytorch.segments.named_pool(row, Key::SegmentPoolId)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a page says before anyone clicks: the summary's sentences, each with the place in the page that shows what it says.
+
+use crate::head::{Sentence, Show};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::printable;
+use memtrack_report::analysis::reserved::ReservedPeak;
+use memtrack_report::analysis::summary::{DeviceSummary, LookAt};
+use memtrack_report::analysis::top::TopRow;
+
+/// The title of the lines that say what to look at.
+const LOOK: &str = "Look first at";
+
+/// The sentences about a device, whose events are `rows` of the snapshot.
+pub(crate) fn sentences(
+    summary: &DeviceSummary,
+    snapshot: &Snapshot,
+    device: DeviceId,
+    rows: &[u32],
+) -> Vec<Sentence> {
+    let at = |view, event: Option<i64>| Some(Show { view: Some(view), event, query: None });
+    let last = rows.len() as i64 - 1;
+    let peak = summary.peak.event.map_or(-1, |event| event as i64);
+    let reserved =
+        ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
+    let mut sentences = Vec::new();
+    let mut ooms = summary.ooms.iter();
+    // Lines without a title go on with what the one before was about.
+    let mut about = String::new();
+    for (title, text) in summary.lines() {
+        if !title.is_empty() {
+            about.clone_from(&title);
+        }
+        let show = match &*about {
+            "Peak" if title.is_empty() => at("segments", Some(reserved.map_or(-1, |event| event as i64))),
+            "Peak" => at("timeline", Some(peak)),
+            "Out of memory" => at("state", ooms.next().map(|oom| oom.event as i64)),
+            "Allocated" | "Active" | "Reserved" | "Inactive" | "Fragmentation" | "Free"
+                if !summary.is_host =>
+            {
+                at("state", Some(last))
+            }
+            "Allocated" => at("timeline", Some(last)),
+            "Private pools" => at("pools", Some(last)),
+            LOOK => continue,
+            _ => None,
+        };
+        let is_peak = title == "Peak";
+        sentences.push(Sentence { title, text, show });
+        if is_peak {
+            let groups = summary.peak.live.rows.iter().enumerate();
+            sentences.extend(groups.map(|(place, row)| made_of(place, row, peak)));
+        }
+    }
+    for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
+        let show = match about {
+            LookAt::OutOfMemory(event) => at("timeline", Some(event as i64)),
+            LookAt::Peak => at("flame", Some(peak)),
+            LookAt::Stuck | LookAt::Cached | LookAt::Rounding => at("state", Some(last)),
+            LookAt::Kept => at("flame", Some(last)),
+            _ => at("timeline", Some(last)),
+        };
+        let title = if place == 0 { LOOK } else { "" };
+        sentences.push(Sentence { title: title.to_owned(), text, show });
+    }
+    sentences
+}
+
+/// One of the largest groups at the peak.
+fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
+    let error = &row.errors.allocated_bytes;
+    let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
+    let blocks = row.errors.count.as_counted(row.count, "block");
+    let title = if place == 0 { "Made of" } else { "" };
+    let query = row.stack.first().and_then(|line| {
+        let frame = &line.frame;
+        let name = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
+        match (name, frame.line) {
+            // PyTorch's form of a frame without a line has 0, and `??` for a file that is not known.
+            (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
+            _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
+        }
+    });
+    Sentence {
+        title: title.to_owned(),
+        text: format!("{bytes} ({share}) in {blocks}: {}", printable(row.name.trim_matches(['(', ')']))),
+        show: Some(Show { view: Some("timeline"), event: Some(peak), query }),
+    }
+}
+
+/// Text as a regular expression that finds it.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if "\\^$.|?*+()[]{}/".contains(character) {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}

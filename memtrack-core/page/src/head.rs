@@ -1,0 +1,92 @@
+//! The head of a page, as its script reads it: see `viewer/README.md`.
+
+use crate::columns::Section;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The number of the format that `viewer/README.md` describes.
+pub(crate) const FORMAT: u32 = 1;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Head {
+    pub(crate) format: u32,
+    pub(crate) memtrack: &'static str,
+    pub(crate) name: String,
+    pub(crate) view: &'static str,
+    pub(crate) start_us: u64,
+    pub(crate) since: &'static str,
+    pub(crate) has_time: bool,
+    pub(crate) settings: Value,
+    pub(crate) first: Vec<String>,
+    pub(crate) devices: Vec<DeviceHead>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct DeviceHead {
+    pub(crate) name: String,
+    pub(crate) ordinal: u16,
+    pub(crate) kind: Kind,
+    pub(crate) estimated: bool,
+    pub(crate) events: usize,
+    pub(crate) blocks: usize,
+    pub(crate) segments: usize,
+    pub(crate) streams: Vec<String>,
+    pub(crate) pools: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) capacity_bytes: Option<u64>,
+    pub(crate) first: Vec<Sentence>,
+    pub(crate) ooms: Vec<usize>,
+    pub(crate) markers: Vec<Marker>,
+    pub(crate) sections: Sections,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Device,
+    Heap,
+    Pinned,
+}
+
+/// A sentence of the summary, and where in the page it leads.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Sentence {
+    pub(crate) title: String,
+    pub(crate) text: String,
+    pub(crate) show: Option<Show>,
+}
+
+/// A state of the page.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Show {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) view: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) query: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Marker {
+    pub(crate) event: u32,
+    pub(crate) name: &'static str,
+}
+
+/// Where a device's tables are.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sections {
+    pub(crate) blocks: usize,
+    pub(crate) events: usize,
+    pub(crate) segments: usize,
+    pub(crate) bands: usize,
+}
+
+/// A head with what the page around it decides.
+#[derive(Serialize)]
+pub(crate) struct Whole<'a> {
+    #[serde(flatten)]
+    pub(crate) head: &'a Head,
+    pub(crate) served: bool,
+    pub(crate) sections: &'a [Section],
+}

@@ -1,0 +1,101 @@
+//! A snapshot as a page: one HTML file that shows what pytorch.org/memory_viz shows, without a network. [`Page::of`] turns
+//! a snapshot into tables that a browser can draw from as they are; `viewer/` has the browser's half, and `viewer/README.md`
+//! says what the two agree on.
+
+mod bands;
+mod blocks;
+mod columns;
+mod device;
+mod first;
+mod head;
+mod html;
+mod pieces;
+mod texts;
+
+use columns::Section;
+use head::Head;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use std::io::{self, Write};
+
+/// What a page shows first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum View {
+    /// What was allocated over time, stacked.
+    #[default]
+    Timeline,
+    /// The same with an envelope for each private pool.
+    Pools,
+    /// The allocator's events, and segments and blocks at any of them.
+    State,
+    /// Segments over time, stacked.
+    Segments,
+    /// What is live, by stack.
+    Flame,
+    /// The allocator's settings.
+    Settings,
+}
+
+impl View {
+    /// All views, in the order of the page's tabs.
+    pub const ALL: [Self; 6] =
+        [Self::Timeline, Self::Pools, Self::State, Self::Segments, Self::Flame, Self::Settings];
+
+    /// Its name in lower case, as in a page's address.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeline => "timeline",
+            Self::Pools => "pools",
+            Self::State => "state",
+            Self::Segments => "segments",
+            Self::Flame => "flame",
+            Self::Settings => "settings",
+        }
+    }
+}
+
+/// A snapshot, ready for a browser.
+#[derive(Debug)]
+pub struct Page {
+    head: Head,
+    sections: Vec<Section>,
+}
+
+impl Page {
+    /// Of a snapshot, which the page calls `name`. A recording is brought into PyTorch's form first
+    /// (`Snapshot::into_pytorch`), which names its stacks.
+    ///
+    /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
+    pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
+        device::page_of(snapshot, name)
+    }
+
+    /// The same, showing `view` first.
+    #[must_use]
+    pub fn showing(mut self, view: View) -> Self {
+        self.head.view = view.name();
+        self
+    }
+
+    /// Writes the page as one HTML file that needs nothing else.
+    ///
+    /// # Errors
+    /// When `out` cannot be written to.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        html::whole(self, out)
+    }
+
+    /// The page without its tables, for a server: it asks for them at `section/0`, `section/1` …, relative to its own
+    /// address, and gets [`Self::section`].
+    ///
+    /// # Errors
+    /// When `out` cannot be written to.
+    pub fn write_served(&self, out: impl Write) -> io::Result<()> {
+        html::served(self, out)
+    }
+
+    /// A table of the page as raw deflate data, by its number; `None` when there is none.
+    pub fn section(&self, number: usize) -> Option<&[u8]> {
+        self.sections.get(number).map(Section::packed)
+    }
+}

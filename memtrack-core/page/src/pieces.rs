@@ -1,0 +1,227 @@
+//! Reserved memory as pieces: what one event took from the driver, for as long as it was held. A segment is one piece;
+//! an expandable one has a piece for each part that was mapped at a time. Like blocks, they are found by undoing the events
+//! from what is held at the end.
+
+use memtrack_model::event::{Action, DeviceId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use std::collections::BTreeMap;
+
+/// Part of an expandable segment.
+pub(crate) const EXPANDABLE: u8 = 8;
+
+/// Memory that was held from one event to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Piece {
+    /// The event that took it; none: before the first.
+    pub(crate) start: Option<u32>,
+    /// The event that gave it back; none: held at the end.
+    pub(crate) end: Option<u32>,
+    /// Its first address.
+    pub(crate) address: u64,
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// Who took it.
+    pub(crate) stack: StackId,
+    /// The raw handle of its stream.
+    pub(crate) stream: u64,
+    /// `EXPANDABLE`.
+    pub(crate) flags: u8,
+    /// Its row in [`Snapshot::segments`], if it is held at the end.
+    pub(crate) held: Option<u32>,
+}
+
+/// The pieces of `device`, in the order in which they were taken. Its events are `rows` of the snapshot.
+pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
+    let mut held = Held::default();
+    for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
+        held.insert(Piece {
+            start: None,
+            end: None,
+            address: segment.address,
+            bytes: segment.size_bytes,
+            stack: segment.stack,
+            stream: segment.stream.0,
+            flags: if segment.is_expandable { EXPANDABLE } else { 0 },
+            held: Some(row as u32),
+        });
+    }
+    let events = &snapshot.events;
+    for (event, &row) in rows.iter().enumerate().rev() {
+        let (event, row) = (event as u32, row as usize);
+        let range = (events.address[row], events.size_bytes[row]);
+        let expandable = matches!(events.action[row], Action::SegmentMap | Action::SegmentUnmap);
+        match events.action[row] {
+            Action::SegmentAlloc | Action::SegmentMap => {
+                held.began(range, event, Some(events.stack[row]), expandable);
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                // What lies there although it was given back was taken again unseen.
+                held.began(range, event, None, expandable);
+                held.insert(Piece {
+                    start: None,
+                    end: Some(event),
+                    address: range.0,
+                    bytes: range.1,
+                    stack: events.stack[row],
+                    stream: events.stream[row].0,
+                    flags: if expandable { EXPANDABLE } else { 0 },
+                    held: None,
+                });
+            }
+            _ => {}
+        }
+    }
+    held.in_order()
+}
+
+/// What is held at the moment that the walk has reached, and what was taken after it.
+#[derive(Default)]
+struct Held {
+    /// By first address; they do not overlap.
+    now: BTreeMap<u64, Piece>,
+    /// The latest first.
+    taken: Vec<Piece>,
+}
+
+impl Held {
+    fn insert(&mut self, piece: Piece) {
+        if piece.bytes > 0 {
+            // Segments of a file may overlap, which the address space cannot: the last one counts.
+            self.cut(piece.address, piece.bytes);
+            self.now.insert(piece.address, piece);
+        }
+    }
+
+    /// What lies in a range was taken by `event`.
+    fn began(&mut self, (address, bytes): (u64, u64), event: u32, stack: Option<StackId>, expandable: bool) {
+        for mut piece in self.cut(address, bytes) {
+            piece.start = Some(event);
+            piece.stack = stack.unwrap_or(piece.stack);
+            piece.flags |= if expandable { EXPANDABLE } else { 0 };
+            self.taken.push(piece);
+        }
+    }
+
+    /// Takes a range out, and leaves what pieces have beside it.
+    fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
+        let end = address.saturating_add(bytes);
+        let mut found = Vec::new();
+        let before = self.now.range(..address).next_back().map(|(&at, _)| at);
+        let inside: Vec<u64> =
+            before.into_iter().chain(self.now.range(address..end).map(|(&at, _)| at)).collect();
+        for at in inside {
+            let piece = self.now[&at];
+            let last = piece.address.saturating_add(piece.bytes);
+            if last <= address {
+                continue;
+            }
+            self.now.remove(&at);
+            let part = |from: u64, to: u64| Piece { address: from, bytes: to - from, ..piece };
+            if piece.address < address {
+                self.now.insert(piece.address, part(piece.address, address));
+            }
+            if last > end {
+                self.now.insert(end, part(end, last));
+            }
+            found.push(part(piece.address.max(address), last.min(end)));
+        }
+        found
+    }
+
+    /// The pieces in the order of the stack: older than the trace first, of these what is held longest lowest.
+    fn in_order(self) -> Vec<Piece> {
+        let mut older: Vec<Piece> = self.now.into_values().collect();
+        older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));
+        older.into_iter().chain(self.taken.into_iter().rev()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Event, StreamId};
+    use memtrack_model::snapshot::Segment;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    type Step = (Action, u64, u64);
+
+    fn snapshot(events: &[Step], held: &[(u64, u64)]) -> (Snapshot, Vec<u32>) {
+        let mut snapshot = Snapshot::default();
+        for &(action, address, size_bytes) in events {
+            snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
+        }
+        snapshot.segments = held
+            .iter()
+            .map(|&(address, size_bytes)| Segment {
+                device: DEVICE,
+                address,
+                size_bytes,
+                stream: StreamId(0),
+                stack: StackId::NONE,
+                ticks: 0,
+                is_expandable: true,
+            })
+            .collect();
+        (snapshot, (0..events.len() as u32).collect())
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let action = prop_oneof![
+            Just(Action::SegmentAlloc),
+            Just(Action::SegmentMap),
+            Just(Action::SegmentFree),
+            Just(Action::SegmentUnmap),
+            Just(Action::Alloc),
+        ];
+        (action, 0..20u64, 1..8u64)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_held_is_what_undoing_the_events_leaves(
+            events in prop::collection::vec(step(), 0..30),
+            held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
+        ) {
+            let (snapshot, rows) = snapshot(&events, &held);
+            let pieces = pieces(&snapshot, DEVICE, &rows);
+            prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
+            // Byte by byte, backwards.
+            let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
+            for event in (-1..events.len() as i64).rev() {
+                let mut seen = BTreeSet::new();
+                for piece in &pieces {
+                    let began = piece.start.map_or(-1, i64::from) <= event;
+                    if began && piece.end.is_none_or(|end| event < i64::from(end)) {
+                        for byte in piece.address..piece.address + piece.bytes {
+                            prop_assert!(seen.insert(byte), "two pieces hold byte {}", byte);
+                        }
+                    }
+                }
+                prop_assert_eq!(&seen, &bytes, "after event {}", event);
+                let Some(&(action, at, size)) = usize::try_from(event).ok().and_then(|event| events.get(event)) else {
+                    continue;
+                };
+                match action {
+                    Action::SegmentAlloc | Action::SegmentMap => bytes.retain(|byte| !(at..at + size).contains(byte)),
+                    Action::SegmentFree | Action::SegmentUnmap => bytes.extend(at..at + size),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_mapped_at_a_time_is_a_piece() {
+        use Action::{SegmentMap, SegmentUnmap};
+        let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
+        let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
+        let told: Vec<_> = pieces(&snapshot, DEVICE, &rows)
+            .iter()
+            .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
+            .collect();
+        assert_eq!(told, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
+    }
+}

@@ -1,0 +1,108 @@
+//! The texts of a page: strings, frames, stacks and scopes, each once, and only those that are used.
+
+use crate::columns::Columns;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
+use std::collections::HashMap;
+
+/// Texts that were asked for, in the order in which they were.
+pub(crate) struct Texts<'a> {
+    snapshot: &'a Snapshot,
+    strings: Vec<String>,
+    by_text: HashMap<String, u32, foldhash::fast::RandomState>,
+    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not asked for yet, where 0 is not its own.
+    of_string: Vec<u32>,
+    of_frame: Vec<u32>,
+    of_stack: Vec<u32>,
+    frames: Vec<FrameId>,
+    stacks: Vec<StackId>,
+}
+
+impl<'a> Texts<'a> {
+    /// None yet.
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+        Self {
+            snapshot,
+            strings: vec![String::new()],
+            by_text: HashMap::from_iter([(String::new(), 0)]),
+            of_string: vec![0; snapshot.strings.len()],
+            of_frame: vec![0; snapshot.frames.len()],
+            of_stack: vec![0; snapshot.named.len()],
+            frames: Vec::new(),
+            stacks: vec![StackId::NONE],
+        }
+    }
+
+    /// The number of a string of the snapshot.
+    pub(crate) fn string(&mut self, id: StringId) -> u32 {
+        match self.of_string.get(id.index()) {
+            None => 0,
+            Some(&known) if known != 0 => known,
+            Some(_) => {
+                let number = self.own(&self.snapshot.strings.get(id));
+                self.of_string[id.index()] = number;
+                number
+            }
+        }
+    }
+
+    /// The number of any text.
+    pub(crate) fn own(&mut self, text: &str) -> u32 {
+        if let Some(&known) = self.by_text.get(text) {
+            return known;
+        }
+        let number = self.strings.len() as u32;
+        self.strings.push(text.to_owned());
+        self.by_text.insert(text.to_owned(), number);
+        number
+    }
+
+    /// The number of a stack of the snapshot; 0 for one without frames.
+    pub(crate) fn stack(&mut self, id: StackId) -> u32 {
+        let frames = self.snapshot.named.get(id);
+        match self.of_stack.get(id.index()) {
+            Some(&known) if known != 0 => known,
+            Some(_) if !frames.is_empty() => {
+                let number = self.stacks.len() as u32;
+                self.stacks.push(id);
+                self.of_stack[id.index()] = number;
+                number
+            }
+            _ => 0,
+        }
+    }
+
+    /// The section of all that was asked for, and of all scopes.
+    pub(crate) fn columns(mut self) -> Columns {
+        let mut stack_frames: Vec<u32> = Vec::new();
+        for stack in std::mem::take(&mut self.stacks) {
+            for &frame in self.snapshot.named.get(stack) {
+                let number = &mut self.of_frame[frame.index()];
+                if *number == 0 {
+                    self.frames.push(frame);
+                    *number = self.frames.len() as u32;
+                }
+                stack_frames.push(*number - 1);
+            }
+            self.stacks.push(stack);
+        }
+        let frames = std::mem::take(&mut self.frames);
+        let table = &self.snapshot.frames;
+        let names: Vec<u32> = frames.iter().map(|&frame| self.string(table.name(frame))).collect();
+        let files: Vec<u32> = frames.iter().map(|&frame| self.string(table.filename(frame))).collect();
+        let scopes = &self.snapshot.scopes.rows;
+        let scope_names: Vec<u32> = scopes.iter().map(|scope| self.own(&scope.name)).collect();
+        let lengths = self.stacks.iter().map(|&stack| self.snapshot.named.get(stack).len() as u64);
+        let mut columns = Columns::default();
+        columns.text("strings", &self.strings);
+        columns.varint("frame_name", names);
+        columns.varint("frame_file", files);
+        columns.varint("frame_line", frames.iter().map(|&frame| table.line(frame)));
+        columns.varint("stack_length", lengths);
+        columns.varint("stack_frames", stack_frames);
+        columns.varint("scope_parent", scopes.iter().map(|scope| scope.parent.0));
+        columns.varint("scope_name", scope_names);
+        columns.varint("scope_kind", scopes.iter().map(|scope| scope.kind as u32));
+        columns
+    }
+}

@@ -1,0 +1,203 @@
+//! `view`, `trace-plot`, `segment-plot` and `profile-plot`: the page as a file, on standard output, and served.
+#![cfg(unix)]
+
+use memtrack_tests::{fixture, memtrack};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn sample() -> PathBuf {
+    fixture("snapshots/samples/basic-1.pickle")
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(memtrack()).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The head of a page.
+fn head(page: &str) -> Value {
+    let (_, after) = page.split_once("id=\"memtrack-head\">").expect("a head");
+    serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn each_verb_writes_one_page_and_replaces_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = sample();
+    let file = sample.to_str().unwrap();
+    for (arguments, view) in [
+        (&["trace-plot", file][..], "timeline"),
+        (&["trace_plot", file, "--segments"], "segments"),
+        (&["segment-plot", file], "state"),
+        (&["profile-plot", file], "timeline"),
+        (&["view", file, "--show", "flame"], "flame"),
+    ] {
+        let output = run(folder.path(), arguments);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{arguments:?}");
+        let path = folder.path().join("output.html");
+        let page = fs::read_to_string(&path).unwrap();
+        let head = head(&page);
+        assert_eq!((head["view"].as_str(), head["name"].as_str()), (Some(view), Some("basic-1.pickle")));
+        let again = run(folder.path(), arguments);
+        assert_eq!(again.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(run(folder.path(), &[arguments, &["--force"]].concat()).status.code(), Some(0));
+        let piped = run(folder.path(), &[arguments, &["-o", "-"]].concat());
+        assert_eq!(String::from_utf8(piped.stdout).unwrap(), page);
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn a_page_names_no_other_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = sample();
+    let page = run(folder.path(), &["view", sample.to_str().unwrap(), "-o", "-"]).stdout;
+    let page = String::from_utf8(page).unwrap();
+    let policy =
+        page.split_once("Content-Security-Policy\" content=\"").unwrap().1.split_once('"').unwrap().0;
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    assert!(!policy.contains("http") && !policy.contains("connect-src") && !policy.contains('*'), "{policy}");
+    // The only addresses are names of XML's vocabularies, which nothing is fetched from.
+    let of_page = page.replace("http://www.w3.org/", "");
+    assert!(
+        !of_page.contains("src=\"") && !of_page.contains("href=\"http"),
+        "the page refers to something outside"
+    );
+}
+
+#[test]
+fn what_a_snapshot_says_of_the_device_is_in_the_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = sample();
+    let file = sample.to_str().unwrap();
+    let page = String::from_utf8(run(folder.path(), &["view", file, "-o", "-"]).stdout).unwrap();
+    let summary = String::from_utf8(run(folder.path(), &["summary", file]).stdout).unwrap();
+    let head = head(&page);
+    let sentences = head["devices"][0]["first"].as_array().unwrap();
+    let peak = sentences.iter().find(|line| line["title"] == "Peak").unwrap();
+    assert!(summary.contains(peak["text"].as_str().unwrap()), "{peak} is not in\n{summary}");
+    assert_eq!(peak["show"]["view"], "timeline");
+    let looks = sentences.iter().position(|line| line["title"] == "Look first at").unwrap();
+    for (place, line) in sentences[looks..].iter().enumerate() {
+        let text = format!("{}. {}", place + 1, line["text"].as_str().unwrap());
+        assert!(summary.contains(&text) && line["show"].is_object(), "{line}\n{summary}");
+    }
+}
+
+#[test]
+fn names_are_data_whatever_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let evil =
+        "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u{1b}[31m\u{0}\u{2028}\"'&<!--";
+    let event = json!({"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "user_metadata": evil,
+        "frames": [{"name": evil, "filename": evil, "line": 1}]});
+    let snapshot = json!({"segments": [], "device_traces": [[event]], "allocator_settings": {evil: evil}});
+    let path = folder.path().join("<b>&evil.json");
+    fs::write(&path, snapshot.to_string()).unwrap();
+    let page = run(folder.path(), &["view", path.to_str().unwrap(), "-o", "-"]).stdout;
+    let page = String::from_utf8(page).unwrap();
+    assert!(!page.contains("alert(1)</script>") && !page.contains("<img") && !page.contains("<b>&evil"));
+    assert_eq!(head(&page)["settings"][evil], evil);
+    assert!(page.contains("<title>&lt;b&gt;&amp;evil.json · memtrack</title>"));
+}
+
+#[test]
+fn an_empty_snapshot_has_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["empty", "empty_no_devices", "empty_segment_list"] {
+        let file = fixture("snapshots/synth").join(format!("{name}.pickle"));
+        let output = run(folder.path(), &["view", file.to_str().unwrap(), "-o", "-"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(head(&String::from_utf8(output.stdout).unwrap())["devices"], json!([]));
+    }
+}
+
+/// A command that serves, ended with the test.
+struct Serving {
+    child: Child,
+    port: u16,
+    path: String,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let sample = sample();
+        let mut child = Command::new(memtrack())
+            .args(["view", sample.to_str().unwrap(), "--serve"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let rest = line.trim().strip_prefix("http://127.0.0.1:").expect("an address of this machine");
+        let (port, path) = rest.split_once('/').unwrap();
+        Self { child, port: port.parse().unwrap(), path: format!("/{path}") }
+    }
+
+    /// The status of the answer to a request, and its content.
+    fn ask(&self, request: &str) -> (u16, Vec<u8>) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head") + 4;
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), answer.split_off(end))
+    }
+
+    fn get(&self, path: &str, host: &str) -> (u16, Vec<u8>) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_served_page_is_for_whoever_has_its_address() {
+    let serving = Serving::start();
+    let (own, path) = (format!("127.0.0.1:{}", serving.port), serving.path.clone());
+    assert!(path.len() >= 32 + 2, "{path} has no random word");
+    let (status, page) = serving.get(&path, &own);
+    assert_eq!(status, 200);
+    let page = String::from_utf8(page).unwrap();
+    let head = head(&page);
+    assert!(
+        head["served"] == true && page.contains("connect-src 'self'") && !page.contains("memtrack-section-")
+    );
+    let sections = head["sections"].as_array().unwrap();
+    for (number, section) in sections.iter().enumerate() {
+        let (status, packed) = serving.get(&format!("{path}section/{number}"), &own);
+        let mut unpacked = Vec::new();
+        flate2::read::DeflateDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+        assert_eq!((status, json!(unpacked.len())), (200, section["bytes"].clone()));
+    }
+    let beyond = format!("{path}section/{}", sections.len());
+    for (path, host, expected) in [
+        (&*path, "evil.example", 421),
+        (&*path, "127.0.0.1", 421),
+        ("/", &*own, 404),
+        ("/0123456789abcdef0123456789abcdef/", &*own, 404),
+        (&*beyond, &*own, 404),
+        (&*format!("{path}section/x"), &*own, 404),
+        (&*format!("{path}../../etc/passwd"), &*own, 404),
+    ] {
+        assert_eq!(serving.get(path, host).0, expected, "{path} of {host}");
+    }
+    assert_eq!(serving.ask(&format!("POST {path} HTTP/1.1\r\nHost: {own}\r\n\r\n")).0, 405);
+    assert_eq!(serving.ask(&format!("GET {path} HTTP/1.1\r\n\r\n")).0, 421, "no host at all");
+    assert_eq!(serving.ask("nonsense\r\n\r\n").0, 400);
+    assert_eq!(serving.ask(&format!("GET {path} HTTP/1.1\r\nX: {}", "a".repeat(20_000))).0, 431);
+    let (status, content) =
+        serving.ask(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", serving.port));
+    assert_eq!((status, content.len()), (200, 0));
+}
