@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {Places} from '../src/flame/draw.ts';
 import {group_rows, type GroupBy} from '../src/flame/grouping.ts';
+import {short_name} from '../src/flame/names.ts';
 import {is_noise} from '../src/flame/noise.ts';
 import {selected_rows, window_events} from '../src/flame/selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type Tree, type TreeOptions} from '../src/flame/tree.ts';
@@ -139,4 +140,11 @@ test('machinery is told from programs', () => {
   for (const [name, file] of [['_PyEval_EvalFrameDefault', 'ceval.c'], ['_call_impl', '/x/torch/nn/modules/module.py'], ['c10::Dispatcher::call', ''], ['at::_ops::add::redispatch(c10::DispatchKeySet)', '??'],
     ['', ''], ['__libc_start_main', ''], ['core::ops::function::FnOnce::call_once', ''], ['void at::meta::structured_bmm::meta()', '']] as const) assert.ok(is_noise(name, file), name);
   for (const [name, file] of [['forward', 'model.py'], ['main', 'run.py'], ['at::_ops::add::call(at::Tensor const&)', ''], ['my_crate::step', 'src/lib.rs'], ['<module>', 'train.py'], ['einsum', '/x/torch/functional.py']] as const) assert.ok(!is_noise(name, file), name);
+});
+
+test('names lose their parameters and nothing else', () => {
+  for (const [name, short] of [['at::add(at::Tensor const&)', 'at::add'], ['f(void (*)(int), std::vector<(a)0>) const', 'f'], ['forward', 'forward'], ['at::(anonymous namespace)::g(int)', 'at::(anonymous namespace)::g'],
+    ['x::operator()(int) const', 'x::operator()'], ['x::operator()', 'x::operator()'], ['a::(anonymous namespace)', 'a::(anonymous namespace)'], ['(no stack recorded)', '(no stack recorded)'], ['unwind() [clone .cold]', 'unwind'], [')', ')'], ['', '']]) {
+    assert.equal(short_name(name!), short);
+  }
 });

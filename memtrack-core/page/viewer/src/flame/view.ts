@@ -8,6 +8,7 @@ import {frame_text} from '../search/match.ts';
 import {read_query} from '../search/query.ts';
 import {peak_event} from '../search/results.ts';
 import {draw_tree, Places, ROW, type Look} from './draw.ts';
+import {short_name} from './names.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type MergeBy, type Tree} from './tree.ts';
 import {scope_of, weigh} from './weights.ts';
@@ -158,7 +159,7 @@ class FlameView implements View {
     const {tree, keys} = this.made!, lightness = value('--fl-lightness'), saturation = value('--fl-saturation');
     this.looks.clear();
     return this.look = {
-      text: node => this.text(node),
+      text: node => short_name(this.text(node)),
       fill: node => {
         if (node === 0) return value('--fl-root');
         const key = tree.key[node]!;
