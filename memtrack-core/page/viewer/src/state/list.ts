@@ -70,8 +70,14 @@ export class EventList {
 
   /** The element's size changed. */
   resize(): void {
+    const [from, to] = this.scroll.visible(), place = this.place_of(this.current), seen = place >= from && place < to;
     this.room = this.scroller.clientHeight;
     this.fit();
+    // The header above may just have grown by a line: what was in sight stays there.
+    if (seen && this.length > 0) {
+      this.scroll.reveal(Math.min(place, this.length - 1));
+      this.place();
+    }
   }
 
   private fit(): void {
@@ -137,7 +143,12 @@ export class EventList {
     for (let i = 0; i < n; i++) {
       // Rows keep their elements while they are visible, so that a selection of text survives scrolling.
       const place = from + ((i - from) % n + n) % n, row = this.rows[i]!;
-      if (place >= to) { row.element.hidden = true; row.place = -1; continue; }
+      if (place >= to) {
+        row.element.hidden = true;
+        row.element.classList.remove('current');
+        row.place = -1;
+        continue;
+      }
       row.element.hidden = false;
       row.element.style.top = `${(place - from) * ROW}px`;
       if (row.place !== place) { row.place = place; this.fill(row, this.event_at(place)); }
