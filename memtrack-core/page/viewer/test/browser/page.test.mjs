@@ -226,8 +226,8 @@ test('bands and their names are above the picture', async () => {
   await page.waitForFunction('document.querySelector(".lanes").clientHeight > 20');
   const box = await page.locator('.lanes').first().boundingBox();
   const names = new Set();
-  for (let i = 0; i < 40; i++) {
-    const hit = await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + (i / 40) * box.width, box.y + 5]);
+  for (let i = 0; i < 150; i++) {
+    const hit = await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + (i / 150) * box.width, box.y + 5]);
     if (hit?.kind === 'band') names.add(hit.name);
   }
   assert.ok(names.has('forward') && names.has('backward') && names.has('optimizer'), [...names].join());
@@ -251,16 +251,16 @@ test('hostile names are text', async () => {
 
 test('a file without memory, or without events, is explained', async () => {
   const none = path.join(folder, 'none.html'), still = path.join(folder, 'still.html');
-  const texts = training(100, 5).sections[0];
+  const texts = training(100, 10).sections[0];
   const head = {...run.head, has_time: false, devices: []};
   fs.writeFileSync(none, html({head, sections: [texts]}));
   const empty = await open(browser, none, {wait: false});
   assert.match(await empty.page.locator('main').innerText(), /holds no memory/);
   await empty.clean();
   const blocks = [{start: -1, end: 0, size: 5 << 20, address: 4096n}];
-  const events = training(10, 5).sections[2].map(c => (c.name === 'threads' ? c : {...c, values: []})).filter(c => c.name !== 'time');
+  const events = training(10, 10).sections[2].map(c => (c.name === 'threads' ? c : {...c, values: []})).filter(c => c.name !== 'time');
   const device = device_head({events: 0, blocks: 1, segments: 1, sections: {blocks: 1, events: 2, segments: 3, bands: 4}});
-  fs.writeFileSync(still, html({head: {...head, devices: [device]}, sections: [texts, element_columns(blocks, 0, 'blocks'), events, element_columns(blocks, 0, 'segments'), training(10, 5).sections[4].map(c => ({...c, values: []}))]}));
+  fs.writeFileSync(still, html({head: {...head, devices: [device]}, sections: [texts, element_columns(blocks, 0, 'blocks'), events, element_columns(blocks, 0, 'segments'), training(10, 10).sections[4].map(c => ({...c, values: []}))]}));
   const {page, clean} = await open(browser, still);
   await settled(page);
   assert.match(await page.locator('.panel').innerText(), /No events were recorded/);
