@@ -25,6 +25,8 @@ export class Panel {
   pin(): void {
     const {block, event} = this.page.state;
     this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
+    if (this.next !== null) cancelAnimationFrame(this.next);
+    this.next = null;
     this.draw(this.pinned, true);
   }
 
