@@ -11,6 +11,9 @@ use memtrack_report::analysis::top::TopRow;
 /// The title of the lines that say what to look at.
 const LOOK: &str = "Look first at";
 
+/// The title of the line about the highest point of reserved memory.
+const MOST_RESERVED: &str = "Reserved";
+
 /// The sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn sentences(
     summary: &DeviceSummary,
@@ -46,6 +49,8 @@ pub(crate) fn sentences(
             _ => None,
         };
         let is_peak = title == "Peak";
+        // The groups come between it and the peak, which it belongs to.
+        let title = if about == "Peak" && title.is_empty() { MOST_RESERVED.to_owned() } else { title };
         sentences.push(Sentence { title, text, show });
         if is_peak {
             let groups = summary.peak.live.rows.iter().enumerate();
@@ -63,7 +68,32 @@ pub(crate) fn sentences(
         let title = if place == 0 { LOOK } else { "" };
         sentences.push(Sentence { title: title.to_owned(), text, show });
     }
-    sentences
+    most_wanted_first(sentences)
+}
+
+/// What people ask first comes first: the summary says what is held before it says what was.
+fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
+    let rank = |title: &str| match title {
+        "Peak" => 0,
+        "Made of" | MOST_RESERVED => 1,
+        "Out of memory" => 2,
+        LOOK => 3,
+        "Contradiction" => 4,
+        "Allocated" => 5,
+        "Trace" => 7,
+        _ => 6,
+    };
+    let mut ranked: Vec<(u8, Sentence)> = Vec::with_capacity(sentences.len());
+    for sentence in sentences {
+        // What has no title goes on with the sentence before.
+        let of = match (&*sentence.title, ranked.last()) {
+            ("", Some((before, _))) => *before,
+            (title, _) => rank(title),
+        };
+        ranked.push((of, sentence));
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, sentence)| sentence).collect()
 }
 
 /// One of the largest groups at the peak.

@@ -48,7 +48,7 @@ export class Page implements App {
     document.addEventListener('keydown', event => this.key(event));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.restyle());
     addEventListener('hashchange', () => {
-      if (location.hash.slice(1) !== fragment_of(this)) void this.show(shown_by(location.hash));
+      if (location.hash.slice(1) !== fragment_of(this)) void this.show(this.linked());
     });
   }
 
@@ -72,7 +72,13 @@ export class Page implements App {
 
   /** Draws the first picture: what the URL's fragment says. */
   start(): Promise<void> {
-    return this.show(shown_by(location.hash));
+    return this.show(this.linked());
+  }
+
+  /** What the address asks for; a device that the file does not have is left out. */
+  private linked(): Show {
+    const {device, ...rest} = shown_by(location.hash);
+    return this.devices.some(d => d.head.name === device) ? {device, ...rest} : rest;
   }
 
   show(change: Show): Promise<void> {

@@ -347,21 +347,10 @@ export class Timeline implements View {
     this.minimap.window(from, to);
   }
 
-  /** The line above the picture: what colours mean, how many blocks are let through, whose bands are shown. */
+  /** The line above the picture: what colours mean, whose bands are shown. */
   private describe(): void {
     if (!this.looks) return;
-    const {palette} = this.looks, {passing, device, state} = this.page, parts: (Node | string)[] = [];
-    const rows = this.stack!.elements;
-    if (passing && this.kind !== 'segments') {
-      let n = 0, live = 0;
-      const peak = this.stack!.peaks.top(0, rows.total.length - 1) - 1;
-      for (let row = 0; row < rows.count; row++) n += passing[row]!;
-      for (const row of device.live_after(rows, peak)) live += passing[row] ? rows.size[row]! : 0;
-      parts.push(h('span', {class: 'found', role: 'status'}, `${count(n)} of ${count(rows.count)} blocks, ${bytes(live)} at the peak`));
-      const box = h('input', {type: 'checkbox', onchange: () => void this.page.show({hide: box.checked})});
-      box.checked = state.hide;
-      parts.push(h('label', {}, box, ' hide the others'));
-    }
+    const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
     if (device.head.estimated) parts.push(h('span', {class: 'note'}, '~ estimated: small blocks were sampled, each stands for others'));
     if (palette.legend.length) {
       parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean'}, ...palette.legend.slice(0, 14).map(({color, name}) => {
