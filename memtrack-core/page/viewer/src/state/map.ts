@@ -107,8 +107,10 @@ export class MemoryMap {
     const {groups} = this.data.layout, width = this.width, room = this.high, fits = Math.max(1, Math.floor(room / (LOWEST + BETWEEN)));
     let rows = this.row_bytes > 0 ? new Rows(groups, this.row_bytes, width) : null;
     // The scale stays as long as it serves: a map that is rescaled at every segment cannot be followed.
-    if (!this.chosen && (!rows || rows.count > fits || rows.count * 3 < fits)) {
-      this.row_bytes = fitting_bytes(groups, width, fits);
+    // A few blocks are as clear on a few rows.
+    const {blocks, segments} = this.data.layout.totals, wanted = Math.min(fits, Math.max(6, Math.ceil(blocks / 8), Math.ceil(segments / 3)));
+    if (!this.chosen && (!rows || rows.count > fits || rows.count * 3 < wanted)) {
+      this.row_bytes = fitting_bytes(groups, width, wanted);
       rows = new Rows(groups, this.row_bytes, width);
     }
     this.rows = rows!;
@@ -235,7 +237,7 @@ export class MemoryMap {
   private labels(context: CanvasRenderingContext2D, strips: readonly Strip[], elements: Elements): void {
     if (this.pitch < 16) return;
     context.textAlign = 'left';
-    const {layout, color, passing} = this.data!;
+    const {layout, color, passing, event, model} = this.data!, about = model.device.head.estimated ? '~' : '';
     let left = 200;
     for (const strip of strips) {
       const scale = strip.width / (strip.to - strip.from || 1), group = strip.group, least = 62 / scale;
@@ -250,8 +252,14 @@ export class MemoryMap {
         if ((b - a) < least || (offset < strip.from && strip.from > 0)) continue;
         left--;
         const fill = passing && passing[row] === 0 ? mix(color(row), this.colors!.free, 0.85) : color(row);
-        context.fillStyle = light(fill) ? '#111a' : '#fffd';
-        context.fillText(size_text(bytes), GUTTER + strip.x + (a - strip.from) * scale + 5, this.top_of(strip.row) + (this.pitch - BETWEEN) / 2);
+        const text = about + size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
+        if (elements.pending[row]! <= event) {
+          // Text over hatching cannot be read.
+          context.fillStyle = css(fill);
+          context.fillRect(x - 2, y - 7, context.measureText(text).width + 4, 14);
+        }
+        context.fillStyle = light(fill) ? '#000b' : '#fffd';
+        context.fillText(text, x, y);
       }
     }
   }
@@ -404,6 +412,8 @@ export class MemoryMap {
     return {kind: 'free', size: at.to - at.from, event, ...segment && {row: segment.row, address: '0x' + model.origin.address(segment.from + at.from).toString(16)}};
   }
 }
+
+function css(color: number): string { return `rgb(${color & 255} ${color >> 8 & 255} ${color >> 16 & 255})`; }
 
 function light(color: number): boolean { return (color & 255) * 0.3 + (color >> 8 & 255) * 0.59 + (color >> 16 & 255) * 0.11 > 140; }
 
