@@ -154,7 +154,7 @@ pub fn answers(data: &[u8]) {
         {
             let moments = [None, Some(Moment::Peak), Some(Moment::End), Moment::last_oom(&snapshot, device)];
             for at in moments.into_iter().chain([Moment::event(&snapshot, device, 1)]) {
-                let options = TopOptions { at, ..TopOptions::default() };
+                let options = TopOptions::new().at(at);
                 let report = top_with(&snapshot, symbols, by, device, &options);
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
@@ -167,7 +167,7 @@ pub fn answers(data: &[u8]) {
     for device in summary(&snapshot, symbols) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));
     }
-    let gate = Gate { peak: Some(1), leak: Some(1), fragmentation: Some(0.5) };
+    let gate = Gate::new().peak(1).leak(1).fragmentation(0.5);
     let found = Found::of(&snapshot);
     let _ = (found.exceeded(&gate), found.to_json(&gate));
     let _ = viz::trace(&snapshot, &mut Text::default());

@@ -39,7 +39,7 @@ function start(main: HTMLElement): void {
   if (devices.some(d => d.head.events || d.head.blocks || d.head.segments)) main.replaceChildren(page.element);
   const ready = page.start();
   // A failure is on the page in words by then; `ready` tells scripts.
-  ready.catch(() => {});
+  ready.then(() => (main.dataset.ready = ''), () => {});
   window.memtrack = api_of(page, ready);
 }
 

@@ -117,7 +117,8 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
     if (sum > high) [high, peak] = [sum, i - 1];
   });
   const gib = (n: number) => `${(n / 2 ** 30).toFixed(1)} GiB`;
-  const oom = Math.floor(events * 0.9);
+  const oom = action.indexOf(11, Math.floor(events * 0.8));
+  action[oom] = 8;
   const column = (name: string, code: 'varint' | 'delta', values: number[]) => ({name, code, values}) as const;
   return {
     blocks, events,

@@ -1,5 +1,5 @@
-//! Everything that was live at a device's peak, grouped by stack, biggest first. `memtrack peak` prints
-//! it. The ranking is [`top`](super::top)'s; here is when it was, and the stacks in full.
+//! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
+//! is that of [`top`](super::top); this adds the moment and the complete stacks.
 
 use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
@@ -38,18 +38,19 @@ impl PeakOf {
 
 /// What was live at a peak of one device.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct AtPeak {
-    /// Of what.
+    /// Which peak it is.
     pub of: PeakOf,
-    /// The event that reached it, by its number in the device's trace; none: it was before the first.
+    /// The event that reached it, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
-    /// Seconds from what [`Self::since`] says; none when [`Self::event`] is.
+    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is.
     pub seconds: Option<f64>,
-    /// What the seconds count from.
+    /// What the seconds are counted from.
     pub since: Since,
     /// Requested bytes that were live then.
     pub requested_bytes: u64,
-    /// Whether sampled blocks were among them, so that the number is an estimate.
+    /// Whether sampled blocks were among them, which makes the number an estimate.
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
@@ -70,7 +71,7 @@ impl AtPeak {
             PeakOf::Requested => Moment::Peak,
             PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
-        let options = TopOptions { limit, at: Some(at), ..TopOptions::default() };
+        let options = TopOptions::new().limit(limit).at(at);
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
         let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
         let before = |row| Moment::events_before(snapshot, device, row);

@@ -25,6 +25,8 @@ export class Panel {
   pin(): void {
     const {block, event} = this.page.state;
     this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
+    if (this.next !== null) cancelAnimationFrame(this.next);
+    this.next = null;
     this.draw(this.pinned, true);
   }
 
@@ -32,7 +34,7 @@ export class Panel {
     if (pinned && what) this.pinned = what;
     else if (pinned) return this.pin();
     // The pointer may cross hundreds of blocks in a second; only where it is at the end of a frame counts.
-    const target = what ?? this.pinned, steady = !what || pinned;
+    const target = what ?? this.pinned, steady = !what || pinned || JSON.stringify(what) === JSON.stringify(this.pinned);
     if (this.next !== null) cancelAnimationFrame(this.next);
     this.next = requestAnimationFrame(() => {
       this.next = null;
@@ -76,8 +78,8 @@ export class Panel {
     if (event < 0) return 'before the recording';
     if (event >= device.head.events) return 'never, in this recording';
     const at = device.clock ? `, ${time(device.clock[event]!)}` : '';
-    return h('span', {}, h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`),
-      at, device.clock ? h('small', {}, head.since === 'start' ? ' after the start' : ' after the first event') : null);
+    return h('span', {title: `Times count from ${head.since === 'start' ? 'the start' : 'the first event'}`},
+      h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`), at);
   }
 
   private element_of(row: number, rows: Elements, texts: Texts, events: Events | null, kind: 'block' | 'segment', pinned: boolean): (Node | string)[] {
@@ -120,7 +122,7 @@ export class Panel {
     const odd = events.odd.get(event), action = events.action[event]!, facts: Fact[] = [];
     const block = events.block[event]!, segment = events.segment[event]!;
     const rows = action >= 4 && action <= 7 ? await device.segments() : device.blocks, row = rows === device.blocks ? block : segment;
-    if (device.clock) facts.push(['time', `${time(events.time[event]!)} ${this.page.head.since === 'start' ? 'after the start' : 'after the first event'}`]);
+    if (device.clock) facts.push(['time', `${time(events.time[event]!)} after the ${this.page.head.since === 'start' ? 'start' : 'first event'}`]);
     if (action === 8 && odd) facts.push(['requested', exact_bytes(odd.size)], ['device has free', exact_bytes(Number(odd.address))]);
     else {
       const address = odd ? '0x' + odd.address.toString(16) : row !== NONE ? hex(rows.address_high[row]!, rows.address_low[row]!) : null;

@@ -55,6 +55,11 @@ function folded(texts: Texts, from: number, to: number): HTMLElement {
 function frame(texts: Texts, place: number): HTMLElement {
   const f = texts.stack_frames[place]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
   const name = visible(texts.string(texts.frame_name[f]!)) || '(no name)';
-  const where = file ? file + (line ? `:${line}` : '') : '';
-  return h('li', {}, h('b', {}, name), where ? h('span', {title: where}, where) : null);
+  const where = file && file !== '??' ? file + (line ? `:${line}` : '') : '';
+  return h('li', {}, h('b', {}, ...breakable(name)), where ? h('span', {title: where}, ...breakable(where)) : null);
+}
+
+/** Long names break where their parts do. */
+function breakable(text: string): (Node | string)[] {
+  return text.split(/(?<=::|\/)(?![:/])/).flatMap((part, i) => (i ? [h('wbr'), part] : [part]));
 }

@@ -14,6 +14,10 @@ const FAN = 16;
 export const MERGED = 1;
 /** Its free is pending. */
 export const PENDING = 2;
+/** From before the recording. */
+export const OLD = 4;
+/** What a pool holds and no block uses. */
+export const UNUSED = 8;
 
 /** What is to be drawn. */
 export interface Window {
@@ -36,6 +40,8 @@ export class Frame {
   span_event = new Int32Array(0);
   /** First run of each span, then the number of runs. */
   span_run = new Int32Array(0);
+  /** How many of a span's runs, from the bottom up, are those of the span before. */
+  span_same = new Int32Array(0);
   spans = 0;
   run_from = new Float64Array(1 << 12);
   run_to = new Float64Array(1 << 12);
@@ -59,6 +65,18 @@ export class Frame {
   window: Window = {from: 0, to: 1, bottom: 0, top: 1, width: 0, height: 0, coarse: 1};
 
   constructor(public stack: Stack) {}
+
+  /** Makes room for more runs. */
+  room(more: number): void {
+    const need = this.runs + more;
+    if (need <= this.run_from.length) return;
+    const length = Math.max(need, this.run_from.length * 2);
+    const grow = <T extends {set(from: T): void}>(made: T, old: T) => (made.set(old), made);
+    this.run_from = grow(new Float64Array(length), this.run_from);
+    this.run_to = grow(new Float64Array(length), this.run_to);
+    this.run_row = grow(new Int32Array(length), this.run_row);
+    this.run_flags = grow(new Uint8Array(length), this.run_flags);
+  }
 
   /** The span at a pixel. */
   span_at(x: number): number {
@@ -123,7 +141,6 @@ export class Layouter {
   private readonly sums: Float64Array[] = [];
   private readonly largest: Int32Array[] = [];
   private order = new Int32Array(0);
-  private scratch = new Int32Array(0);
 
   /** Lays out a window into a frame. `live_after` gives the rows that are live after an event. */
   lay(frame: Frame, stack: Stack, axis: Axis, window: Window, live_after: (event: number) => Uint32Array): void {
@@ -145,6 +162,7 @@ export class Layouter {
       frame.span_event = new Int32Array(columns + 2);
       frame.span_sample = new Int32Array(columns + 2);
       frame.span_run = new Int32Array(columns + 2);
+      frame.span_same = new Int32Array(columns + 2);
     }
     let before = axis.before(from), count = 0;
     for (let c = 0; c < columns; c++) {
@@ -242,29 +260,35 @@ export class Layouter {
   /** Sweeps the samples, keeps the sums up to date, and collects the runs of each. */
   private stack_up(frame: Frame, window: Window): void {
     const {stack, members, sample_count: n, member_row, member_from, member_to} = frame;
-    const {size, pending, end} = stack.elements, layered = frame.heights.length > 0;
+    const {size, start, pending, end} = stack.elements, layered = frame.heights.length > 0;
     this.reset(members);
+    let fill = new Int32Array(0);
     const {sums, largest} = this, levels = sums.length, leaf = sums[0]!;
-    // Comings and goings by sample, as two counting sorts in one list.
-    const at = new Int32Array(2 * n + 3), order = this.order.length >= 2 * members ? this.order : (this.order = new Int32Array(2 * members));
-    const turned = new Uint8Array(n + 1);
-    for (let m = 0; m < members; m++) {
-      if (member_row[m]! < 0) continue;
-      at[2 * member_from[m]! + 2]!++;
-      if (member_to[m]! < n) at[2 * member_to[m]! + 1]!++;
-      const row = member_row[m]!;
-      if (pending[row]! < end[row]!) turned[this.sample_from(frame, pending[row]!)] = 1;
+    // What changes at each sample, as one counting sort: who goes, who comes, whose free begins to be pending.
+    const at = new Int32Array(3 * n + 4), order = this.order.length >= 3 * members ? this.order : (this.order = new Int32Array(3 * members));
+    for (let pass = 0; pass < 2; pass++) {
+      for (let m = 0; m < members; m++) {
+        const row = member_row[m]!;
+        if (row < 0) continue;
+        const from = 3 * member_from[m]! + 1, to = 3 * member_to[m]!;
+        const turn = pending[row]! < end[row]! && pending[row]! > start[row]! ? 3 * this.sample_from(frame, pending[row]!) + 2 : 0;
+        // First how many there are of each kind, then where each goes: the places of a kind end where they began.
+        if (pass === 0) {
+          at[from + 1]!++;
+          if (to < 3 * n) at[to + 1]!++;
+          if (turn > from && turn < to) at[turn + 1]!++;
+        } else {
+          order[fill[from]!++] = m;
+          if (to < 3 * n) order[fill[to]!++] = m;
+          if (turn > from && turn < to) order[fill[turn]!++] = m;
+        }
+      }
+      if (pass === 0) {
+        for (let i = 1; i < at.length; i++) at[i]! += at[i - 1]!;
+        fill = at.slice();
+      }
     }
-    for (let i = 1; i < at.length; i++) at[i]! += at[i - 1]!;
-    const fill = this.scratch.length >= at.length ? this.scratch : (this.scratch = new Int32Array(at.length));
-    fill.set(at);
-    for (let m = 0; m < members; m++) {
-      if (member_row[m]! < 0) continue;
-      order[fill[2 * member_from[m]! + 1]!++] = m;
-      if (member_to[m]! < n) order[fill[2 * member_to[m]!]!++] = m;
-    }
-    const used = new Float64Array(frame.heights.length);
-    const slack = new Int32Array(frame.heights.length);
+    const used = new Float64Array(frame.heights.length), slack = new Int32Array(frame.heights.length);
     for (let m = 0; m < members; m++) if (member_row[m]! < 0) slack[-2 - member_row[m]!] = m;
     const change = (m: number, by: number) => {
       for (let l = 0, i = m; l < levels; l++, i >>>= 4) {
@@ -275,31 +299,46 @@ export class Layouter {
     const one = window.height > 0 ? (window.top - window.bottom) / window.height : 1;
     const collect = new Collector(frame, sums, largest, window.bottom, window.top, one);
     for (let s = 0; s < n; s++) {
-      let same = s > 0 && !turned[s];
-      for (let i = at[2 * s]!, to = at[2 * s + 1]!; i < to; i++) {
-        const m = order[i]!, row = member_row[m]!;
-        if (layered && stack.layer![row]) used[stack.layer![row]! - 1]! -= size[row]!;
-        change(m, -size[row]!);
-        same = false;
+      // Which members change: below and above them the runs are those of the sample before.
+      let low = members, high = -1;
+      for (let i = at[3 * s]!, to = at[3 * s + 3]!; i < to; i++) {
+        const m = order[i]!;
+        if (m < low) low = m;
+        if (m > high) high = m;
       }
-      for (let i = at[2 * s + 1]!, to = at[2 * s + 2]!; i < to; i++) {
-        const m = order[i]!, row = member_row[m]!;
-        if (layered && stack.layer![row]) used[stack.layer![row]! - 1]! += size[row]!;
-        change(m, size[row]!);
-        same = false;
+      if (layered) {
+        for (let i = at[3 * s]!, to = at[3 * s + 2]!; i < to; i++) {
+          const row = member_row[order[i]!]!, l = stack.layer![row]!;
+          if (l) used[l - 1]! += i < at[3 * s + 1]! ? -size[row]! : size[row]!;
+        }
+        for (let l = 0; l < slack.length; l++) {
+          const m = slack[l]!;
+          if (Math.max(0, frame.heights[l]![s]! - used[l]!) === leaf[m]!) continue;
+          if (m < low) low = m;
+          if (m > high) high = m;
+        }
+      }
+      if (high < 0 && s > 0) continue;
+      const keep_below = s ? this.sum_below(low) : 0, keep_above = s ? this.sum_below(high + 1) : 0;
+      let grown = 0;
+      for (let i = at[3 * s]!, to = at[3 * s + 2]!, coming = at[3 * s + 1]!; i < to; i++) {
+        const m = order[i]!, by = i < coming ? -size[member_row[m]!]! : size[member_row[m]!]!;
+        change(m, by);
+        grown += by;
       }
       for (let l = 0; l < slack.length; l++) {
-        const left = Math.max(0, frame.heights[l]![s]! - used[l]!), m = slack[l]!;
-        if (left === leaf[m]!) continue;
-        change(m, left - leaf[m]!);
-        same = false;
+        const m = slack[l]!, by = Math.max(0, frame.heights[l]![s]! - used[l]!) - leaf[m]!;
+        if (by) change(m, by);
+        grown += by;
       }
-      if (same) continue;
+      const before = frame.spans - 1;
       frame.span_x[frame.spans] = frame.sample_x[s]!;
       frame.span_event[frame.spans] = frame.samples[s]!;
       frame.span_sample[frame.spans] = s;
+      frame.span_same[frame.spans] = 0;
       frame.span_run[frame.spans++] = frame.runs;
-      collect.all(frame.samples[s]!);
+      if (s === 0) collect.all(frame.samples[s]!);
+      else collect.changed(frame.samples[s]!, frame.span_run[before]!, keep_below, keep_above, grown);
     }
     frame.span_x[frame.spans] = window.width;
     frame.span_run[frame.spans] = frame.runs;
@@ -313,6 +352,16 @@ export class Layouter {
       else high = middle;
     }
     return low;
+  }
+
+  /** Bytes of the members before one. */
+  private sum_below(member: number): number {
+    let bytes = 0;
+    for (let l = 0, i = member; l < this.sums.length; l++, i >>>= 4) {
+      const sums = this.sums[l]!;
+      for (let k = l === this.sums.length - 1 ? 0 : i & ~15; k < i; k++) bytes += sums[k]!;
+    }
+    return bytes;
   }
 
   private reset(members: number): void {
@@ -342,40 +391,99 @@ class Collector {
   constructor(private readonly frame: Frame, private readonly sums: Float64Array[], private readonly largest: Int32Array[],
     private readonly bottom: number, private readonly top: number, private readonly one: number) {}
 
+  /** All of a state. */
   all(event: number): void {
     this.event = event;
+    this.between(0, Infinity);
+  }
+
+  /**
+   * A state that differs from the one before, whose runs begin at `old`, only between so many bytes: below `below` nothing
+   * changed, and what was above `above` is now `grown` bytes higher.
+   */
+  changed(event: number, old: number, below: number, above: number, grown: number): void {
+    this.event = event;
+    const {frame, top, bottom} = this, end = frame.runs;
+    let run = old;
+    while (run < end && frame.run_to[run]! <= below) run++;
+    this.copy(old, run, 0);
+    frame.span_same[frame.spans - 1] = run - old;
+    // What lies below the first run that stays is below the picture, and stays there.
+    const from = run > old ? frame.run_to[run - 1]! : run < end ? Math.min(below, frame.run_from[run]!) : 0;
+    while (run < end && frame.run_from[run]! < above) run++;
+    if (run === end) return this.between(from, Infinity);
+    this.between(from, frame.run_from[run]! + grown);
+    const kept = frame.runs;
+    this.copy(run, end, grown);
+    // When the stack sank, the top of the picture shows what was above it.
+    const last = frame.runs > kept ? frame.run_to[frame.runs - 1]! : bottom;
+    if (grown < 0 && last < top) this.between(last, Infinity);
+  }
+
+  private copy(from: number, to: number, by: number): void {
+    const {frame, top, bottom} = this;
+    frame.room(to - from);
+    const {run_from, run_to, run_row, run_flags} = frame;
+    let n = frame.runs;
+    for (let run = from; run < to; run++) {
+      const a = run_from[run]! + by, b = run_to[run]! + by;
+      if (b <= bottom) continue;
+      if (a >= top) break;
+      run_from[n] = a;
+      run_to[n] = b;
+      run_row[n] = run_row[run]!;
+      run_flags[n++] = run_flags[run]!;
+    }
+    frame.runs = n;
+  }
+
+  private low = 0;
+  private high = Infinity;
+
+  /** Runs from so many bytes to so many, which are edges of members. */
+  private between(low: number, high: number): void {
+    this.low = Math.max(low, 0);
+    this.high = high;
     this.group_count = this.group_bytes = 0;
-    this.nodes(this.sums.length - 1, 0, 0);
+    if (high > low) this.nodes(this.sums.length - 1, 0, 0);
     this.flush();
   }
 
   /** The sixteen nodes from `base` on, of which the first begins at so many bytes. */
   private nodes(level: number, base: number, at: number): void {
-    const sums = this.sums[level]!, one = this.one, bottom = this.bottom, top = this.top;
+    const sums = this.sums[level]!, {one, low, high} = this, start = Math.max(this.bottom, low), stop = Math.min(this.top, high);
     for (let i = base, to = base + FAN; i < to; i++) {
       const bytes = sums[i]!;
       if (bytes === 0) continue;
       const next = at + bytes;
-      if (next > bottom) {
-        if (at >= top) return;
-        if (bytes < one) {
-          const member = level === 0 ? i : this.find(level, i);
-          if (this.group_count === 0) {
-            this.group_from = at;
-            this.group_member = member;
-          } else if (this.sums[0]![member]! > this.sums[0]![this.group_member]!) this.group_member = member;
-          this.group_bytes += bytes;
-          // A node may stand for one block; what counts is whether the block is all of it.
-          this.group_count += level === 0 || this.sums[0]![member] === bytes ? 1 : 2;
-          if (this.group_bytes >= one) this.flush();
-        } else {
-          if (this.group_count) this.flush();
-          if (level === 0) this.emit(at, next, i, 0);
-          else this.nodes(level - 1, i * FAN, at);
+      if (next > start) {
+        if (at >= stop) return;
+        // A node that lies across an edge is opened, however small.
+        if (bytes < one && (level === 0 || (at >= low && next <= high))) this.merge(level, i, at, bytes);
+        else {
+          if (level === 0) {
+            if (this.group_count) this.flush();
+            this.emit(at, next, i, 0);
+          } else {
+            if (this.group_count && bytes >= one) this.flush();
+            this.nodes(level - 1, i * FAN, at);
+          }
         }
       }
       at = next;
     }
+  }
+
+  private merge(level: number, node: number, at: number, bytes: number): void {
+    const leaf = this.sums[0]!, member = level === 0 ? node : this.find(level, node);
+    if (this.group_count === 0) {
+      this.group_from = at;
+      this.group_member = member;
+    } else if (leaf[member]! > leaf[this.group_member]!) this.group_member = member;
+    this.group_bytes += bytes;
+    // A node may stand for one block; what counts is whether the block is all of it.
+    this.group_count += level === 0 || leaf[member] === bytes ? 1 : 2;
+    if (this.group_bytes >= this.one) this.flush();
   }
 
   private find(level: number, node: number): number {
@@ -401,17 +509,14 @@ class Collector {
 
   private emit(from: number, to: number, member: number, flags: number): void {
     const {frame} = this, run = frame.runs++;
-    if (run === frame.run_from.length) {
-      const more = <T extends {length: number; set(from: T): void}>(made: T, old: T) => (made.set(old), made);
-      frame.run_from = more(new Float64Array(run * 2), frame.run_from);
-      frame.run_to = more(new Float64Array(run * 2), frame.run_to);
-      frame.run_row = more(new Int32Array(run * 2), frame.run_row);
-      frame.run_flags = more(new Uint8Array(run * 2), frame.run_flags);
-    }
-    const row = frame.member_row[member]!, {pending, end} = frame.stack.elements;
+    if (run === frame.run_from.length) frame.room(1);
+    const row = frame.member_row[member]!, {start, pending, end} = frame.stack.elements;
+    if (row < 0) flags |= UNUSED;
+    else if (pending[row]! <= this.event && pending[row]! < end[row]!) flags |= PENDING;
+    else if (start[row]! < 0) flags |= OLD;
     frame.run_from[run] = from;
     frame.run_to[run] = to;
     frame.run_row[run] = row;
-    frame.run_flags[run] = row >= 0 && pending[row]! <= this.event && pending[row]! < end[row]! ? flags | PENDING : flags;
+    frame.run_flags[run] = flags;
   }
 }

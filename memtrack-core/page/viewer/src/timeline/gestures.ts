@@ -27,6 +27,7 @@ export function listen(element: HTMLElement, hands: Hands): void {
   const behaviour = zoom<HTMLElement, unknown>()
     .filter(event => !event.button && !(event.type === 'wheel' && sideways(event as WheelEvent)))
     .wheelDelta(event => -(event.deltaY || event.deltaX) * (event.deltaMode === 1 ? 0.05 : event.deltaMode ? 1 : 0.002) * (event.ctrlKey ? 10 : 1))
+    .duration(matchMedia('(prefers-reduced-motion: reduce)').matches ? 0 : 180)
     .on('start', () => hands.busy(true))
     .on('zoom', (event: D3ZoomEvent<HTMLElement, unknown>) => {
       const t = event.transform, k = t.k / last.k;

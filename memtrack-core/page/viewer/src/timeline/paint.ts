@@ -1,6 +1,9 @@
 // Fills pixels from the runs of a frame.
+//
+// Columns are painted upright into a small buffer and turned into rows sixteen at a time: memory is written in whole cache
+// lines, and a column starts as a copy of the one before, of which only the changed runs are painted anew.
 
-import {PENDING, type Frame} from './frame.ts';
+import {OLD, PENDING, UNUSED, type Frame} from './frame.ts';
 import {SLACK, type Palette} from './palette.ts';
 
 /** What rows look like. */
@@ -12,51 +15,87 @@ export interface Looks {
   passing: Uint8Array | null;
 }
 
-/** How high a block must be for an edge between it and the next. */
+/** How high a block must be for an edge between it and the next, and for a pattern. */
 const EDGED = 4;
+/** How wide a span must be for an edge where a block begins. */
+const WIDE = 6;
+const BATCH = 16;
+const PATTERNED = PENDING | OLD | UNUSED;
+
+let columns = new Uint32Array(0);
 
 /** Paints a frame. Pixels where nothing is stay transparent. */
 export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
   const {width, height, bottom, top} = frame.window, {run_from, run_to, run_row, run_flags} = frame;
   const {start} = frame.stack.elements, {of, passing, palette} = looks, {fill, edge, dim} = palette;
   const per_byte = height / (top - bottom);
-  pixels.fill(0);
+  if (columns.length < BATCH * height) columns = new Uint32Array(BATCH * height);
+  const batch = columns;
+  // Columns stand upside down: place 0 is the bottom of the picture.
+  const level = (bytes: number) => {
+    const y = Math.round((bytes - bottom) * per_byte);
+    return y < 0 ? 0 : y > height ? height : y;
+  };
+  const line_of = (row: number) => (row < 0 ? edge[SLACK]! : passing !== null && !passing[row] ? dim[SLACK]! : edge[of[row]!]!);
+  let at = -1;
   for (let span = 0; span < frame.spans; span++) {
-    const x0 = frame.span_x[span]!, x1 = frame.span_x[span + 1]!, w = x1 - x0;
-    const before = span > 0 ? frame.span_event[span - 1]! : -2;
-    for (let run = frame.span_run[span]!, last = frame.span_run[span + 1]!; run < last; run++) {
-      let y0 = height - Math.round((run_to[run]! - bottom) * per_byte), y1 = height - Math.round((run_from[run]! - bottom) * per_byte);
-      const lid = y0 >= 0 && y1 - y0 >= EDGED;
-      if (y0 < 0) y0 = 0;
-      if (y1 > height) y1 = height;
-      if (y1 <= y0) continue;
-      const row = run_row[run]!, slot = row < 0 ? SLACK : of[row]!;
-      const faint = passing !== null && row >= 0 && !passing[row];
-      const color = faint ? dim[slot]! : fill[slot]!, line = faint ? dim[SLACK]! : edge[slot]!;
-      if (w === 1) {
-        for (let y = y0, at = y0 * width + x0; y < y1; y++, at += width) pixels[at] = color;
-        if (lid) pixels[y0 * width + x0] = line;
-      } else {
-        for (let y = y0, at = y0 * width; y < y1; y++, at += width) pixels.fill(color, at + x0, at + x1);
-        if (lid) pixels.fill(line, y0 * width + x0, y0 * width + x1);
-        // Where it was allocated a moment ago the picture shows an edge, if there is room for one.
-        if (w >= 6 && y1 - y0 >= EDGED && row >= 0 && start[row]! > before) for (let y = y0, at = y0 * width + x0; y < y1; y++, at += width) pixels[at] = line;
+    const x0 = frame.span_x[span]!, x1 = frame.span_x[span + 1]!;
+    const first = frame.span_run[span]!, last = frame.span_run[span + 1]!, same = first + frame.span_same[span]!;
+    const edges = x1 - x0 >= WIDE, before = span > 0 ? frame.span_event[span - 1]! : -2;
+    // A pattern depends on the place along, and an edge is drawn once: such spans begin with a column without copies.
+    for (let x = x0; x < x1; x++) {
+      const from = at * height;
+      at = (at + 1) % BATCH;
+      const base = at * height;
+      const fresh = x === x0 ? same : x === x0 + 1 && edges ? first : last;
+      if (x > 0 && fresh > first) batch.copyWithin(base, from, from + height);
+      let y = fresh > first ? level(run_to[fresh - 1]!) : 0;
+      if (fresh < last || fresh === first || x === x0) {
+        for (let run = fresh; run < last; run++) {
+          const y0 = level(run_from[run]!), y1 = level(run_to[run]!);
+          if (y1 <= y0) continue;
+          if (y0 > y) batch.fill(0, base + y, base + y0);
+          const row = run_row[run]!, slot = row < 0 ? SLACK : of[row]!;
+          const color = row >= 0 && passing !== null && !passing[row] ? dim[slot]! : fill[slot]!;
+          for (let i = base + y0, to = base + y1; i < to; i++) batch[i] = color;
+          if (y1 - y0 >= EDGED) {
+            if (edges && x === x0 && row >= 0 && start[row]! > before) batch.fill(line_of(row), base + y0, base + y1);
+            else if (run_to[run]! <= top) batch[base + y1 - 1] = line_of(row);
+          }
+          y = y1;
+        }
+        batch.fill(0, base + y, base + height);
       }
-      if (y1 - y0 < EDGED) continue;
-      if (run_flags[run]! & PENDING) hatch(pixels, width, x0, x1, y0, y1, line, 6);
-      else if (row < 0) hatch(pixels, width, x0, x1, y0, y1, line, 9);
-      else if (start[row]! < 0) dots(pixels, width, x0, x1, y0 + 1, y1, line);
+      for (let run = first; run < last; run++) {
+        const flags = run_flags[run]!;
+        if (!(flags & PATTERNED)) continue;
+        const y0 = level(run_from[run]!), y1 = level(run_to[run]!);
+        if (y1 - y0 < EDGED) continue;
+        const row = run_row[run]!, slot = row < 0 ? SLACK : of[row]!, line = line_of(row);
+        const color = row >= 0 && passing !== null && !passing[row] ? dim[slot]! : fill[slot]!;
+        const lid = run_to[run]! <= top ? 1 : 0;
+        // The pattern of the column that was copied goes, the one of this column comes.
+        if (edges && x === x0 && row >= 0 && start[row]! > before) continue;
+        batch.fill(color, base + y0, base + y1 - lid);
+        if (flags & OLD) {
+          if (x % 3 === 0) for (let i = y0 + ((6 - ((y0 + (x % 6)) % 6)) % 6); i < y1 - lid; i += 6) batch[base + i] = line;
+        } else {
+          const gap = flags & PENDING ? 6 : 9;
+          for (let i = y0 + ((gap - ((y0 + x) % gap)) % gap); i < y1 - lid; i += gap) batch[base + i] = line;
+        }
+      }
+      if (at === BATCH - 1 || x === width - 1) turn(batch, pixels, x - at, at + 1, width, height);
     }
   }
 }
 
-/** Slanted lines over memory that is held for nothing: pending frees, the unused part of a pool. */
-function hatch(pixels: Uint32Array, width: number, x0: number, x1: number, y0: number, y1: number, color: number, gap: number): void {
-  for (let y = y0; y < y1; y++) for (let x = x0 + ((gap - ((x0 + y) % gap)) % gap); x < x1; x += gap) pixels[y * width + x] = color;
-}
-
-/** Dots over blocks from before the recording. */
-function dots(pixels: Uint32Array, width: number, x0: number, x1: number, y0: number, y1: number, color: number): void {
-  for (let y = y0 + ((6 - (y0 % 6)) % 6); y < y1; y += 6)
-    for (let shift = y % 12 ? 3 : 0, x = x0 + ((6 - ((x0 + shift) % 6)) % 6); x < x1; x += 6) pixels[y * width + x] = color;
+/** Writes upright columns into rows. */
+function turn(batch: Uint32Array, pixels: Uint32Array, x: number, count: number, width: number, height: number): void {
+  if (count === BATCH) {
+    for (let y = 0, out = (height - 1) * width + x; y < height; y++, out -= width)
+      for (let c = 0, i = y; c < BATCH; c++, i += height) pixels[out + c] = batch[i]!;
+  } else {
+    for (let y = 0, out = (height - 1) * width + x; y < height; y++, out -= width)
+      for (let c = 0, i = y; c < count; c++, i += height) pixels[out + c] = batch[i]!;
+  }
 }

@@ -39,9 +39,12 @@ function many(dark: boolean): Rgb[] {
   const out: Rgb[] = [];
   for (let shade = 0; shade < 3; shade++)
     for (let i = 0; i < 12; i++)
-      out.push(oklch((dark ? 0.56 : 0.64) + [0, 0.1, 0.05][shade]! + (i % 2 ? 0.07 : 0), 0.085 + (shade === 1 ? 0.025 : 0), 252 + i * 30 + shade * 10));
+      out.push(oklch((dark ? 0.56 : 0.64) + [0, 0.1, 0.05][shade]! + (i % 2 ? 0.07 : 0), shade === 1 ? 0.095 : 0.085, 252 + i * 30 + shade * 10));
   return out;
 }
+
+/** What has no name. */
+const grey = (dark: boolean): Rgb => (dark ? [92, 96, 104] : [176, 180, 188]);
 
 /** Few that differ as much as may be, for names: told apart with the common kinds of colour blindness. */
 const FEW = ['#4477aa', '#ee8866', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#bbbbbb', '#44bb99', '#cc3311', '#99ddff', '#999933', '#ddaa99'].map(parse);
@@ -79,16 +82,21 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       of[row] = place === 0 ? 254 : (place - 1) % FEW.length;
       bytes_of[place]! += rows.size[row]!;
     }
-    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? (dark ? [92, 96, 104] : [176, 180, 188]) : FEW[i % FEW.length]!));
+    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? grey(dark) : FEW[i % FEW.length]!));
     const legend = [...bytes_of.keys()].filter(i => bytes_of[i]! > 0).sort((a, b) => bytes_of[b]! - bytes_of[a]!)
       .map(i => ({color: i === 0 ? 254 : (i - 1) % FEW.length, name: i === 0 ? none! : visible(names[i - 1]!)}));
     return made(colors, legend);
   };
   switch (by) {
     case 'stack': {
-      const colors = many(dark), n = colors.length;
-      for (let row = 0; row < of.length; row++) of[row] = (Math.imul(rows.stack[row]!, 0x9e3779b1) >>> 8) % n;
-      return made(colors, []);
+      const hues = many(dark), n = hues.length;
+      let none = false;
+      for (let row = 0; row < of.length; row++) {
+        const stack = rows.stack[row]!;
+        of[row] = stack ? (Math.imul(stack, 0x9e3779b1) >>> 8) % n : 254;
+        none ||= !stack;
+      }
+      return made(Array.from({length: 256}, (_, i) => (i === 254 ? grey(dark) : hues[i % n]!)), none ? [{color: 254, name: 'no stack recorded'}] : []);
     }
     case 'size': {
       // One step of colour for each doubling from 512 B on.

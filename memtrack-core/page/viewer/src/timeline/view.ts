@@ -116,6 +116,7 @@ export class Timeline implements View {
     this.axis = this.page.axis;
     if (!this.stack || changed.has('query') || changed.has('filter') || changed.has('hide')) this.restack(state);
     if (!this.looks || changed.has('color')) this.recolor(state);
+    if (!this.width) this.measure();
     if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
     if (changed.has('device') || changed.has('axis') || changed.has('hide') || changed.has('view')) this.draw_minimap();
     const picture = [...changed].some(c => c !== 'event' && c !== 'block');
@@ -132,6 +133,7 @@ export class Timeline implements View {
 
   /** Colours of the theme changed. */
   restyle(): void {
+    this.known_inks = null;
     if (!this.stack) return;
     this.recolor(this.page.state);
     this.describe();
@@ -303,8 +305,10 @@ export class Timeline implements View {
     }
   }
 
-  private inks(): Inks {
-    return {ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
+  /** Asking a style for its colours is slow; they change with the theme alone. */
+  private known_inks: (Inks & {bands: string[]}) | null = null;
+  private inks(): Inks & {bands: string[]} {
+    return this.known_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
       reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
   }
 
@@ -332,8 +336,8 @@ export class Timeline implements View {
     const context = this.lane_canvas.getContext('2d')!, {from, to} = this.ranges();
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.lanes.height);
-    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, css_color('--ink'),
-      ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), `11px ${css_color('--sans')}`);
+    const {ink, bands, font} = this.inks();
+    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, ink, bands, font);
   }
 
   private draw_minimap(): void {
@@ -343,21 +347,10 @@ export class Timeline implements View {
     this.minimap.window(from, to);
   }
 
-  /** The line above the picture: what colours mean, how many blocks are let through, whose bands are shown. */
+  /** The line above the picture: what colours mean, whose bands are shown. */
   private describe(): void {
     if (!this.looks) return;
-    const {palette} = this.looks, {passing, device, state} = this.page, parts: (Node | string)[] = [];
-    const rows = this.stack!.elements;
-    if (passing && this.kind !== 'segments') {
-      let n = 0, live = 0;
-      const peak = this.stack!.peaks.top(0, rows.total.length - 1) - 1;
-      for (let row = 0; row < rows.count; row++) n += passing[row]!;
-      for (const row of device.live_after(rows, peak)) live += passing[row] ? rows.size[row]! : 0;
-      parts.push(h('span', {class: 'found', role: 'status'}, `${count(n)} of ${count(rows.count)} blocks, ${bytes(live)} at the peak`));
-      const box = h('input', {type: 'checkbox', onchange: () => void this.page.show({hide: box.checked})});
-      box.checked = state.hide;
-      parts.push(h('label', {}, box, ' hide the others'));
-    }
+    const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
     if (device.head.estimated) parts.push(h('span', {class: 'note'}, '~ estimated: small blocks were sampled, each stands for others'));
     if (palette.legend.length) {
       parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean'}, ...palette.legend.slice(0, 14).map(({color, name}) => {
