@@ -211,8 +211,7 @@ impl DeviceTables<'_> {
             pools: named.pools.names,
             categories: named.categories.names,
             capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
-            first: summary
-                .map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows)),
+            first,
             ooms: ooms.map(|(event, _)| event).collect(),
             markers,
             sections: Sections { blocks: next, events: next + 1, segments: next + 2, bands: next + 3 },
