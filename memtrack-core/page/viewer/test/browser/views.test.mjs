@@ -1,52 +1,38 @@
-// node test/browser/views.mjs [PAGE.html...]: the state history, the search, the flame graph, the groups and the settings of a
-// page, in headless Chromium. Without a page: a made-up training run, of which the blocks are known, so that counts can be
-// compared with a look at every block. Fails for console errors and requests.
+// The state history, the search, the flame graph, the groups and the settings of a page. The file is a made-up training run, of
+// which the blocks are known, so that counts can be compared with a look at every block; MEMTRACK_PAGES="A.html B.html" adds
+// pages of real files, for what holds of any.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import {pathToFileURL} from 'node:url';
-import {build} from 'esbuild';
-import {chromium} from 'playwright-core';
+import {after, before, test as named} from 'node:test';
+import {launch, open} from './browser.mjs';
+import {page as html, training} from './made.mjs';
 
-const work = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-viewer-browser-'));
-const pages = process.argv.slice(2).map(file => ({file: path.resolve(file), made: null}));
-if (pages.length === 0) {
-  await build({stdin: {contents: "export {page} from './test/encode.ts'; export {training} from './test/synthetic.ts';", resolveDir: process.cwd(), loader: 'ts'},
-    outfile: path.join(work, 'made.mjs'), bundle: true, platform: 'node', format: 'esm', target: 'node20'});
-  const {page, training} = await import(pathToFileURL(path.join(work, 'made.mjs')).href), made = training(20_000, 200), file = path.join(work, 'made.html');
-  fs.writeFileSync(file, page(made));
-  pages.push({file, made});
-}
-const browser = await chromium.launch({executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-  '--disable-background-networking', '--disable-component-update', '--disable-sync']});
-let failed = 0, passed = 0;
-for (const {file, made} of pages) {
-  const page = await browser.newPage({viewport: {width: 1280, height: 800}}), wrong = [];
-  page.on('console', m => m.type() === 'error' && wrong.push(m.text()));
-  page.on('pageerror', e => wrong.push(String(e)));
-  page.on('request', r => /^(file|data|blob):/.test(r.url()) || wrong.push(`request ${r.url()}`));
-  await page.goto(pathToFileURL(file).href);
-  await page.waitForFunction(() => window.memtrack);
-  await page.evaluate('memtrack.ready.then(() => 1)');
-  const test = async (name, body) => {
-    try {
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-views-'));
+const made = training(20_000, 200);
+const files = [{file: path.join(folder, 'made.html'), made}, ...(process.env.MEMTRACK_PAGES ?? '').split(' ').filter(Boolean).map(file => ({file, made: null}))];
+let browser;
+
+before(async () => {
+  fs.writeFileSync(files[0].file, html(made));
+  browser = await launch();
+});
+after(async () => {
+  await browser?.close();
+  fs.rmSync(folder, {recursive: true});
+});
+
+for (const {file, made} of files) {
+  named(`the views of ${path.basename(file)}`, async t => {
+    const {page, clean} = await open(browser, file);
+    await checks(page, made, (name, body) => t.test(name, async () => {
       await body();
-      const alarm = await page.locator('.alarm:not([hidden])').allInnerTexts();
-      assert.deepEqual([...wrong.splice(0), ...alarm], [], 'errors, requests or alarms');
-      passed++;
-    } catch (error) {
-      failed++;
-      console.log(`${path.basename(file)}: ${name}: ${error.stack}`, wrong.splice(0), await page.locator('.alarm:not([hidden])').allInnerTexts());
-    }
-  };
-  await checks(page, made, test);
-  await page.close();
+      await clean();
+    }));
+    await page.close();
+  });
 }
-await browser.close();
-fs.rmSync(work, {recursive: true});
-console.log(`${passed} of ${passed + failed} browser tests passed`);
-process.exit(failed ? 1 : 0);
 
 async function checks(page, made, test) {
   const show = change => page.evaluate(c => memtrack.show(c), change);
