@@ -112,6 +112,20 @@ async function checks(page, made, test) {
     await page.keyboard.type(String(Math.floor(events / 3)));
     await page.keyboard.press('Enter');
     await agree(Math.floor(events / 3));
+    const pinned = async () => { await page.waitForTimeout(350); return /block=(\d+)/.exec(await page.evaluate('location.hash'))?.[1]; };
+    if ((await state()).blocks > 1) {
+      await page.keyboard.press('j');
+      const first = await pinned();
+      await page.keyboard.press('j');
+      assert.notEqual(await pinned(), first);
+      await page.keyboard.press('k');
+      assert.equal(await pinned(), first);
+      await page.keyboard.press('Escape');
+      assert.equal(await pinned(), undefined);
+    }
+    await page.keyboard.press('p');
+    const s = await state();
+    for (const e of [0, events - 1, Math.floor(events / 2)]) assert.ok(s.bytes >= await page.evaluate(e => memtrack.allocatedAt(memtrack.devices()[0], e), e));
     await page.keyboard.press('+');
     await page.keyboard.press('-');
     await page.keyboard.press('0');
