@@ -5,7 +5,7 @@ import {h} from '../dom.ts';
 const KEYS: [string, [string, string][]][] = [
   ['Everywhere', [
     ['1 … 6', 'the views, in the order of their tabs'], ['/', 'search'], ['a', 'axis: real time, or one step for each event'], ['c', 'copy a link to what is shown'],
-    ['t', 'light or dark'], ['Esc', 'let go of the pinned block; leave a field'], ['?', 'this help'],
+    ['t', 'light or dark'], ['Esc', 'let go of the pinned block, then of the selected event; leave a field'], ['?', 'this help'],
   ]],
   ['Timelines', [
     ['wheel', 'zoom in time; with Shift in bytes, with Alt in both'], ['drag', 'move in time and bytes'], ['double click', 'zoom in; with Shift out of bytes'],
