@@ -8,6 +8,7 @@ import {Panel} from './shell/panel.ts';
 import {Header} from './shell/header.ts';
 import {Glance} from './shell/glance.ts';
 import {Help} from './shell/help.ts';
+import {Side} from './shell/side.ts';
 import {fragment_of, shown_by} from './shell/fragment.ts';
 import {search_bar, view_of} from './views.ts';
 
@@ -22,6 +23,7 @@ export class Page implements App {
   private readonly views = new Map<ViewName, View>();
   private readonly axes = new Map<string, Axis>();
   private readonly panel: Panel;
+  private readonly side: Side;
   private readonly header: Header;
   private readonly glance: Glance;
   private readonly help = new Help();
@@ -38,11 +40,12 @@ export class Page implements App {
       event: (devices[device]?.head.events ?? 0) - 1, block: null, query: '', filter: {}, color: this.default_color(device), hide: false,
     };
     this.panel = new Panel(this);
+    this.side = new Side(this, this.panel.element);
     this.header = new Header(this, this.help);
     this.glance = new Glance(this);
     this.search = search_bar(this);
     this.element.append(this.header.element, this.glance.element, this.alarm, ...(this.search ? [this.search.element] : []),
-      h('div', {class: 'body'}, this.stage, this.panel.element), this.help.element);
+      h('div', {class: 'body'}, this.stage, this.side.element), this.help.element);
     document.addEventListener('keydown', event => this.key(event));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.restyle());
     addEventListener('hashchange', () => {
@@ -187,6 +190,7 @@ export class Page implements App {
     try {
       await view.show(next, all);
       seen();
+      await this.side.show(next);
     } catch (error) {
       this.report(error);
     }
@@ -273,6 +277,7 @@ export class Page implements App {
       case 'a': if (this.head.has_time) void this.show({axis: this.state.axis === 'time' ? 'step' : 'time'}); return true;
       case 'c': void this.header.copy(); return true;
       case 't': this.header.theme(); return true;
+      case 'd': this.side.next(); return true;
       case 'Escape': {
         const view = this.view as View & {unpin?(): boolean} | undefined;
         if (view?.unpin?.()) return true;

@@ -3,7 +3,8 @@
 import type {Device, Events, Texts} from '../types.ts';
 import {escaped} from '../search/query.ts';
 import {scope_path} from '../search/match.ts';
-import {own_frames} from './noise.ts';
+import {short_name} from './names.ts';
+import {noise_frames, own_frames} from './noise.ts';
 import {scope_of, weigh} from './weights.ts';
 
 export type GroupBy = 'stack' | 'function' | 'scope' | 'category';
@@ -46,19 +47,19 @@ function largest(rows: Uint32Array, size: Float64Array, keys: number, key: (row:
 
 function place_of(texts: Texts, frame: number): string {
   const file = texts.string(texts.frame_file[frame]!);
-  return file === '' ? '' : `${file}:${texts.frame_line[frame]}`;
+  return file === '' || file === '??' ? '' : `${file}:${texts.frame_line[frame]}`;
 }
 
 /** A stack goes by its innermost own frame; its callers tell it from others. */
 function stack_title(texts: Texts, stack: number): Title {
   const own = own_frames(texts)[stack]!;
   if (own === 0) return {...NO_STACK, query: stack === 0 ? 'stack:0' : `stack:${stack}`};
-  const frame = own - 1, callers: string[] = [];
+  const frame = own - 1, callers: string[] = [], noise = noise_frames(texts);
   const from = texts.stack_from[stack]!, to = texts.stack_from[stack + 1]!;
   let i = from;
   while (i < to && texts.stack_frames[i] !== frame) i++;
-  for (i++; i < to && callers.length < 3; i++) callers.push(texts.string(texts.frame_name[texts.stack_frames[i]!]!));
-  return {title: texts.string(texts.frame_name[frame]!) || '(no name)', place: [place_of(texts, frame), ...callers].filter(Boolean).join(' ← '), query: `stack:${stack}`};
+  for (i++; i < to && callers.length < 3; i++) if (!noise[texts.stack_frames[i]!]) callers.push(short_name(texts.string(texts.frame_name[texts.stack_frames[i]!]!)));
+  return {title: short_name(texts.string(texts.frame_name[frame]!)) || '(no name)', place: [place_of(texts, frame), ...callers].filter(Boolean).join(' ← '), query: `stack:${stack}`};
 }
 
 /** For each stack 1 + the name (a string's number) of its innermost own frame; 0: none. */

@@ -8,6 +8,7 @@ import {frame_text} from '../search/match.ts';
 import {read_query} from '../search/query.ts';
 import {peak_event} from '../search/results.ts';
 import {draw_tree, Places, ROW, type Look} from './draw.ts';
+import {short_name} from './names.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type MergeBy, type Tree} from './tree.ts';
 import {scope_of, weigh} from './weights.ts';
@@ -158,7 +159,7 @@ class FlameView implements View {
     const {tree, keys} = this.made!, lightness = value('--fl-lightness'), saturation = value('--fl-saturation');
     this.looks.clear();
     return this.look = {
-      text: node => this.text(node),
+      text: node => short_name(this.text(node)),
       fill: node => {
         if (node === 0) return value('--fl-root');
         const key = tree.key[node]!;
@@ -206,9 +207,9 @@ class FlameView implements View {
     const part = (text: string, act: () => void): void => { parts.push(h('button', {class: 'fl-part', type: 'button', onclick: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
     if (this.callers_of !== null) part(`callers of ${visible(this.made!.keys.text(this.callers_of))} ×`, () => this.callers(null));
     for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(this.text(node), () => this.zoom(node)); }
-    if (this.focus !== 0) part('all', () => this.zoom(0));
+    // Always there, so that the graph does not move under the pointer that zooms it.
+    part('all', () => this.zoom(0));
     parts.reverse();
-    this.crumb.hidden = parts.length === 0;
     this.crumb.replaceChildren(...parts);
   }
 

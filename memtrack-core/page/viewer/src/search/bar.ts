@@ -109,7 +109,7 @@ export class Bar implements SearchBar {
       this.counted = key;
       const r = count_live(device, marks, state.event), blocks = this.result!.count, about = device.head.estimated ? '~' : '';
       const when = state.event < 0 ? 'before the first event' : state.event === peak_event(device) ? 'at the peak' : `after event ${count_text(state.event)}`;
-      set_text(this.said, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when} ${r.live === 0 ? 'none is live'
+      set_text(this.said, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when}${when.startsWith('after') ? ',' : ''} ${r.live === 0 ? 'none is live'
         : `${count_text(r.live)} ${r.live === 1 ? 'is' : 'are'} live with ${about}${size_text(r.live_bytes)} (${share_text(r.live_bytes, r.all_live_bytes)})`}`);
       this.said.dataset.blocks = String(blocks);
       this.said.dataset.live = String(r.live);

@@ -7,7 +7,7 @@ export interface Setting {
   readonly kind: 'text' | 'number' | 'yes' | 'no' | 'nothing';
 }
 
-/** How deep keys are followed; beyond, values are shown as JSON. */
+/** How deep keys are followed. */
 const DEEPEST = 8;
 
 /** Flattens settings, in the order of the file. */
@@ -29,5 +29,5 @@ function plain(value: unknown): string {
   if (value === '') return '(empty)';
   if (value === true) return 'yes';
   if (value === false) return 'no';
-  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+  return typeof value === 'object' ? '(more, nested too deep to be shown)' : String(value);
 }

@@ -98,7 +98,8 @@ export class Panel {
     if (clock && last >= 0) facts.push(['recorded', time(clock[last]! - Math.min(0, clock[0]!))]);
     if (file.start_us > 0 && clock) facts.push(['began', new Date(file.start_us / 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'medium'})]);
     facts.push(['before it', mark + bytes(blocks.total[0]!)]);
-    facts.push(['peak', h('span', {}, `${mark}${bytes(blocks.total[peak]!)}, `, this.when(peak - 1))]);
+    const waiting = device.live_after(blocks, peak - 1).some(row => blocks.pending[row]! < peak);
+    facts.push(['peak', h('span', {}, `${mark}${bytes(blocks.total[peak]!)}${waiting ? ' with pending frees' : ''}, `, this.when(peak - 1))]);
     facts.push(['at the end', mark + bytes(blocks.total[last + 1]!)]);
     if (head.capacity_bytes) facts.push(['capacity', bytes(head.capacity_bytes)]);
     const out: (Node | string)[] = [h('h2', {}, visible(head.name)), list(facts)];

@@ -8,6 +8,9 @@ import {bytes as size_text, hex, visible} from '../format.ts';
 export const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map',
   'segment_unmap', 'oom', 'snapshot', 'annotate', 'other'];
 
+/** Flag of a block that stands for others. */
+const ESTIMATE = 4;
+
 const OOM = 8, ANNOTATE = 10, OTHER = 11;
 
 /** Whether an action concerns a segment. */
@@ -37,13 +40,15 @@ export function event_text(device: Device, events: Events, segments: Elements, t
   const table = of_segment(action) ? segments : device.blocks, row = of_segment(action) ? events.segment[event]! : events.block[event]!;
   const words = odd && texts ? visible(texts.string(odd.text)) : '';
   if (action === OOM && odd) {
-    const free = odd.address > 0n ? `${size_text(Number(odd.address))} free on the device` : '';
-    return {action: 'oom', address: free, size: odd.size > 0 ? `asked ${size_text(odd.size)}` : '', bytes: odd.size, stream: null};
+    // The size is what was asked for; in place of an address stands what the device still had.
+    const free = odd.address > 0n ? `${size_text(Number(odd.address))} free` : '';
+    return {action: 'oom', address: free, size: odd.size > 0 ? size_text(odd.size) : '', bytes: odd.size, stream: null};
   }
   if (action === ANNOTATE) return {action: 'annotate', address: words, size: '', bytes: 0, stream: null};
   const address = event_address(device, events, segments, event);
   const bytes = odd ? odd.size : row === NONE ? 0 : table.size[row]!;
+  const about = row !== NONE && table.flags[row]! & ESTIMATE ? '~' : '';
   const name = action === OTHER && words ? words : ACTIONS[action] ?? 'other';
-  return {action: name, address: address ? hex(address.high, address.low) : '', size: address || bytes ? size_text(bytes) : '',
+  return {action: name, address: address ? hex(address.high, address.low) : '', size: address || bytes ? about + size_text(bytes) : '',
     bytes, stream: row === NONE ? null : table.stream[row]!};
 }

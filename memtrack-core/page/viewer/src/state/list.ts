@@ -33,17 +33,21 @@ export class EventList {
   private readonly scroll = new VirtualScroll(0, ROW);
   private data: ListData | null = null;
   private current = -1;
+  /** The scroller's scrollTop and height as last known: asking for them makes the browser lay out the page. */
+  private scroller_top = 0;
+  private room = 0;
 
   constructor(private readonly app: App) {
     this.window = h('div', {class: 'ev-window'});
     this.spacer = h('div', {class: 'ev-spacer'});
     this.scroller = h('div', {class: 'ev-scroll', role: 'listbox', tabindex: 0, 'aria-label': 'Events',
-      onscroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
+      onscroll: () => { this.scroller_top = this.scroller.scrollTop; this.scroll.scrolled(this.scroller_top); this.draw(); },
       onwheel: (event: WheelEvent) => this.wheel(event),
       oncopy: (event: ClipboardEvent) => this.copy(event)}, this.window, this.spacer);
     const head = h('div', {class: 'ev-head', 'aria-hidden': 'true'}, ...['event', 'action', 'address', 'size', 'stream', 'time']
       .map(name => h('span', {class: `c-${name}`}, name)));
     this.element = h('div', {class: 'ev-list'}, head, this.scroller);
+    new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
   /** Listed rows: with all events also the state before the first. */
@@ -61,11 +65,23 @@ export class EventList {
     this.element.classList.toggle('no-time', data.events.time.length === 0);
     this.scroller.setAttribute('aria-label', `Events of ${data.device.head.name}`);
     for (const row of this.rows) row.place = -1;
-    this.resize();
+    this.fit();
   }
 
+  /** The element's size changed. */
   resize(): void {
-    const room = this.scroller.clientHeight;
+    const [from, to] = this.scroll.visible(), place = this.place_of(this.current), seen = place >= from && place < to;
+    this.room = this.scroller.clientHeight;
+    this.fit();
+    // The header above may just have grown by a line: what was in sight stays there.
+    if (seen && this.length > 0) {
+      this.scroll.reveal(Math.min(place, this.length - 1));
+      this.place();
+    }
+  }
+
+  private fit(): void {
+    const {room} = this;
     this.scroll.resize(this.length, room);
     this.spacer.style.height = `${this.scroll.element_height}px`;
     const wanted = Math.ceil(room / ROW) + 2;
@@ -99,7 +115,7 @@ export class EventList {
 
   private place(): void {
     const top = this.scroll.scroll_top;
-    if (Math.abs(this.scroller.scrollTop - top) >= 1) this.scroller.scrollTop = top;
+    if (Math.abs(this.scroller_top - top) >= 1) this.scroller.scrollTop = this.scroller_top = top;
     this.draw();
   }
 
@@ -127,7 +143,12 @@ export class EventList {
     for (let i = 0; i < n; i++) {
       // Rows keep their elements while they are visible, so that a selection of text survives scrolling.
       const place = from + ((i - from) % n + n) % n, row = this.rows[i]!;
-      if (place >= to) { row.element.hidden = true; row.place = -1; continue; }
+      if (place >= to) {
+        row.element.hidden = true;
+        row.element.classList.remove('current');
+        row.place = -1;
+        continue;
+      }
       row.element.hidden = false;
       row.element.style.top = `${(place - from) * ROW}px`;
       if (row.place !== place) { row.place = place; this.fill(row, this.event_at(place)); }

@@ -56,7 +56,7 @@ export class MemoryMap {
     this.spacer = h('div', {class: 'map-spacer'});
     const sheet = h('div', {class: 'map-sheet'}, this.base, this.over);
     this.scroller = h('div', {class: 'map-scroll', tabindex: 0, role: 'img', 'aria-label': 'Segments and blocks',
-      onscroll: () => { this.scroll.scrolled(this.scroller.scrollTop); this.draw(); },
+      onscroll: () => { this.scroller_top = this.scroller.scrollTop; this.scroll.scrolled(this.scroller_top); this.draw(); },
       onwheel: (event: WheelEvent) => this.wheel(event),
       onpointermove: (event: PointerEvent) => this.move(event),
       onpointerleave: () => this.leave(),
@@ -70,6 +70,8 @@ export class MemoryMap {
       h('span', {class: 'map-legend'}, key('k-block', 'block'), key('k-free', 'free'), key('k-round', 'rounding'), key('k-pending', 'pending free'),
         key('k-touched', 'this event')));
     this.element = h('div', {class: 'map'}, bar, this.note, this.scroller);
+    // Its own size changes also when the note above it comes or goes.
+    new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
   set(data: MapData): void {
@@ -88,18 +90,27 @@ export class MemoryMap {
   /** Theme or size changed. */
   resize(): void {
     this.colors = null;
+    this.wide = this.scroller.clientWidth;
+    this.high = this.scroller.clientHeight;
     this.lay();
   }
 
-  private get width(): number { return Math.max(50, this.scroller.clientWidth - GUTTER - MARGIN); }
+  /** The scroller's size and scrollTop as last known: asking for them makes the browser lay out the page. */
+  private wide = 0;
+  private high = 0;
+  private scroller_top = 0;
+
+  private get width(): number { return Math.max(50, this.wide - GUTTER - MARGIN); }
 
   private lay(): void {
-    if (!this.data || this.scroller.clientHeight === 0) return;
-    const {groups} = this.data.layout, width = this.width, room = this.scroller.clientHeight, fits = Math.max(1, Math.floor(room / (LOWEST + BETWEEN)));
+    if (!this.data || this.high === 0) return;
+    const {groups} = this.data.layout, width = this.width, room = this.high, fits = Math.max(1, Math.floor(room / (LOWEST + BETWEEN)));
     let rows = this.row_bytes > 0 ? new Rows(groups, this.row_bytes, width) : null;
     // The scale stays as long as it serves: a map that is rescaled at every segment cannot be followed.
-    if (!this.chosen && (!rows || rows.count > fits || rows.count * 3 < fits)) {
-      this.row_bytes = fitting_bytes(groups, width, fits);
+    // A few blocks are as clear on a few rows.
+    const {blocks, segments} = this.data.layout.totals, wanted = Math.min(fits, Math.max(6, Math.ceil(blocks / 8), Math.ceil(segments / 3)));
+    if (!this.chosen && (!rows || rows.count > fits || rows.count * 3 < wanted)) {
+      this.row_bytes = fitting_bytes(groups, width, wanted);
       rows = new Rows(groups, this.row_bytes, width);
     }
     this.rows = rows!;
@@ -117,12 +128,12 @@ export class MemoryMap {
 
   private place(): void {
     const top = this.scroll.scroll_top;
-    if (Math.abs(this.scroller.scrollTop - top) >= 1) this.scroller.scrollTop = top;
+    if (Math.abs(this.scroller_top - top) >= 1) this.scroller.scrollTop = this.scroller_top = top;
     this.draw();
   }
 
   /** Halves (1) or doubles (-1) the bytes of a row, keeping what is in the middle. */
-  zoom(by: 1 | -1, y = this.scroller.clientHeight / 2): void {
+  zoom(by: 1 | -1, y = this.high / 2): void {
     if (!this.rows || !this.data) return;
     const next = this.row_bytes / 2 ** by, most = 2 ** 52;
     if (next < 4096 || next > most || (by < 0 && this.rows.count <= this.data.layout.groups.length / 64 + 1)) return;
@@ -161,14 +172,14 @@ export class MemoryMap {
   }
 
   private draw(): void {
-    const {data, rows} = this, room = this.scroller.clientHeight;
+    const {data, rows} = this, room = this.high;
     if (!data || !rows || room === 0) return;
-    const ratio = devicePixelRatio || 1, w = Math.round(this.scroller.clientWidth * ratio), h = Math.round(room * ratio);
+    const ratio = devicePixelRatio || 1, w = Math.round(this.wide * ratio), h = Math.round(room * ratio);
     const context = this.base.getContext('2d', {alpha: false})!;
     if (this.base.width !== w || this.base.height !== h || !this.image) {
       for (const canvas of [this.base, this.over]) {
         canvas.width = w; canvas.height = h;
-        canvas.style.width = `${this.scroller.clientWidth}px`;
+        canvas.style.width = `${this.wide}px`;
         canvas.style.height = `${room}px`;
       }
       this.image = context.createImageData(w, h);
@@ -226,7 +237,7 @@ export class MemoryMap {
   private labels(context: CanvasRenderingContext2D, strips: readonly Strip[], elements: Elements): void {
     if (this.pitch < 16) return;
     context.textAlign = 'left';
-    const {layout, color, passing} = this.data!;
+    const {layout, color, passing, event, model} = this.data!, about = model.device.head.estimated ? '~' : '';
     let left = 200;
     for (const strip of strips) {
       const scale = strip.width / (strip.to - strip.from || 1), group = strip.group, least = 62 / scale;
@@ -241,8 +252,14 @@ export class MemoryMap {
         if ((b - a) < least || (offset < strip.from && strip.from > 0)) continue;
         left--;
         const fill = passing && passing[row] === 0 ? mix(color(row), this.colors!.free, 0.85) : color(row);
-        context.fillStyle = light(fill) ? '#111a' : '#fffd';
-        context.fillText(size_text(bytes), GUTTER + strip.x + (a - strip.from) * scale + 5, this.top_of(strip.row) + (this.pitch - BETWEEN) / 2);
+        const text = about + size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
+        if (elements.pending[row]! <= event) {
+          // Text over hatching cannot be read.
+          context.fillStyle = css(fill);
+          context.fillRect(x - 2, y - 7, context.measureText(text).width + 4, 14);
+        }
+        context.fillStyle = light(fill) ? '#000b' : '#fffd';
+        context.fillText(text, x, y);
       }
     }
   }
@@ -395,6 +412,8 @@ export class MemoryMap {
     return {kind: 'free', size: at.to - at.from, event, ...segment && {row: segment.row, address: '0x' + model.origin.address(segment.from + at.from).toString(16)}};
   }
 }
+
+function css(color: number): string { return `rgb(${color & 255} ${color >> 8 & 255} ${color >> 16 & 255})`; }
 
 function light(color: number): boolean { return (color & 255) * 0.3 + (color >> 8 & 255) * 0.59 + (color >> 16 & 255) * 0.11 > 140; }
 

@@ -86,11 +86,20 @@ export class Rows {
   }
 }
 
-/** The smallest power of two of bytes on a row with which the groups need no more than `rows` rows; never more than the largest needs. */
+/** The most that a full row stands for, in multiples of the largest group: beyond, nothing is large enough to be seen. */
+const COARSEST = 64;
+
+/** The smallest power of two of bytes on a row with which the groups need no more than `rows` rows; if none does, one that is not far from it. */
 export function fitting_bytes(groups: readonly Group[], width: number, rows: number): number {
-  let largest = 4096;
-  for (const group of groups) largest = Math.max(largest, group.bytes);
-  let bytes = 2 ** Math.ceil(Math.log2(largest));
-  while (bytes > 4096 && new Rows(groups, bytes / 2, width).count <= rows) bytes /= 2;
+  let largest = 4096, total = 0;
+  for (const group of groups) {
+    largest = Math.max(largest, group.bytes);
+    total += group.bytes;
+  }
+  const whole = 2 ** Math.ceil(Math.log2(largest)), fits = (bytes: number): boolean => new Rows(groups, bytes, width).count <= rows;
+  let bytes = whole;
+  // What is still too much when the bytes would fit four times are gaps and least widths, against which no scale helps.
+  while (!fits(bytes) && bytes < whole * COARSEST && total / bytes > rows / 4) bytes *= 2;
+  while (bytes > 4096 && fits(bytes / 2)) bytes /= 2;
   return bytes;
 }

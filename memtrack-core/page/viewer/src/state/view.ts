@@ -49,10 +49,9 @@ class StateView implements View {
       }));
     this.element = h('section', {class: 'state-view', 'aria-label': 'Allocator state history'}, head,
       h('div', {class: 'st-body'}, h('div', {class: 'st-left'}, h('div', {class: 'st-tools'}, 'List ', this.listed, this.listed_note), this.list.element), this.map.element));
-    new ResizeObserver(() => { if (!this.element.hidden) this.resize(); }).observe(this.element);
   }
 
-  async show(state: State): Promise<void> {
+  async show(state: State, changed?: Set<keyof State>): Promise<void> {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
     if (this.loaded?.device !== device) {
@@ -61,6 +60,8 @@ class StateView implements View {
       this.loaded = {device, events, segments, texts};
       this.list_key = '';
     }
+    // What was hidden may have another size now.
+    if (!changed || changed.has('view')) this.resize();
     this.draw(state);
   }
 

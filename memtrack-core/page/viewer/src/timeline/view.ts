@@ -255,7 +255,8 @@ export class Timeline implements View {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     this.along_axis.setAttribute('transform', `translate(0,${this.height})`);
-    this.shared.setAttribute('y', String(this.height + 30));
+    this.shared.setAttribute('x', '-8');
+    this.shared.setAttribute('y', String(this.height + 16));
   }
 
   /** Draws before the next frame is shown. */
@@ -497,6 +498,7 @@ export class Timeline implements View {
       case '}': lift(1 / 1.5); break;
       case '{': lift(1.5); break;
       case '0': void this.page.show({from: this.axis.from, to: this.axis.to, bottom: 0, top: 0}); break;
+      case 'f': this.fit(); break;
       case 'p': void this.page.go_to(this.stack!.peaks.top(0, this.stack!.total.length - 1) - 1); break;
       case 'o': {
         const {ooms} = this.page.device.head;
@@ -526,6 +528,13 @@ export class Timeline implements View {
       this.page.detail(this.detail_of(next), true);
       void this.request(false);
     } else void this.page.show({block: next});
+  }
+
+  /** Scales bytes to what is live in the window. */
+  private fit(): void {
+    const {from, to} = this.ranges(), {peaks, total} = this.stack!;
+    const first = this.axis.before(from), high = total[peaks.top(first, Math.max(first, this.axis.before(to)))]!;
+    this.move({from, to, bottom: 0, top: Math.max(64, high * 1.06)});
   }
 
   /** Shows the whole life of the pinned block. */
