@@ -6,7 +6,7 @@
 #[path = "same.rs"]
 mod same;
 
-use memtrack_core::analysis::highest::{Highest, HighestOf};
+use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
 use memtrack_core::analysis::limits::{Found, Limits as Gate};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
@@ -154,20 +154,20 @@ pub fn answers(data: &[u8]) {
         {
             let moments = [None, Some(Moment::Peak), Some(Moment::End), Moment::last_oom(&snapshot, device)];
             for at in moments.into_iter().chain([Moment::event(&snapshot, device, 1)]) {
-                let options = TopOptions { at, ..TopOptions::default() };
+                let options = TopOptions::new().at(at);
                 let report = top_with(&snapshot, symbols, by, device, &options);
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
         }
-        for of in [HighestOf::Requested, HighestOf::Reserved] {
-            let highest = Highest::find(&snapshot, symbols, device, of, 5);
-            let _ = (highest.to_string(), highest.to_json());
+        for of in [PeakOf::Requested, PeakOf::Reserved] {
+            let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
+            let _ = (at_peak.to_string(), at_peak.to_json());
         }
     }
     for device in summary(&snapshot, symbols) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));
     }
-    let gate = Gate { peak: Some(1), leak: Some(1), fragmentation: Some(0.5) };
+    let gate = Gate::new().peak(1).leak(1).fragmentation(0.5);
     let found = Found::of(&snapshot);
     let _ = (found.exceeded(&gate), found.to_json(&gate));
     let _ = viz::trace(&snapshot, &mut Text::default());

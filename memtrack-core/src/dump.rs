@@ -1,5 +1,5 @@
-//! Files of what is being recorded, written while recording goes on: snapshots for PyTorch's tools, and pictures of what
-//! the segments hold.
+//! Files of what is being recorded, written while recording goes on: snapshots for PyTorch's tools, and pictures of
+//! what the segments hold.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::session;
@@ -21,13 +21,13 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
     write: |snapshot, path| snapshot.save_as(path, &mut Symbolizer::of(snapshot)),
 };
 
-/// Writes everything recorded so far to `path`, replacing what is there, while recording goes on: what
-/// `torch.cuda.memory._dump_snapshot` is in PyTorch. The suffix says the format: `.pickle` opens in
-/// pytorch.org/memory_viz and loads in Python, `.json` says the same as text, `.memtrack` keeps everything; `.gz` or
-/// `.zst` after it packs the file. Without the feature `formats` there is `.memtrack` alone.
+/// Writes everything recorded so far to `path`, replacing what is there, while recording goes on: the counterpart of
+/// `torch.cuda.memory._dump_snapshot` in PyTorch. The suffix selects the format: `.pickle` opens in
+/// pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack` keeps everything;
+/// `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only `.memtrack` is available.
 ///
-/// The first two name the stacks, which reads debug information: that takes a moment, and memory. A `.memtrack` file is
-/// named later, by whoever reads it.
+/// `.pickle` and `.json` contain the names of functions, for which debug information is read: that takes a moment, and
+/// memory. The stacks of a `.memtrack` file are named later, by whoever reads it.
 ///
 /// # Errors
 /// When nothing is monitored, the suffix is none of these, or the file cannot be written. The error names the file.
@@ -43,8 +43,8 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     })
 }
 
-/// Draws what each segment holds now as a flame graph (SVG), replacing what is there: blocks by their stacks, rounding
-/// apart, free memory as free. Counterpart of `torch.cuda.memory._save_segment_usage`.
+/// Draws what each segment holds now as a flame graph (SVG), replacing what is there: blocks by their stacks, with
+/// rounding and free memory shown separately. Counterpart of `torch.cuda.memory._save_segment_usage`.
 ///
 /// # Errors
 /// When nothing is monitored, or the file cannot be written. The error names the file.
@@ -53,7 +53,7 @@ pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Segment, path.as_ref())
 }
 
-/// As [`save_segment_usage`], with all segments of a stream as one. Counterpart of
+/// Like [`save_segment_usage`], with all segments of a stream merged. Counterpart of
 /// `torch.cuda.memory._save_memory_usage`.
 ///
 /// # Errors

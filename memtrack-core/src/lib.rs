@@ -1,7 +1,7 @@
 //! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
-//! whose allocator reports to it, with the stack and the operator that made each, and says who holds the memory.
+//! whose allocator reports to it, with the stack and the operator that made each, and shows who holds the memory.
 //!
-//! # For a program that wants to know
+//! # For a program
 //!
 //! Three lines: the allocator, start, stop.
 //!
@@ -20,8 +20,8 @@
 //! ```
 //!
 //! [`Recording::top`] ranks operators, modules, stacks or phases; [`Recording::save`] writes a `.memtrack` file for the
-//! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and saves it as the
-//! pickle PyTorch reads. What is recorded, and where it goes, is set by [`recorder::Options`]:
+//! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and saves it as
+//! the pickle PyTorch reads. What is recorded, and where it goes, is set by [`recorder::Options`]:
 //!
 //! ```
 //! use memtrack_core::recorder::Options;
@@ -36,10 +36,10 @@
 //!
 //! # While it runs, and when memory runs out
 //!
-//! [`dump_snapshot`] writes what was recorded so far at any moment: `.pickle` is a snapshot that
+//! [`dump_snapshot`] writes what has been recorded so far, at any time: `.pickle` is a snapshot that
 //! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. `save_segment_usage` and
 //! `save_memory_usage` (feature `plot`) draw what the segments hold. When an allocator reports that memory ran out, the
-//! recorder dumps by itself if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
+//! recorder writes a dump if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
 //! program's own observers ([`attach_out_of_memory_observer`]).
 //!
 //! ```
@@ -57,8 +57,8 @@
 //! # For a library or a model
 //!
 //! [`#[track_memory]`](track_memory) on a function makes it an operator; `(module)`, `(root)`, `(backward)` and
-//! `(optimizer)` make it a part of the path. Where no attribute can go, the guards of [`scope`] do. While nothing is
-//! monitored both cost a load and a branch; without the feature `record` they are nothing at all.
+//! `(optimizer)` make it a part of the path. Where an attribute cannot be placed, use the guards of [`scope`]. While
+//! nothing is monitored, both cost a load and a branch; without the feature `record` they cost nothing at all.
 //!
 //! ```
 //! use memtrack_core::{scope, track_memory};
@@ -89,32 +89,33 @@
 //! # model(&[Attention], &[1.0]);
 //! ```
 //!
-//! What no scope covers is named from its stack: candle, burn, tch, cudarc and others are known, and
+//! Allocations outside all scopes are named from their stacks: candle, burn, tch, cudarc and others are known, and
 //! [`Recording::with_pattern`] adds your own.
 //!
 //! # For CUDA
 //!
-//! With the feature `cuda` every allocation of the CUDA driver is recorded, with stack, scope, stream and device, whoever
-//! makes it: candle, burn, cudarc, a C library. Nothing else changes in the program: linking memtrack puts a hook between
-//! it and the driver (module `cuda`). Models with spans of `tracing`, as candle's, need no annotation either
-//! (feature `tracing`). A program that does not link memtrack is started with `memtrack run -- PROGRAM`.
+//! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and device,
+//! whoever makes it: candle, burn, cudarc, a C library. Nothing else changes in the program: linking memtrack puts a
+//! hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as candle's, need no
+//! annotations either (feature `tracing`). A program that does not link memtrack is started with
+//! `memtrack run -- PROGRAM`.
 //!
 //! # For an allocator
 //!
-//! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and their
-//! siblings, for any device and stream, and what it cannot give with [`recorder::record_oom`].
+//! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and the
+//! functions beside them, for any device and stream. Requests that it cannot satisfy it reports with
+//! [`recorder::record_oom`].
 //!
 //! # What is exact and what is estimated
 //!
 //! Every block is recorded while that takes less than 3 % of a thread's processor time
-//! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host blocks below
-//! 64 KiB, at a rate that follows its load; each sample stands for as many as make the totals unbiased, and reports say
-//! how far the numbers are off: `1.3 GiB ± 4 %`, or `< 40.0 MiB` where the error is above a half, both in 95 of 100
-//! cases. Numbers without either are exact. So are the sums in [`snapshot::DeviceStatistics`] in any case, and what each
-//! scope allocated ([`snapshot::ScopeSums`]): in rankings by operator, module and phase, rows that scopes alone decide are
-//! estimates only in what was live at the peak.
-//! [`Options::exact`](recorder::Options::exact) records every block whatever it costs, and
-//! [`Options::sample`](recorder::Options::sample) at a fixed rate.
+//! ([`Options::budget`](recorder::Options::budget)). A thread that would need more samples its host blocks below 64
+//! KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and reports show how far off
+//! the numbers may be: `1.3 GiB ± 4 %`, or `< 40.0 MiB` where the error is more than half of the number. Both hold in
+//! 95 of 100 cases. Numbers without either are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
+//! allocated ([`snapshot::ScopeSums`]) are always exact; so in rankings by operator, module and phase, rows that depend
+//! on scopes alone are estimates only in what was live at the peak. [`Options::exact`](recorder::Options::exact)
+//! records every block whatever it costs, and [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
 //!
 //! # What it costs
 //!
@@ -125,28 +126,29 @@
 //! | monitored, default | aims at 3 % of the time for events, by its own measurement; 0.05 µs per operator |
 //! | an event with its stack | 0.15 µs with frame pointers, 0.2 µs without |
 //!
-//! An event takes 48 bytes, and the newest 1,048,576 per device are kept. How this was measured, and on what: the
-//! README.
+//! An event takes 48 bytes, and the newest 1,048,576 per device are kept. How and on which machine this was measured is
+//! in `docs/COSTS.md` of the source repository.
 //!
 //! # What it does not see
 //!
-//! Memory that C libraries take from `malloc` themselves; memory from before [`start_monitor`], but for its frees.
+//! Memory that C libraries take from `malloc` themselves; memory allocated before [`start_monitor`], except when it is
+//! freed.
 //!
 //! # Features
 //!
-//! A library that only annotates depends on memtrack with `default-features = false`: its attributes and scopes are then
-//! empty, and turn on with the program that has `record`.
+//! A library that only annotates depends on memtrack with `default-features = false`: its attributes and scopes then do
+//! nothing until a program enables `record`.
 //!
-//! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of the
-//!   recording API compiles and does nothing.
-//! - `report` (default): rankings, summaries, the tracker; the names of stacks; it brings `formats`.
-//! - `formats` (by `report`): PyTorch's snapshots and `.memtrack` files, read, written and converted.
+//! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of
+//!   the recording API compiles and does nothing.
+//! - `report` (default): rankings, summaries, the tracker, symbol names; enables `formats`.
+//! - `formats` (enabled by `report`): reads, writes and converts PyTorch's snapshots and `.memtrack` files.
 //! - `allocator`: PyTorch's caching allocator.
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `page`: a recording or snapshot as one HTML page for the browser ([`Recording::save_page`]).
-//! - `cuda-stats`: what the CUDA driver and NVML say about devices, pools and processes.
+//! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
 mod dump;
@@ -229,8 +231,8 @@ pub use memtrack_recorder::scope;
 pub mod snapshot;
 
 /// Stacks: from return addresses to names. A program records raw addresses and the list of its loaded binaries
-/// (`modules`, feature `record`, Linux); whoever reads the recording, then or elsewhere, turns them into functions
-/// and lines with `symbols`, and never with a binary that is not the recorded one.
+/// (`modules`, feature `record`, Linux); whoever reads the recording, later or on another machine, turns them into
+/// functions and lines with `symbols`, and never uses a binary other than the recorded one.
 pub mod stack {
     #[cfg(all(feature = "record", target_os = "linux"))]
     pub use memtrack_recorder::stack::modules;
@@ -245,8 +247,8 @@ pub mod stack {
     }
 }
 
-/// Questions to a snapshot: what was live at the peak, who made it, in which phase, what a device holds at the end, and
-/// whether that is too much.
+/// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end,
+/// and whether that is too much.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;

@@ -16,19 +16,19 @@ use crate::tracker::MemoryTracker as Monitor;
 /// The monitors of the free functions, the newest last.
 static MONITORS: ForkCell<Mutex<Vec<Monitor>>> = ForkCell::new(|| Mutex::new(Vec::new()));
 
-/// Starts monitoring with the default options. Nests: each [`stop`] ends the newest monitor.
+/// Starts monitoring with the default options. Monitors nest: each [`stop`] ends the newest one.
 ///
-/// Warns once on stderr when the program has no event source.
+/// Prints a warning on stderr, once, when the program has no source of events.
 pub fn start_monitor() {
     let started = start_monitor_with(&Options::default());
     debug_assert!(started.is_ok(), "without a file nothing can fail");
 }
 
-/// Starts monitoring. The options of the outermost monitor count.
+/// Starts monitoring. Monitors nest, and the options of the outermost one apply.
 ///
 /// # Errors
-/// When the file to stream to cannot be created, or the name of [`Options::dump_on_oom`] says no format; nothing is
-/// monitored then.
+/// When the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known
+/// format; nothing is monitored then.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut monitor = Monitor::new();
     monitor.start_monitor_with(options)?;
@@ -37,10 +37,10 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the newest monitor and hands out what was recorded. The outermost one ends recording and writes the file that
-/// its options name; if that fails, stderr says so.
+/// Ends the newest monitor and returns what was recorded. The outermost one ends recording and writes the file that
+/// its options name; a failure to write it is reported on stderr.
 ///
-/// Without a monitor the recording is empty.
+/// Returns an empty recording when nothing is monitored.
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -52,10 +52,11 @@ pub fn stop() -> Recording {
     Recording::of(snapshot, monitor)
 }
 
-/// Everything recorded so far, while recording goes on; `None` when nothing is monitored. Exact at one moment, and
-/// threads go on recording while it is taken.
+/// Everything recorded so far, while recording goes on; `None` when nothing is monitored. The snapshot shows the state
+/// at one exact moment, and threads go on recording while it is taken.
 ///
-/// The tables are memtrack's own memory, wherever they are dropped. A copy of them is the program's.
+/// Its tables count as memtrack's own memory and are not recorded, wherever they are dropped. A clone counts as the
+/// program's.
 pub fn snapshot() -> Option<Snapshot> {
     session::snapshot().map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
 }

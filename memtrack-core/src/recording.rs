@@ -26,9 +26,9 @@ use crate::tracker::MemoryTracker as Monitor;
 
 /// What one monitor recorded: events, what is live, and the tracker's series.
 ///
-/// Numbers that come from sampled blocks are estimates and shown with their error (`1.3 GiB ± 4 %`), or as a bound (`< 40.0
-/// MiB`). Printing it shows the top operators and the phases of each device; without the feature `report`, what was
-/// allocated on each.
+/// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as a bound
+/// (`< 40.0 MiB`). Printing a recording shows the top operators and the phases of each device; without the feature
+/// `report`, what was allocated on each.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(all(feature = "record", feature = "report"))]
@@ -63,8 +63,8 @@ impl Recording {
         &self.snapshot
     }
 
-    /// Writes the recording as a `.memtrack` file, replacing what is there. Without the feature `record` there is nothing
-    /// to write, and nothing is.
+    /// Writes the recording as a `.memtrack` file, replacing what is there. Without the feature `record` it writes
+    /// nothing.
     ///
     /// # Errors
     /// When the file cannot be written. The error names it.
@@ -118,8 +118,8 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Names operators of your own by their functions where no scope was open: `my_crate::ops::*`. Asked before the
-    /// built-in patterns.
+    /// Names your own operators by their functions where no scope was open: `my_crate::ops::*`. These patterns are
+    /// tried before the built-in ones.
     #[must_use]
     pub fn with_pattern(mut self, glob: &str) -> Self {
         self.patterns = self.patterns.clone().with(glob);
@@ -127,15 +127,15 @@ impl Recording {
     }
 
     /// The `rows` largest operators, modules, stacks or phases of the first device (an accelerator where one reported,
-    /// else the host heap). Looks symbols up, which takes a moment the first time.
+    /// else the host heap). Looks up symbols, which takes a moment the first time.
     pub fn top(&self, by: By, rows: usize) -> TopReport {
         self.top_of(self.first_device(), by, rows)
     }
 
-    /// As [`Self::top`] for one device.
+    /// Like [`Self::top`], for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         let top = || {
-            let options = TopOptions { limit: rows, patterns: self.patterns.clone(), at: None };
+            let options = TopOptions::new().limit(rows).patterns(self.patterns.clone());
             top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
         };
         #[cfg(feature = "record")]

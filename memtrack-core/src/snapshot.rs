@@ -1,23 +1,23 @@
-//! The model: what a recording or a snapshot says, as column tables with interned rows. It is the waist of memtrack:
-//! the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
+//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
+//! reader make a [`Snapshot`]; every report and every writer takes one.
 
 #[cfg(feature = "formats")]
 pub use memtrack_formats::{Format, Loaded, SnapshotFiles};
 #[doc(inline)]
 pub use memtrack_model::snapshot::*;
 
-/// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, kept in tables without loss.
+/// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` returns, kept in tables without loss.
 pub mod pytorch {
     #[cfg(feature = "formats")]
-    pub use memtrack_formats::pytorch::{Compression, LoadError, LoadOptions, StringInterner, load, write};
+    pub use memtrack_formats::pytorch::{StringInterner, write};
     #[cfg(feature = "formats")]
-    pub use memtrack_formats::{format_of, formats_listed};
+    pub use memtrack_formats::{Compression, LoadError, LoadOptions, format_of, formats_listed};
     #[doc(inline)]
     pub use memtrack_model::snapshot::pytorch::*;
 }
 
 /// The recording file `.memtrack`: what a program leaves behind. `RecordingWriter` writes it while the program runs,
-/// `load_from` reads it back, whole or up to where it was cut.
+/// `load_from` reads it back, completely or up to where it was cut off.
 ///
 /// ```
 /// use memtrack_core::event::StackId;
@@ -31,7 +31,7 @@ pub mod pytorch {
 /// assert_eq!(snapshot.stacks.get(StackId(1))[0], 0x5555_0000_1234);
 /// assert!(report.complete);
 ///
-/// // Of a file that was cut, everything up to the last whole chunk is there.
+/// // A file that was cut off is read up to its last complete chunk.
 /// let (snapshot, report) = load_from(&bytes[..bytes.len() - 1])?;
 /// assert_eq!(snapshot.stacks.len(), 2);
 /// assert!(!report.complete && report.warning().is_some());

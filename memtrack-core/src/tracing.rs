@@ -1,5 +1,5 @@
-//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services have spans already,
-//! and with one line their memory is named by them.
+//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services have spans already;
+//! with one line, these name their memory.
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -14,8 +14,8 @@
 //! });
 //! ```
 //!
-//! Spans that another layer's filter switches off are not seen here either: spans of candle's models are of level
-//! `TRACE`. An `EnvFilter` that is given to its own layer only (`with_filter`) leaves this one all of them.
+//! Spans that a global filter disables are not seen here either, and the spans of candle's models have the level
+//! `TRACE`. An `EnvFilter` that is attached to its own layer only (`with_filter`) does not hide any from this one.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::scope::{self, Guard};
@@ -28,7 +28,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 type KindOf = fn(&Metadata<'_>) -> Option<ScopeKind>;
 
-/// A layer that enters a scope while a span is entered, on the same thread. A span of a future is entered around each
+/// A layer that enters a scope whenever a span is entered, on the same thread. A future's span is entered around each
 /// poll, and so is its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeLayer {
@@ -42,12 +42,12 @@ impl Default for ScopeLayer {
 }
 
 impl ScopeLayer {
-    /// Every span is a module.
+    /// Makes a module of every span.
     pub fn new() -> Self {
         Self::with_kinds(|_| Some(ScopeKind::Module))
     }
 
-    /// Spans are what `kind_of` says, or nothing.
+    /// Makes of each span what `kind_of` returns; nothing for `None`.
     pub fn with_kinds(kind_of: KindOf) -> Self {
         Self { kind_of }
     }

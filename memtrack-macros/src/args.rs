@@ -143,7 +143,10 @@ impl Parse for Args {
         if let Some(skip) = args.skip
             && (args.form.is_some() || args.name.is_some() || args.krate.is_some())
         {
-            return Err(Error::new(skip, "`skip` stands alone: a function is either left out or followed"));
+            return Err(Error::new(
+                skip,
+                "`skip` cannot be combined with other arguments: a function is either left out or followed",
+            ));
         }
         Ok(args)
     }

@@ -1,5 +1,5 @@
 //! The `#[track_memory]` attribute. Use it through `memtrack_core::track_memory`: the expansion calls that crate's
-//! hidden support module, which changes without notice. A wrong use is a compile error that says what is supported.
+//! hidden support module, which changes without notice. Wrong use is a compile error that lists what is supported.
 
 mod args;
 mod function;
@@ -43,12 +43,13 @@ use proc_macro::TokenStream;
 /// # assert_eq!(Linear { weights: vec![2.0] }.forward(&[3.0]), [6.0]);
 /// ```
 ///
-/// It goes on functions, methods, default methods of traits, generic, `unsafe` and `extern` functions. In an
-/// `async fn` the scope follows the future between threads; so it does in a function that ends in an `async` block or
-/// in `Box::pin` of one, as `async-trait` writes them (what such a function does before that block is outside).
+/// It works on functions, methods, default methods of traits, and generic, `unsafe` and `extern` functions. In an
+/// `async fn`, the scope follows the future between threads. The same is true for a function that ends in an `async`
+/// block or in `Box::pin` of one, as `async-trait` writes them (what such a function does before that block is outside
+/// the scope).
 ///
-/// On an `impl` block it applies to every function in it, all of them named after the type where the form is `module`
-/// or `root`. A function in it can have a form of its own, or be left out:
+/// On an `impl` block, it applies to every function in it; with the form `module` or `root`, all of them are named
+/// after the type. A function in it can have a form of its own, or be left out:
 ///
 /// ```
 /// # use memtrack_core::track_memory;

@@ -1,7 +1,7 @@
 //! What must hold of the caching allocator at every moment, whatever was done to it.
 
 use memtrack_core::allocator::{
-    BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo, StatArray,
+    Backend, BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo, StatArray,
 };
 use memtrack_core::event::DeviceId;
 

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     let mut snapshot = in_pytorch_form(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
-    let limits = Limits { peak: args.max_peak, leak: args.max_leak, fragmentation: args.max_fragmentation };
+    let limits = Limits::new().peak(args.max_peak).leak(args.max_leak).fragmentation(args.max_fragmentation);
     let found = Found::of(&snapshot);
     let (exceeded, cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
     let within = exceeded.is_empty() && cannot_tell.is_empty();

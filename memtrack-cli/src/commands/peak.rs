@@ -1,4 +1,4 @@
-//! `memtrack peak`: everything that was live at the highest point.
+//! `memtrack peak`: everything that was live at the peak.
 
 use super::devices::chosen;
 use crate::Streams;
@@ -6,25 +6,25 @@ use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
 use crate::report::{layout, mention_reordered, print_devices, print_json};
-use memtrack_core::analysis::highest::{Highest, HighestOf};
+use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the snapshot, prints what was live at the highest point of each device.
+/// Loads the snapshot, prints what was live at the peak of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
-        PeakOf::Requested => HighestOf::Requested,
-        PeakOf::Reserved => HighestOf::Reserved,
+        PeakOf::Requested => at_peak::PeakOf::Requested,
+        PeakOf::Reserved => at_peak::PeakOf::Reserved,
     };
     let mut symbols = Symbolizer::of(&snapshot);
-    let find = |device| Highest::find(&snapshot, &mut symbols, device, of, args.rows.limit());
-    let mut devices: Vec<Highest> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
-    if args.device.device.is_none() && !devices.iter().all(Highest::is_empty) {
+    let find = |device| AtPeak::find(&snapshot, &mut symbols, device, of, args.rows.limit());
+    let mut devices: Vec<AtPeak> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
+    if args.device.device.is_none() && !devices.iter().all(AtPeak::is_empty) {
         devices.retain(|device| !device.is_empty());
     }
     if args.format.json {
-        let devices: Vec<_> = devices.iter().map(Highest::to_json).collect();
+        let devices: Vec<_> = devices.iter().map(AtPeak::to_json).collect();
         print_json(&serde_json::json!({ "devices": devices }), streams)?;
         return Ok(Exit::Fine);
     }

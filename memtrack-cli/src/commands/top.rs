@@ -29,7 +29,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     }
     let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot));
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let mut options = TopOptions { limit: args.rows.limit(), patterns, at: None };
+    let mut options = TopOptions::new().limit(args.rows.limit()).patterns(patterns);
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut reports: Vec<TopReport> = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) fn layout(text: TextArgs) -> Layout {
     let columns = || std::env::var("COLUMNS").ok()?.trim().parse::<usize>().ok();
     let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
     let room = || columns().or_else(terminal).map_or(WIDTH_OF_FILES, |width| width.max(NARROWEST));
-    Layout { width: (!text.wide).then(room), frames: text.frames }
+    Layout::new().width((!text.wide).then(room)).frames(text.frames)
 }
 
 /// Prints a value as JSON, indented.

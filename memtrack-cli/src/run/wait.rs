@@ -5,7 +5,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// What whoever stops the command wants to tell the program.
 const PASSED_ON: [i32; 6] =
@@ -13,6 +13,10 @@ const PASSED_ON: [i32; 6] =
 
 /// The program; 0 before it was started and after it ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+
+/// The signals that came before [`PROGRAM`] was known, a bit each: a program may be at work, and have told somebody to
+/// send one, before the command has its processor back.
+static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// A program that has ended.
 #[derive(Clone, Copy)]
@@ -26,11 +30,13 @@ pub(crate) struct Ended {
 /// # Errors
 /// When it cannot be started.
 pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
+    EARLY.store(0, Ordering::SeqCst);
     let before = PASSED_ON.map(pass_on);
     let ended = command.spawn().and_then(|mut program| {
-        PROGRAM.store(program.id() as i32, Ordering::Relaxed);
+        PROGRAM.store(program.id() as i32, Ordering::SeqCst);
+        send_early(program.id() as i32);
         let ended = program.wait();
-        PROGRAM.store(0, Ordering::Relaxed);
+        PROGRAM.store(0, Ordering::SeqCst);
         Ok(Ended { process: program.id(), status: ended? })
     });
     for (signal, before) in PASSED_ON.into_iter().zip(before) {
@@ -63,14 +69,61 @@ fn pass_on(signal: i32) -> libc::sigaction {
 }
 
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    let program = PROGRAM.load(Ordering::Relaxed);
-    // SAFETY: the kernel passes a valid `info`; `kill` may be called in a handler, and `errno` is put back.
-    unsafe {
-        // What the terminal sends, the program has been sent too.
-        if program > 0 && (*info).si_code != libc::SI_KERNEL {
-            let before = *libc::__errno_location();
-            libc::kill(program, signal);
-            *libc::__errno_location() = before;
+    // SAFETY: the kernel passes a valid `info`.
+    let is_from_terminal = unsafe { (*info).si_code == libc::SI_KERNEL };
+    // What the terminal sends, the program has been sent too.
+    if is_from_terminal {
+        return;
+    }
+    match PROGRAM.load(Ordering::SeqCst) {
+        0 => {
+            EARLY.fetch_or(1 << signal, Ordering::SeqCst);
+            // It may have become known on another thread meanwhile, which then saw nothing to send.
+            let program = PROGRAM.load(Ordering::SeqCst);
+            if program > 0 {
+                send_early(program);
+            }
         }
+        program => send(program, signal),
+    }
+}
+
+/// Sends the program what came too early, once.
+fn send_early(program: i32) {
+    let early = EARLY.swap(0, Ordering::SeqCst);
+    PASSED_ON.into_iter().filter(|signal| early & 1 << signal != 0).for_each(|signal| send(program, signal));
+}
+
+/// Sends a signal; for handlers too.
+fn send(program: i32, signal: i32) {
+    // SAFETY: `kill` may be called in a handler, and `errno` is put back.
+    unsafe {
+        let before = *libc::__errno_location();
+        libc::kill(program, signal);
+        *libc::__errno_location() = before;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn a_signal_that_comes_before_the_program_is_known_reaches_it() {
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        // Between fork and exec, while the command waits for the new process: it cannot know the program yet.
+        let signal_the_command = || {
+            // SAFETY: both may be called after a fork.
+            match unsafe { libc::kill(libc::getppid(), libc::SIGUSR2) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure calls what may be called after a fork.
+        unsafe { command.pre_exec(signal_the_command) };
+        let ended = run(&mut command).expect("sleep can be started");
+        assert_eq!(ended.status.signal(), Some(libc::SIGUSR2), "it slept to the end");
     }
 }

@@ -2,7 +2,7 @@
 //! statistics, history and messages.
 //!
 //! ```
-//! use memtrack_core::allocator::{CachingAllocator, Settings};
+//! use memtrack_core::allocator::{Backend, CachingAllocator, Settings};
 //! use memtrack_core::event::{DeviceId, StreamId};
 //!
 //! let settings = Settings::parse("max_split_size_mb:128")?;
@@ -55,14 +55,13 @@ pub use memory::device_buffer::{BufferError, DeviceBuffer};
 pub use memory::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
 pub use memory::simulated::SimulatedMemory;
 pub use memtrack_model::options::Context;
+pub use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 pub use settings::sizes::{block_size, format_size, segment_size};
 pub use settings::{
     AllocatorBackend, AllocatorOptions, AllocatorSettings, Reserve, Roundup, Settings, SettingsError,
 };
 pub use state::history::{HistoryOptions, TraceEntry};
 pub use state::pools::PoolAllocator;
-pub use state::private_pools::MempoolId;
-pub use state::segments::{BlockInfo, BlockState, SegmentInfo};
-pub use state::stats::{DeviceStats, PoolKind, Stat, StatArray};
+pub use state::stats::{DeviceStats, Stat, StatArray};
 pub use steps::malloc::Allocation;
 pub use steps::oom::OutOfMemoryError;

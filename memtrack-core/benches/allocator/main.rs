@@ -6,7 +6,9 @@
 
 use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
-use memtrack_core::allocator::{CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory};
+use memtrack_core::allocator::{
+    Backend, CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory,
+};
 use memtrack_core::event::{DeviceId, StreamId};
 use serde_json::Value;
 use std::hint::black_box;

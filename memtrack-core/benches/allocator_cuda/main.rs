@@ -8,7 +8,7 @@
 
 use cudarc::driver::{CudaContext, CudaStream};
 use libloading::Library;
-use memtrack_core::allocator::{CachingAllocator, CudaMemory, DeviceBuffer, Settings};
+use memtrack_core::allocator::{Backend, CachingAllocator, CudaMemory, DeviceBuffer, Settings};
 use memtrack_core::event::{DeviceId, StreamId};
 use std::hint::black_box;
 use std::sync::Arc;

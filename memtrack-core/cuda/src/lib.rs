@@ -1,16 +1,16 @@
-//! CUDA, seen from the driver. With the feature `cuda` the program's calls to the driver pass through a hook, so that
-//! every allocation and free is recorded with its stack, scope, stream and device, whichever framework made it: candle,
-//! burn, cudarc, cust, a C library. Nothing in the framework changes, nothing is set in the environment.
+//! CUDA memory, recorded at the driver. With the feature `cuda`, the program's calls to the driver pass through a hook,
+//! so that every allocation and free is recorded with its stack, scope, stream and device, whichever framework made it:
+//! candle, burn, cudarc, cust, a C library. Neither the framework nor the environment needs any change.
 //!
 //! Without a pool that reports to memtrack, each allocation of the driver is a segment with one block. A pool that does
-//! report, by [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own: then what the
-//! pool has handed out is allocated, and the rest is cache. Pinned host memory is
+//! report, by [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own:
+//! then what the pool has handed out is allocated, and the rest is cache. Pinned host memory is
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
 //! The hook is there on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. docs/CUDA.md says how
 //! it works and what it does not see; `memtrack run` does the same for a program that does not link memtrack.
 //!
-//! With the feature `cuda-stats`, the driver and NVML are asked: [`mem_get_info`], [`pool_statistics`],
+//! With the feature `cuda-stats`, the driver and NVML can be queried: [`mem_get_info`], [`pool_statistics`],
 //! [`list_gpu_processes`], [`gpus`].
 
 #[cfg(all(
@@ -50,14 +50,14 @@ pub use stats::*;
 
 /// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
 /// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late, another
-/// tool that is preloaded), or this is no Linux with glibc.
+/// tool that is preloaded), or this is not Linux with glibc.
 #[cfg(feature = "cuda")]
 pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
 }
 
 /// How many frees named memory that the hook had not seen handed out, such as memory from before monitoring started.
-/// They are counted here and recorded nowhere: nothing is known of them but the address.
+/// They are only counted, not recorded, because nothing but the address is known about them.
 #[cfg(feature = "cuda")]
 pub fn unknown_frees() -> u64 {
     hook::unknown_frees()
@@ -78,8 +78,8 @@ pub fn warn_without_hook() {
     }
 }
 
-/// Starts the session that `memtrack run` asks for, if it does and none was started yet. Before a program's own session:
-/// under `memtrack run` its is the first.
+/// Starts the session that `memtrack run` asks for, if it does and none was started yet. Before a program's own
+/// session: under `memtrack run` its is the first.
 #[cfg(feature = "cuda")]
 pub fn begin_if_asked() {
     run::begin_if_asked();

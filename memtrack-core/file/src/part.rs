@@ -1,6 +1,7 @@
-//! A recording in parts: a stream with a bound goes on in a new file now and then, and the oldest files go. Each part has
-//! all tables and begins with what was live, so that those that are left make a recording by themselves: it begins with
-//! the oldest of them. The newest has the recording's own name, the others that name and their number.
+//! A recording in parts: a stream with a bound continues in a new file from time to time, and the oldest files are
+//! removed. Each part has all tables and begins with what was live, so that the remaining parts are a recording by
+//! themselves, which begins with the oldest of them. The newest has the recording's own name, the others that name and
+//! their number.
 
 use super::{chunk, replay};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -12,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What the head of a part says.
+/// The head of a part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
@@ -40,8 +41,8 @@ pub fn part_path(path: &Path, number: u64) -> PathBuf {
     name.into()
 }
 
-/// The older parts of the recording at `path` that lie beside it: what goes with it when it is removed. None for a file that
-/// is no recording, or cannot be read.
+/// The older parts of the recording at `path` that are beside it: what to remove together with it. None for a file that
+/// is not a recording or cannot be read.
 pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
     let Some(newest) = head(path) else { return Vec::new() };
@@ -49,7 +50,7 @@ pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
 }
 
-/// The numbers of the parts that lie beside `path`, whatever recording they belong to.
+/// The numbers of the parts that are beside `path`, whichever recording they belong to.
 pub fn numbers_beside(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());
@@ -60,7 +61,7 @@ pub fn numbers_beside(path: &Path) -> Vec<u64> {
     entries.filter_map(number).collect()
 }
 
-/// Whether a file is a recording that was not ended: its program was killed, or still writes it.
+/// Whether a file is a recording that was not ended: its program was killed or is still writing it.
 pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let end = chunk::HEAD_BYTES as u64;
@@ -110,7 +111,7 @@ fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     Ok(matches!(found, chunk::Found::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
 }
 
-/// The file at `path`, and before it the parts that come before it and lie beside it, as one reader.
+/// The parts beside `path` that come before it, and then the file at `path`, as one reader.
 pub fn opened(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();

@@ -23,11 +23,12 @@ pub enum Content {
     Pytorch(Vec<u8>),
 }
 
-/// Reads a recording to its last whole chunk. The events come in merge order (by ticks; of equal ticks, as written).
+/// Reads a recording up to its last complete chunk. The events are in merge order (by ticks; those with equal ticks as
+/// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is something else, or is of a newer version. A file that is cut or damaged
-/// after its header is no error: the report says what is missing.
+/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// damaged after its header is not an error: the report says what is missing.
 pub fn read(mut input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     check_header(&mut input)?;
     let mut state = State::default();

@@ -1,12 +1,14 @@
-//! A file that appears whole or not at all: written beside its place under a temporary name, then renamed. Whatever
-//! memtrack leaves on disk goes through here; a reader never sees half a file, and a failed run leaves the old one.
+//! A file that appears complete or not at all: written beside its place under a temporary name, then renamed.
+//! Everything that memtrack leaves on disk goes through here, streams excepted; a reader never sees half a file, and a
+//! failed run leaves the old one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file being written that takes its place only at [`ReplacingFile::commit`]. Dropped before, it removes itself.
+/// A file being written that takes its place only at [`ReplacingFile::commit`]. If it is dropped before, it removes
+/// itself.
 #[derive(Debug)]
 pub struct ReplacingFile {
     target: PathBuf,
@@ -15,7 +17,7 @@ pub struct ReplacingFile {
 }
 
 impl ReplacingFile {
-    /// Starts a file that will stand at `target`, replacing what is there. A symbolic link is followed, so that the
+    /// Starts a file that will be at `target`, replacing what is there. A symbolic link is followed, so that the
     /// file it points to is replaced and the link stays.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! What the reader says besides the snapshot: why a file could not be read at all ([`RecordingError`]), or how much
-//! of it was ([`ReadReport`]). Both are made by `reader` and shown by the command line.
+//! What the reader reports in addition to the snapshot: why a file could not be read at all ([`RecordingError`]), or
+//! how much of it was read ([`ReadReport`]).
 
 use std::{fmt, io};
 
@@ -11,13 +11,13 @@ pub enum RecordingError {
     Io(io::Error),
     /// The file has no bytes.
     Empty,
-    /// The file is something else.
+    /// The file is not a recording.
     Foreign,
     /// The file is a recording that ends inside its first 16 bytes, or whose header is damaged.
     Header,
     /// The file is of a version that this build does not know.
     Version(u32),
-    /// The file holds a snapshot from PyTorch, and is cut or damaged: of those nothing can be read in part.
+    /// The file holds a snapshot from PyTorch and is cut off or damaged; such a file cannot be read in part.
     CutSnapshot {
         /// Bytes at the end that are lost.
         lost_bytes: u64,
@@ -73,15 +73,15 @@ pub struct ReadReport {
     pub file_bytes: u64,
     /// Bytes at the end that could not be used.
     pub lost_bytes: u64,
-    /// Whole chunks that were read.
+    /// Complete chunks that were read.
     pub chunks: u64,
     /// Chunks of kinds that this build does not know.
     pub unknown_chunks: u64,
-    /// Whether the lost bytes begin with a damaged chunk, not with one that was cut.
+    /// Whether the lost bytes begin with a damaged chunk rather than with one that was cut off.
     pub damaged: bool,
-    /// Ids of stacks, scopes or threads that no table has; they were replaced by "none".
+    /// Ids of stacks, scopes or threads that are in no table; they were replaced by "none".
     pub unknown_ids: u64,
-    /// Parts of the recording that were read to their end and go on in another file.
+    /// Parts of the recording that were read to their end and continue in another file.
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
     pub goes_on_elsewhere: bool,

@@ -1,4 +1,4 @@
-//! A whole recording at once, from its tables.
+//! A complete recording at once, from its tables.
 
 use crate::RecordingWriter;
 use memtrack_model::Snapshot;
@@ -8,8 +8,8 @@ use std::io::{self, Write};
 /// Events handed to the writer at once.
 const EVENTS_AT_ONCE: usize = 64 << 10;
 
-/// Writes a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end mark is left out and
-/// readers will say that the recording was not ended. What only PyTorch says is not written.
+/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out and
+/// readers will report that the recording was not ended. What only PyTorch's files contain is not written.
 ///
 /// # Errors
 /// When `output` cannot be written.

@@ -1,6 +1,6 @@
 //! The writer of `.memtrack` files. The recorder drives it while the program runs (`stream_to`), and
-//! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call hands whole chunks to the
-//! operating system, so that a killed program loses at most what was never handed over.
+//! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call hands complete chunks
+//! to the operating system, so that a killed program loses at most what was never handed over.
 
 use super::chunk::{self, Budget, Kind};
 use super::part::Part;
@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Writes a recording chunk by chunk.
 ///
 /// Ids are the recorder's own. A stack, scope or thread must be written before the first event that names it; a
-/// reader takes an id it never saw for "none". After an error the file may end in half a chunk, so every further
+/// reader replaces an unknown id by "none". After an error the file may end in half a chunk, so every further
 /// call fails too.
 #[derive(Debug)]
 pub struct RecordingWriter<W: Write> {
@@ -170,7 +170,8 @@ impl<W: Write> RecordingWriter<W> {
         self.hand_over()
     }
 
-    /// Writes what the CUDA driver said of its devices. Of several calls the last counts; nothing is written for none.
+    /// Writes what the CUDA driver reported about its devices. Of several calls the last counts; an empty list writes
+    /// nothing.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -192,7 +193,8 @@ impl<W: Write> RecordingWriter<W> {
         self.hand_over()
     }
 
-    /// Writes what did not fit the recorder's tables; nothing where everything did. Of several calls the last counts.
+    /// Writes what did not fit into the recorder's tables; writes nothing if everything did. Of several calls the last
+    /// counts.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -221,7 +223,7 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Ends the recording with what is live, the segments held and the counts per device; gives the output back.
+    /// Ends the recording with what is live, the segments held and the counts per device; returns the output.
     ///
     /// # Errors
     /// When the output cannot be written.

@@ -2,9 +2,10 @@
 //! for half of what such a snapshot says, and a pickle has all of it.
 
 use crate::Format;
-use crate::pytorch::{load_pickle, write};
+use crate::pytorch::{read, write};
 use memtrack_file::{ReadReport, RecordingError, RecordingWriter};
 use memtrack_model::Snapshot;
+use std::cell::Cell;
 use std::io::{self, Write};
 
 /// Bytes of the pickle in one chunk: what a damaged place costs to check again, and what a writer holds.
@@ -23,7 +24,8 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
 /// Reads the snapshot back from its pickle. Of a file that is not whole the pickle mostly is not either, and half a pickle
 /// says nothing: an empty snapshot would look as if nothing had been in it.
 pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
-    load_pickle(pickle).map_err(|error| {
+    let stored = Cell::new(pickle.len() as u64);
+    read::pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {
         if report.complete {
             RecordingError::Io(io::Error::new(io::ErrorKind::InvalidData, format!("{error}")))
         } else {

@@ -1,13 +1,14 @@
 //! One door for every file that holds a snapshot: recordings, PyTorch's pickles and their JSON, packed or not, told apart
 //! by what they hold.
 
+use crate::input::{Counted, Stored, peek, unpack};
 use crate::output::write_as;
-use crate::registry::format_of;
+use crate::registry::{self, Input, format_of};
 use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
 use memtrack_file::{ReadReport, RecordingError, ReplacingFile, part};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::{NameFrames, Snapshot};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
 /// What kind of file a snapshot came from.
@@ -123,7 +124,7 @@ pub trait SnapshotFiles: Sized {
 impl SnapshotFiles for Snapshot {
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = pytorch::load(part::opened(path)?, options)?;
+        let loaded = Self::open_stream(part::opened(path)?, options)?;
         let pickle = path.extension().is_some_and(|suffix| suffix == "pickle" || suffix == "pkl");
         if pickle && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);
@@ -132,7 +133,28 @@ impl SnapshotFiles for Snapshot {
     }
 
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
-        pytorch::load(reader, options)
+        let LoadOptions { max_input, progress, events } = options;
+        let stored = Stored::default();
+        let mut quiet = |_| {};
+        let progress: &mut dyn FnMut(u64) = match progress {
+            Some(progress) => progress,
+            None => &mut quiet,
+        };
+        let (reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
+        let (head, mut reader) = peek(reader)?;
+        if head.is_empty() {
+            return Err(LoadError::Empty);
+        }
+        let row = registry::row_of(&head);
+        let input =
+            Input { reader: &mut reader, max_bytes: max_input, stored: &stored.bytes, progress, events };
+        let (snapshot, report) = (row.read)(input)?;
+        // A pickle says where it ends, so nothing has looked at the checksum behind it.
+        let unproved = match compression {
+            Compression::None => None,
+            _ => reader.fill_buf().err().map(|error| error.to_string()),
+        };
+        Ok(Loaded { snapshot, format: row.format, compression, report, unproved })
     }
 
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError> {

@@ -4,14 +4,17 @@
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
 mod embedded;
+mod error;
 mod files;
+mod input;
 mod output;
 pub mod pickle;
 pub mod pytorch;
 mod recording;
 mod registry;
 
+pub use error::LoadError;
 pub use files::{Format, Loaded, SnapshotFiles};
-pub use pytorch::{Compression, LoadError, LoadOptions};
+pub use input::{Compression, Counted, LoadOptions, Stored, unpack};
 pub use recording::load_from;
 pub use registry::{format_of, formats_listed};

@@ -90,6 +90,11 @@ pub(crate) fn row(format: Format) -> &'static Row {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
+/// The row of a file that begins with `head`.
+pub(crate) fn row_of(head: &[u8]) -> &'static Row {
+    FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row takes all")
+}
+
 /// The usual endings of names, as a sentence lists them: `pickle, json or memtrack`, each after `before`.
 pub(crate) fn listed(before: &str) -> String {
     let mut endings = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
@@ -144,8 +149,7 @@ mod tests {
             let mut file = Vec::new();
             (row.write)(&Snapshot::default(), &mut file, &mut names).unwrap();
             let head = &file[..8.min(file.len())];
-            let found = FORMATS.iter().find(|row| (row.begins_with)(head)).unwrap();
-            assert_eq!(found.format, row.format);
+            assert_eq!(row_of(head).format, row.format);
         }
     }
 }

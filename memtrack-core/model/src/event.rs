@@ -1,5 +1,5 @@
-//! The vocabulary: what happened to which memory. Everything else in memtrack speaks in these types;
-//! everything of variable size is interned elsewhere and appears here as an id.
+//! The vocabulary: what happened to which memory. The rest of memtrack is written in terms of these types; everything
+//! of variable size is interned elsewhere and appears here as an id.
 
 use std::fmt;
 
@@ -51,7 +51,8 @@ pub struct DeviceId(pub u16);
 impl DeviceId {
     /// The heap of the process itself.
     pub const HOST: Self = Self(u16::MAX);
-    /// Host memory that the driver has pinned, so that devices reach it: allocated by the driver or registered with it.
+    /// Host memory that the driver has pinned so that devices can access it: allocated by the driver or registered with
+    /// it.
     pub const PINNED: Self = Self(u16::MAX - 1);
 
     /// Whether this is the host heap.
@@ -64,7 +65,7 @@ impl DeviceId {
         self.0 == Self::PINNED.0
     }
 
-    /// Whether this is a device, and not memory of the host.
+    /// Whether this is a device rather than host memory.
     pub const fn is_accelerator(self) -> bool {
         !self.is_host() && !self.is_pinned()
     }
@@ -80,14 +81,14 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A raw stream handle, as the driver gives it; 0 is the default stream.
+/// A raw stream handle as the driver returns it; 0 is the default stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct StreamId(pub u64);
 
-/// What happened. The names are PyTorch's; [`Action::Free`] is memtrack's own for a free that completes at once and
-/// becomes `free_requested` + `free_completed` in PyTorch's files.
+/// What happened. The names are PyTorch's, except that [`Action::Free`] is memtrack's own: a free that completes at
+/// once, which becomes `free_requested` + `free_completed` in PyTorch's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -115,7 +116,7 @@ pub enum Action {
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
-    /// Something that memtrack has no name for; a PyTorch file's own name for it is kept beside the event.
+    /// Something that memtrack has no name for; the name that a PyTorch file gives it is kept beside the event.
     Other = 11,
 }
 
@@ -160,7 +161,7 @@ impl Action {
     }
 }
 
-/// Facts about one event that are not worth a field each.
+/// Facts about one event, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -171,10 +172,10 @@ impl EventFlags {
     pub const SAMPLED: Self = Self(1);
     /// A free of a block whose allocation was not recorded (it existed before).
     pub const UNKNOWN_BLOCK: Self = Self(2);
-    /// The block is all of a driver's allocation: a segment of which no pool has reported anything.
+    /// The block is a complete allocation of the driver: a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
-    /// Not a free: a pool began to report blocks inside the segment, so that its own block never was one. Readers leave
-    /// the event and the allocation it refers to out.
+    /// Not a free: a pool began to report blocks inside the segment, so what was taken for a block was none. Readers
+    /// omit the event and the allocation that it refers to.
     pub const TAKEN_BACK: Self = Self(8);
 
     /// How far the upper four bits are shifted: they hold the sampling interval's class.
@@ -189,8 +190,8 @@ impl EventFlags {
         Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
     }
 
-    /// The class of the sampling interval at which the block was picked, from 1 to 15; 0 means the one interval that the
-    /// recording's head names.
+    /// The class of the sampling interval at which the block was picked, from 1 to 15; 0 means the one interval that
+    /// the recording's head names.
     pub const fn interval_class(self) -> u8 {
         self.0 >> Self::CLASS_SHIFT
     }
@@ -215,7 +216,7 @@ pub struct Event {
     pub ticks: u64,
     /// The address in bytes, or for [`Action::Oom`] the device's free bytes.
     pub address: u64,
-    /// The size in bytes as the client asked for it.
+    /// The size in bytes that the client requested.
     pub size_bytes: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
@@ -229,12 +230,12 @@ pub struct Event {
     pub device: DeviceId,
     /// What happened.
     pub action: Action,
-    /// Sampled, unknown …
+    /// Whether it was sampled, and so on.
     pub flags: EventFlags,
 }
 
 impl Event {
-    /// An event that says nothing.
+    /// An empty event.
     pub const BLANK: Self = Self {
         ticks: 0,
         address: 0,
@@ -249,8 +250,8 @@ impl Event {
     };
 }
 
-/// The mean gap in bytes between two samples that a class of [`EventFlags::interval_class`] stands for: 512 B for class 1,
-/// and twice as much for each further one, up to 8 MiB.
+/// The mean gap in bytes between two samples that a class of [`EventFlags::interval_class`] stands for: 512 B for class
+/// 1, and twice as much for each further one, up to 8 MiB.
 pub const fn interval_of_class(class: u8) -> u64 {
     256 << class
 }

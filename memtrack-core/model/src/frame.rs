@@ -1,4 +1,4 @@
-//! Frames with names, and who names them: writers and reports take any [`NameFrames`], so that they need not know where
+//! Frames with names, and what names them: writers and reports take any [`NameFrames`], so they need not know where
 //! names come from.
 
 use std::rc::Rc;
@@ -17,6 +17,6 @@ pub struct Frame {
 /// Names the frames of stacks.
 pub trait NameFrames {
     /// The functions of the frame that [`Snapshot::frame_keys`](crate::Snapshot::frame_keys) calls `key`: the innermost
-    /// inlined one first, the one it was compiled into last. Never empty; what has no name is called by its number.
+    /// inlined one first, the one it was compiled into last. Never empty: a frame without a name is given its number.
     fn frames(&mut self, key: u64) -> Rc<[Frame]>;
 }

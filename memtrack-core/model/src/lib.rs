@@ -1,5 +1,5 @@
-//! The model of memtrack, the waist of its hourglass: the recorder and every reader make a [`Snapshot`], every report and
-//! every writer takes one. It knows nothing of files, symbols or the machine.
+//! The model of memtrack: the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
+//! It knows nothing about files, symbols or the machine.
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 

@@ -1,5 +1,5 @@
-//! What to record: PyTorch's matrix of `_record_memory_history` (`enabled` × `context` × `max_entries` ×
-//! `skip_actions`; semantics as in PyTorch 2.15), and how the host heap is sampled and where the recording goes.
+//! What to record: the parameters of PyTorch's `_record_memory_history` (`enabled`, `context`, `max_entries`,
+//! `skip_actions`; semantics as in PyTorch 2.15), how the host heap is sampled and where the recording goes.
 
 use crate::event::Action;
 use std::fmt;
@@ -11,9 +11,9 @@ use std::str::FromStr;
 pub enum Enabled {
     /// Nothing is recorded, and what was recorded is forgotten.
     None,
-    /// Only what is live, with its stacks; of the events just the newest (PyTorch's ring of one entry).
+    /// Only what is live, with its stacks, and the newest event (PyTorch's ring of one entry).
     State,
-    /// The events too, up to `max_entries` per device.
+    /// Events as well, up to `max_entries` per device.
     #[default]
     All,
 }
@@ -25,15 +25,15 @@ pub enum Context {
     None,
     /// Those of live blocks; events carry none.
     State,
-    /// Those of live blocks and of events; a free carries the stack of its allocation. memtrack's default: a stack less
-    /// per free than PyTorch's.
+    /// Those of live blocks and of events; a free carries the stack of its allocation. memtrack's default: it captures
+    /// one stack fewer per free than PyTorch's.
     #[default]
     Alloc,
-    /// As `Alloc`, but a free carries the stack of the free. PyTorch's default.
+    /// Like `Alloc`, but a free carries its own stack. PyTorch's default.
     All,
 }
 
-/// An option whose text means nothing here.
+/// An option whose text is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption(String);
 
@@ -91,8 +91,8 @@ impl FromStr for Context {
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// What to record. The default suits a training run and a service: events with allocation stacks, at most 1 Mi per
-/// device, every host block while that takes less than 3 % of the threads' time and else a sample of those below 64 KiB,
-/// nothing written to disk.
+/// device, every host block while that takes less than 3 % of the threads' time and otherwise a sample of those below
+/// 64 KiB, nothing written to disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -170,23 +170,23 @@ impl Options {
         self
     }
 
-    /// How many events are kept per device, the newest; at least 1, as in PyTorch. An event takes 48 bytes.
+    /// How many events are kept per device: the newest ones. At least 1, as in PyTorch. An event takes 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
         self
     }
 
-    /// Actions that are not kept as events; what is live is followed all the same. `alloc`, `free`,
-    /// `free_requested` … [`Action::Free`] stands for both of PyTorch's.
+    /// Actions that are not kept as events; what is live is still followed. [`Action::Free`] stands for both of
+    /// PyTorch's actions, `free_requested` and `free_completed`.
     pub fn skip_actions(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
         self.skip_actions = actions.into_iter().fold(0, |bits, action| bits | 1 << action as u8);
         self
     }
 
     /// Records every host block while that takes less than `share` of the processor time that the program's threads use
-    /// (0.03: 3 %, the default). A thread for which it would take more samples its blocks below 64 KiB, at a rate that
-    /// follows its load; larger ones and those of devices are always recorded. What a sample stands for is recorded with
-    /// it, so that reports know how far to trust their numbers. A `share` outside of 0 to 1 is brought there.
+    /// (0.03: 3 %, the default). A thread that would need more samples its blocks below 64 KiB, at a rate that follows
+    /// its load; larger ones and those of devices are always recorded. What a sample stands for is recorded with it, so
+    /// that reports know how accurate their numbers are. A `share` outside of 0 to 1 is clamped.
     pub fn budget(mut self, share: f64) -> Self {
         self.sample_threshold_bytes = SMALL_BYTES;
         self.sample_mean_bytes = 0;
@@ -195,16 +195,16 @@ impl Options {
         self
     }
 
-    /// With a [budget](Self::budget): how many live blocks are remembered before small ones are sampled for the sake of
-    /// memory; from three quarters of it on, ever fewer are picked. One takes up to 170 bytes: the default, 262,144,
+    /// With a [budget](Self::budget): how many live blocks are tracked before small ones are sampled to save memory;
+    /// from three quarters of it on, fewer and fewer are picked. Each takes up to 170 bytes, so the default of 262,144
     /// stays within 43 MiB. At least 1,024.
     pub fn live_blocks(mut self, most: u64) -> Self {
         self.live_blocks = most.max(1024);
         self
     }
 
-    /// Records every host block, however small, whatever it costs: a few hundred nanoseconds each, and up to 130 bytes
-    /// for each that is live.
+    /// Records every host block, however small, whatever that costs: a few hundred nanoseconds for each, and up to 130
+    /// bytes for each live one.
     pub fn exact(mut self) -> Self {
         self.sample_threshold_bytes = 0;
         self.budget_millionths = 0;
@@ -220,9 +220,9 @@ impl Options {
         self
     }
 
-    /// How many operators a tracker keeps one by one, the newest; at least 1, and up to 8,192 more. Each takes 40 bytes, so
-    /// the default of 262,144 takes 10 MiB at most. Of older operators their number, their peaks and the 1,000 that grew
-    /// most are kept. Each tracker has its own options for this.
+    /// How many operators a tracker keeps individually: the newest ones, at least 1, and up to 8,192 more than that.
+    /// Each takes 40 bytes, so the default of 262,144 takes 10 MiB at most. Of older operators it keeps their number,
+    /// their peaks and the 1,000 that grew most. Each tracker has its own options for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);
         self
@@ -234,7 +234,7 @@ impl Options {
         self
     }
 
-    /// The same with paths that hold wherever the program goes.
+    /// The same options with absolute paths, which stay valid when the program changes its working directory.
     #[doc(hidden)]
     pub fn with_absolute_paths(mut self) -> std::io::Result<Self> {
         for path in [&mut self.output, &mut self.dump_on_oom].into_iter().flatten() {
@@ -243,15 +243,16 @@ impl Options {
         Ok(self)
     }
 
-    /// Whether the host heap is to be recorded.
+    /// Whether the host heap is recorded.
     #[doc(hidden)]
     pub fn wants_host_heap(&self) -> bool {
         self.host_heap
     }
 
-    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics: after a panic that
-    /// may be caught only if writing takes less than a fiftieth of the time. The file is replaced as a whole. A forked child
-    /// writes to `path.PID`; at most the first 100 do, and the others are counted on stderr at the end.
+    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics; after panics
+    /// that may be caught, only if this takes less than a fiftieth of the time. The file is replaced atomically. A
+    /// forked child writes to `path.PID`; at most the first 100 do, and the number of the others is reported on stderr
+    /// at the end.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = false;
@@ -262,52 +263,54 @@ impl Options {
     /// less than half a second old (on a machine that is not overloaded, and at most two chunks of 4,096 events of each
     /// thread). `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
     ///
-    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or still goes on, is never
-    /// touched: the stream goes to `NAME.2.SUFFIX` beside it, or the next number that is free up to 17, and stderr says so.
-    /// When the file can no longer be written, or the program has closed its descriptor, the stream ends, stderr says so,
-    /// and the program goes on.
+    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still going on, is
+    /// never touched: the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17, which is
+    /// reported on stderr. When the file can no longer be written, or the program has closed its descriptor, the stream
+    /// ends, this is reported on stderr, and the program goes on.
     ///
-    /// A forked child streams to `path.PID`, from its first full chunk on; it loses up to two chunks when it is killed. At
-    /// most the first 100 do, and the others are counted on stderr at the end.
+    /// A forked child streams to `path.PID`, from its first full chunk on; it loses up to two chunks when it is killed.
+    /// At most the first 100 do, and the number of the others is reported on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = true;
         self
     }
 
-    /// Keeps what [`stream_to`](Self::stream_to) writes within so many bytes (at least 1 MiB): the recording goes on in a
-    /// new part whenever an eighth is full, and the oldest parts go. The newest part lies at the stream's own path, the
-    /// others beside it as `PATH.part-NUMBER`; whoever opens `PATH` sees them all as one recording, which begins with the
-    /// oldest part that is left and holds the blocks that were live then.
+    /// Limits what [`stream_to`](Self::stream_to) writes to `max_bytes` (at least 1 MiB): the recording continues in a
+    /// new part whenever one has reached an eighth of the limit, and the oldest parts are removed. The newest part is
+    /// at the stream's own path, the others are beside it as `PATH.part-NUMBER`. Opening `PATH` reads them all as one
+    /// recording, which begins with the oldest part that is left and the blocks that were live then.
     ///
-    /// Each part begins with all stacks, scopes and live blocks. Where these alone exceed the bound the stream ends. Each
-    /// forked child's stream has the same bound of its own.
+    /// Each part begins with all stacks, scopes and live blocks. If these alone exceed the limit, the stream ends. The
+    /// same limit applies to the stream of each forked child separately.
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = Some(max_bytes.max(1 << 20));
         self
     }
 
-    /// Dumps everything recorded so far to `path` when an allocator reports that memory ran out
-    /// (`record_oom`), as `dump_snapshot` does, before observers are told.
-    /// The suffix says the format; a `.memtrack` file is the quickest, because its stacks are named later.
+    /// Dumps everything recorded so far to `path` when an allocator reports that memory ran out (`record_oom`), as
+    /// `dump_snapshot` does, before observers are called. The suffix selects the format; a `.memtrack` file is the
+    /// quickest, because its stacks are named later.
     ///
-    /// When memory runs out again the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again: the
-    /// first dump stays, and the newest seven. From the ninth on one is made only if dumping takes less than a fiftieth of
-    /// the time. A file that exists is replaced; a dump that fails is said on stderr. A forked child dumps to `NAME.PID.SUFFIX`.
+    /// When memory runs out again, the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again:
+    /// the first dump and the newest seven are kept. From the ninth on, one is made only if dumping takes less than a
+    /// fiftieth of the time. Existing files are replaced; a dump that fails is reported on stderr. A forked child dumps
+    /// to `NAME.PID.SUFFIX`.
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self
     }
 
-    /// What is lost of these options because a session with others runs already, as a line for the user; none where
-    /// nothing is that matters. `heap_is_seen`: the program has the allocator that reports its heap.
+    /// What these options ask for and do not get because a session with other options is already running, as a line for
+    /// the user; none where nothing that matters is lost. `heap_is_seen`: the program has the allocator that reports
+    /// its heap.
     #[doc(hidden)]
     pub fn lost_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
         if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }
         if !running.is_of_run {
-            let lost = "monitoring runs already; the options of the first monitor hold";
+            let lost = "monitoring is already running; the options of the first monitor hold";
             let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
             return (*self != default).then(|| lost.to_owned());
         }

@@ -1,4 +1,4 @@
-//! What is said when memory ran out.
+//! What is reported when memory runs out.
 
 use crate::event::{DeviceId, StreamId};
 use crate::units::human_bytes;
@@ -11,11 +11,11 @@ pub struct OutOfMemory {
     pub device: DeviceId,
     /// The stream that the block was for.
     pub stream: StreamId,
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     pub requested_bytes: u64,
     /// Bytes that the device says are free.
     pub device_free_bytes: u64,
-    /// Bytes that the device has, or that its allocator may take of it; 0 where that is unknown.
+    /// Bytes that the device has, or that its allocator may use of it; 0 where that is unknown.
     pub device_total_bytes: u64,
 }
 

@@ -6,10 +6,10 @@ use crate::event::ScopeId;
 use crate::snapshot::{ScopeKind, ScopeTable};
 use std::fmt;
 
-/// The part of a training step that runs.
+/// A part of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Inside a module, and in neither of the others.
+    /// Inside a module, and in neither of the other phases.
     Forward,
     /// Inside a backward scope.
     Backward,
@@ -34,7 +34,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One scope on the way outwards.
+/// One scope on the way from an inner scope outwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeStep<'a> {
     /// What it stands for.
@@ -108,7 +108,7 @@ impl ScopeTable {
         .map(|(_, scope)| ScopeStep { kind: scope.kind, name: &scope.name })
     }
 
-    /// Where `scope` lies.
+    /// Where `scope` is.
     pub fn place(&self, scope: ScopeId) -> Place<'_> {
         Place::of(self.outwards(scope))
     }

@@ -26,13 +26,13 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
-/// `text` with its first letter as a line begins.
+/// `text` with its first letter in upper case.
 pub fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A count with what is counted, which takes an `s` unless it is one: `1 block`, `2,000 blocks`.
+/// A count with what is counted, with an `s` unless the count is one: `1 block`, `2,000 blocks`.
 pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
@@ -48,7 +48,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// `text` in at most `width` characters: an ellipsis stands for what is left out of the middle.
+/// `text` in at most `width` characters, with an ellipsis for what is left out of the middle.
 pub fn shorten_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

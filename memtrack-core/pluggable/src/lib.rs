@@ -30,7 +30,7 @@
 
 mod report;
 
-use memtrack_core::allocator::{CachingAllocator, CudaMemory, Settings};
+use memtrack_core::allocator::{Backend, CachingAllocator, CudaMemory, Settings};
 use memtrack_core::event::{DeviceId, StreamId};
 use std::ffi::{c_int, c_void};
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! What PyTorch cannot say of a pluggable allocator: statistics, history and snapshots, for `ctypes` and the like.
 
 use crate::{device, with};
-use memtrack_core::allocator::{Context, HistoryOptions};
+use memtrack_core::allocator::{Backend, Context, HistoryOptions};
 use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! The recorder: who is running ([`scope`]), what the host's heap does ([`host`]), stacks ([`stack`]), and the ring and tables
-//! that events go to ([`recorder`]). One package, because the path of an event lives on inlining.
+//! The recorder: who is running ([`scope`]), what the host's heap does ([`host`]), stacks ([`stack`]), and the ring and
+//! tables that events go to ([`recorder`]). One package, because the path of an event depends on inlining.
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 

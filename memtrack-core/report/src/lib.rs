@@ -1,5 +1,5 @@
-//! What a snapshot says: PyTorch's own answers in its words ([`viz`]), memtrack's ([`analysis`]), and the series of
-//! operators that its `MemoryTracker` keeps ([`tracker`]).
+//! Reports about snapshots: those of PyTorch's `_memory_viz.py`, in its words ([`viz`]), memtrack's own ([`analysis`]),
+//! and the series of operators that its `MemoryTracker` keeps ([`tracker`]).
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 

@@ -6,10 +6,10 @@ use memtrack_model::options::Options;
 use std::io;
 use std::path::Path;
 
-/// Starts monitoring; without the recorder that is nothing.
+/// Starts monitoring; without the recorder it does nothing.
 pub fn start_monitor() {}
 
-/// Starts monitoring; without the recorder that is nothing, and no file is made.
+/// Starts monitoring; without the recorder it does nothing, and no file is created.
 ///
 /// # Errors
 /// None.
@@ -27,7 +27,7 @@ pub fn snapshot() -> Option<Snapshot> {
     None
 }
 
-/// Writes what was recorded so far; without the recorder there is nothing to write, and nothing is.
+/// Writes what was recorded so far; without the recorder nothing is written.
 ///
 /// # Errors
 /// None.

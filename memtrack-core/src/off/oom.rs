@@ -6,7 +6,7 @@ pub use memtrack_model::OutOfMemory;
 #[derive(Debug)]
 pub struct OutOfMemoryObserver;
 
-/// Has `observer` called when memory runs out; without the recorder nobody says so.
+/// Calls `observer` when memory runs out; without the recorder it is never called.
 pub fn attach_out_of_memory_observer(
     _observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
 ) -> OutOfMemoryObserver {
@@ -14,6 +14,6 @@ pub fn attach_out_of_memory_observer(
 }
 
 impl OutOfMemoryObserver {
-    /// Has the observer called no more.
+    /// Detaches the observer.
     pub fn detach(self) {}
 }

@@ -37,7 +37,7 @@ pub fn record_segment_map(_device: DeviceId, _stream: StreamId, _address: u64, _
 #[inline(always)]
 pub fn record_segment_unmap(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// Memory ran out; without the recorder nobody is told.
+/// Memory ran out; without the recorder nothing is recorded and no observer is called.
 #[inline(always)]
 pub fn record_oom(
     _device: DeviceId,

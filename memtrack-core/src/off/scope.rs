@@ -1,5 +1,5 @@
-//! The scopes of a build without the recorder: the same names, nothing behind them. Guards have no size and no drop,
-//! sites are empty, futures are the futures they wrap; the optimizer leaves no trace of any.
+//! The scopes of a build without the recorder: the same names, with no effect. Guards have no size and no drop, sites
+//! are empty, and futures are the futures that they wrap, so that the compiler removes them all.
 
 pub use memtrack_model::Place;
 use memtrack_model::event::ScopeId;
@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Restores the scope before when it is dropped; without the recorder there is none.
+/// Restores the previous scope when it is dropped; without the recorder it does nothing.
 #[derive(Debug)]
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
@@ -28,7 +28,7 @@ pub struct ScopeHandle;
 pub struct Site;
 
 pin_project! {
-    /// A future that runs in a scope; without the recorder just the future.
+    /// A future that runs in a scope; without the recorder it is just the future.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
@@ -61,7 +61,7 @@ impl ScopeHandle {
         ScopeId::NONE
     }
 
-    /// Where the scope lies: modules, phase and operator.
+    /// Where the scope is: modules, phase and operator.
     pub fn place(self) -> Place<'static> {
         Place::default()
     }
@@ -113,43 +113,43 @@ impl<F: Future> Future for ScopedFuture<F> {
     }
 }
 
-/// Enters an operator; without the recorder that is nothing.
+/// Enters an operator; without the recorder it does nothing.
 #[inline(always)]
 pub fn operator(name: &str) -> Guard {
     enter(ScopeKind::Operator, name)
 }
 
-/// Enters a module; without the recorder that is nothing.
+/// Enters a module; without the recorder it does nothing.
 #[inline(always)]
 pub fn module(name: &str) -> Guard {
     enter(ScopeKind::Module, name)
 }
 
-/// Enters the outermost module; without the recorder that is nothing.
+/// Enters the outermost module; without the recorder it does nothing.
 #[inline(always)]
 pub fn root(name: &str) -> Guard {
     enter(ScopeKind::Root, name)
 }
 
-/// Enters the backward pass; without the recorder that is nothing.
+/// Enters the backward pass; without the recorder it does nothing.
 #[inline(always)]
 pub fn backward() -> Guard {
     enter(ScopeKind::Backward, "backward")
 }
 
-/// Enters the backward pass under a name of its own; without the recorder that is nothing.
+/// Enters the backward pass under a name of its own; without the recorder it does nothing.
 #[inline(always)]
 pub fn backward_named(name: &str) -> Guard {
     enter(ScopeKind::Backward, name)
 }
 
-/// Enters the optimizer step; without the recorder that is nothing.
+/// Enters the optimizer step; without the recorder it does nothing.
 #[inline(always)]
 pub fn optimizer() -> Guard {
     enter(ScopeKind::Optimizer, "optimizer")
 }
 
-/// Enters the optimizer step under a name of its own; without the recorder that is nothing.
+/// Enters the optimizer step under a name of its own; without the recorder it does nothing.
 #[inline(always)]
 pub fn optimizer_named(name: &str) -> Guard {
     enter(ScopeKind::Optimizer, name)

@@ -15,13 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// PyTorch's `MemoryTracker` for Rust: the counters of one device after every operator, in order, with the markers
 /// `fw_start` and `fw_bw_boundary` of the root module.
 ///
-/// Semantics as in PyTorch 2.15, with the known defects mended: the module path is restored when a module ends, and all
-/// iterations' markers are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does). Values are MiB. For the
-/// host heap allocated = active = the bytes handed out since monitoring began less those given back (below zero when
-/// older memory was freed), and reserved is the resident set of the process, as it was some 100 µs before at most. A `backward` or
-/// `optimizer` scope is recorded like an operator when it ends: with most frameworks nothing inside it can be annotated.
-/// A long run keeps the newest operators ([`Options::tracker_entries`]) and of the others what [`Self::summary`] needs.
-/// An operator that ends in a panic is not recorded, as PyTorch's hooks would not run.
+/// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a module
+/// ends, and the markers of all iterations are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does).
+/// Values are in MiB. For the host heap, allocated and active are both the bytes handed out since monitoring began
+/// minus those given back (below zero when older memory was freed), and reserved is the resident set of the process, at
+/// most some 100 µs old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
+/// frameworks nothing inside it can be annotated. A long run keeps the newest operators ([`Options::tracker_entries`]),
+/// and of older ones what [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's
+/// hooks would not run.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -53,7 +54,7 @@ impl Default for MemoryTracker {
 }
 
 impl MemoryTracker {
-    /// A tracker of the first accelerator that reports memory, and of the host heap where none does.
+    /// A tracker of the first accelerator that reports memory, or of the host heap if none does.
     pub fn new() -> Self {
         Self::with_device(None)
     }
@@ -81,20 +82,21 @@ impl MemoryTracker {
     }
 
     /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
-    /// tracker that runs is said on stderr and changes nothing (PyTorch: an assertion error).
+    /// tracker that is already running changes nothing but is reported on stderr (PyTorch: an assertion error).
     pub fn start_monitor(&mut self) {
         let started = self.start_monitor_with(&Options::default());
         debug_assert!(started.is_ok(), "without a file nothing can fail");
     }
 
-    /// As [`Self::start_monitor`]. The options count when nothing else is monitoring: the first monitor decides.
+    /// Like [`Self::start_monitor`]. The options only apply when nothing else is monitoring: those of the first monitor
+    /// hold.
     ///
     /// # Errors
-    /// When the file to stream to cannot be created, or the name of [`Options::dump_on_oom`] says no format; the
-    /// tracker does not run then.
+    /// When the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known
+    /// format; the tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
-            message::say("this tracker is running already; start_monitor changes nothing");
+            message::say("this tracker is already running; start_monitor changes nothing");
             return Ok(());
         }
         scope::observe(&Observer);
@@ -114,7 +116,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Ends recording; what was recorded stays. The recording of the session is written if this was the last monitor.
+    /// Ends recording and keeps what was recorded. If this was the last monitor, the session's recording is written.
     pub fn stop(&mut self) {
         if let Some((_, Err(error))) = self.stop_session() {
             message::say(format_args!("the recording could not be written: {error}"));
@@ -136,20 +138,20 @@ impl MemoryTracker {
     }
 
     /// The operators with the largest growth. A tracker that recorded lists its first record too; one that was loaded
-    /// prints exactly as PyTorch, where the first record is only a baseline.
+    /// prints exactly what PyTorch does, which uses the first record only as a baseline.
     ///
     /// # Errors
-    /// For a loaded tracker when there is no record.
+    /// When the tracker was loaded and has no records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let (stats, first_mib) = (self.stats(), self.run().state().first_mib());
         if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
     }
 
-    /// Writes the four figures (allocated, active, reserved; together and one each, with markers): `F.html` as one page,
-    /// `F.svg` as `F-{all,allocated,active,reserved}.svg`. Files that exist are replaced. Returns the files.
+    /// Writes four figures with markers (allocated, active and reserved, together and one each): `F.html` is one page,
+    /// `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced. Returns the paths written.
     ///
     /// # Errors
-    /// When the suffix is another one, there is no record, or a file cannot be written.
+    /// When the suffix is neither, there are no records, or a file cannot be written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,
@@ -158,7 +160,7 @@ impl MemoryTracker {
         memtrack_report::tracker::figures::write_figures(&self.stats(), path)
     }
 
-    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. A file that exists is replaced.
+    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -169,7 +171,7 @@ impl MemoryTracker {
     /// Reads what PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
     ///
     /// # Errors
-    /// When the file cannot be read or is something else.
+    /// When the file cannot be read or was not written by `save_stats`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
@@ -178,7 +180,7 @@ impl MemoryTracker {
         Ok(tracker)
     }
 
-    /// The data so far: the newest operators, and what is known of those before them.
+    /// The data so far: the newest operators, and what is still known of older ones.
     pub fn stats(&self) -> TrackerStats {
         let _copying = reentry::enter();
         let copy = self.run().state().copy();

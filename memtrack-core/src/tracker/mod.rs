@@ -1,5 +1,5 @@
-//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. Whoever records or loads a
-//! run ends up with the same data, file, summary and figures.
+//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. A run that was recorded
+//! and one that was loaded have the same data, file, summary and figures.
 //!
 //! ```
 //! use memtrack_core::tracker::TrackerStats;

@@ -1,5 +1,6 @@
-//! One tracker's run: what the scopes drive. Operators that end and the root module's ends come in here from every thread
-//! and are recorded for each tracker that runs; [`MemoryTracker`](super::MemoryTracker) holds a run and reads it.
+//! One tracker's run: what the scopes drive. Operators that end and the root module's ends come in here from every
+//! thread and are recorded for each tracker that runs; [`MemoryTracker`](super::MemoryTracker) holds a run and reads
+//! it.
 
 use super::TrackerStats;
 use super::series::{Levels, Series, mib};
@@ -19,7 +20,7 @@ const MARKS: usize = 1 << 16;
 pub struct Mark {
     /// `fw_start` or `fw_bw_boundary`.
     pub name: &'static str,
-    /// Counted by `fw_start`, from 0.
+    /// The iteration, from 0; each `fw_start` begins one.
     pub iteration: u64,
     /// Index of the next operator, counted from the tracker's first.
     pub op_index: u64,

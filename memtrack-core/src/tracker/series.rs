@@ -153,15 +153,13 @@ impl Series {
     pub(super) fn stats(&self, markers: &[(&'static str, u64)]) -> TrackerStats {
         let mut names = Names::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
-        let mut stats = TrackerStats {
-            memories_allocated: Vec::with_capacity(kept),
-            memories_active: Vec::with_capacity(kept),
-            memories_reserved: Vec::with_capacity(kept),
-            ..TrackerStats::default()
-        };
+        let mut stats = TrackerStats::default();
+        let series =
+            [&mut stats.memories_allocated, &mut stats.memories_active, &mut stats.memories_reserved];
+        series.into_iter().for_each(|series| series.reserve_exact(kept));
         for Record { node, count, levels } in self.chunks.iter().flatten() {
             let operator = names.of(node, *count);
-            let sample = |bytes| Sample { operator: Arc::clone(&operator), mib: mib(bytes) };
+            let sample = |bytes| Sample::new(Arc::clone(&operator), mib(bytes));
             stats.memories_allocated.push(sample(levels.allocated));
             stats.memories_active.push(sample(levels.active));
             stats.memories_reserved.push(sample(levels.reserved));
@@ -184,16 +182,16 @@ impl Series {
             memtrack_recorder::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
         let named = |grown: &&Grown| {
             let operator = names.of(nodes.get(&grown.node)?, grown.count);
-            Some(Growth { operator, growth_mib: mib(grown.bytes) })
+            Some(Growth::new(operator, mib(grown.bytes)))
         };
-        Folded {
-            operators: self.folded,
-            allocated_mib: mib(self.before),
-            peak_allocated_mib: mib(self.peaks.allocated),
-            peak_active_mib: mib(self.peaks.active),
-            peak_reserved_mib: mib(self.peaks.reserved),
-            grown: grown.iter().filter_map(named).collect(),
-        }
+        let mut folded = Folded::default();
+        folded.operators = self.folded;
+        folded.allocated_mib = mib(self.before);
+        folded.peak_allocated_mib = mib(self.peaks.allocated);
+        folded.peak_active_mib = mib(self.peaks.active);
+        folded.peak_reserved_mib = mib(self.peaks.reserved);
+        folded.grown = grown.iter().filter_map(named).collect();
+        folded
     }
 }
 

@@ -1,4 +1,4 @@
-//! What identifies a binary: its GNU build id, or where it has none the length and checksum of its code. `modules`
+//! What identifies a binary: its GNU build id or, if it has none, the length and checksum of its code. `modules`
 //! computes the same from memory; `locate` compares the two.
 
 use memtrack_file::binary_id::{code_id, hex};
@@ -18,7 +18,7 @@ pub struct BinaryId {
     pub has_lines: bool,
 }
 
-/// Reads the identity of the ELF file at `path`; none when it cannot be read or is something else. Only the parts
+/// Reads the identity of the ELF file at `path`; none when it cannot be read or is not an ELF file. Only the parts
 /// needed are read.
 pub fn read(path: &Path) -> Option<BinaryId> {
     // Opening a FIFO or a device could wait for ever.

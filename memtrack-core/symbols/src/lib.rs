@@ -1,6 +1,6 @@
 //! From return addresses to functions and lines. A program records raw addresses and the list of its loaded binaries;
-//! whoever reads the recording, then or elsewhere, names them with a [`Symbolizer`], and never with a binary that is not
-//! the recorded one ([`build_id`]).
+//! whoever reads the recording, later or on another machine, names them with a [`Symbolizer`], which never uses a
+//! binary other than the recorded one ([`build_id`]).
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 

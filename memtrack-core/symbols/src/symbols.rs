@@ -1,6 +1,6 @@
 //! From return addresses to functions and lines, lazily and once per distinct address. Reports call a [`Symbolizer`]
-//! after the recording, best in another process; it resolves only with the very binaries that were recorded and
-//! otherwise says which binary and offset an address belongs to.
+//! after the recording, best in another process; it uses only the binaries that were recorded and otherwise names the
+//! binary and offset that an address belongs to.
 
 use crate::locate::Locator;
 use crate::names::readable;
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Symbolizer {
 }
 
 impl Symbolizer {
-    /// A symbolizer for addresses in `modules`. Nothing is read until the first address is asked for.
+    /// A symbolizer for addresses in `modules`. Nothing is read until the first address is looked up.
     pub fn new(modules: &[Module]) -> Self {
         let mut binaries: Vec<_> =
             modules.iter().map(|module| Binary { module: module.clone(), state: None }).collect();

@@ -1,8 +1,8 @@
 //! `torch.cuda.memory`'s functions on our allocator: what they answer, what they refuse, and what they leave alone.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, Context, HistoryOptions, MemPoolOptions, OomRejection, Settings,
-    SimulatedMemory,
+    AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, OomRejection,
+    Settings, SimulatedMemory,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;

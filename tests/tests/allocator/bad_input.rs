@@ -1,7 +1,8 @@
 //! What the caching allocator refuses, in PyTorch's words where it has some; and that nothing is different afterwards.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, DeviceStats, MemPoolOptions, SegmentInfo, Settings, SimulatedMemory,
+    AllocatorError, Backend, CachingAllocator, DeviceStats, MemPoolOptions, SegmentInfo, Settings,
+    SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;

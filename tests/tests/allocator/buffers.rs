@@ -4,7 +4,7 @@
 
 use cudarc::driver::{CudaContext, sys};
 use memtrack_core::allocator::{
-    AllocatorError, BufferError, CachingAllocator, CudaMemory, DeviceBuffer, DeviceMemory, Settings,
+    AllocatorError, Backend, BufferError, CachingAllocator, CudaMemory, DeviceBuffer, DeviceMemory, Settings,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::mock_cuda;

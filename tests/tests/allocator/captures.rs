@@ -2,7 +2,7 @@
 //! and nothing cached is released; what was put off is made up for afterwards.
 
 use memtrack_core::allocator::{
-    AllocatorError, BlockState, CachingAllocator, MempoolId, SegmentInfo, Settings, SimulatedMemory,
+    AllocatorError, Backend, BlockState, CachingAllocator, MempoolId, SegmentInfo, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;

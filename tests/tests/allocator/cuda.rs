@@ -7,8 +7,8 @@
 
 use cudarc::driver::{CudaContext, CudaStream};
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, Context, CudaMemory, DeviceMemory, DeviceStats, HistoryOptions,
-    MemPool, MemPoolOptions, MemoryInfo, MempoolId, SegmentInfo, Settings, SimulatedMemory,
+    AllocatorError, Backend, CachingAllocator, Context, CudaMemory, DeviceMemory, DeviceStats,
+    HistoryOptions, MemPool, MemPoolOptions, MemoryInfo, MempoolId, SegmentInfo, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;

@@ -1,7 +1,7 @@
 //! A device that fails once: nothing is lost, and nothing is handed out too early.
 
 use memtrack_core::allocator::{
-    AllocatorError, BlockState, CachingAllocator, DeviceError, DeviceMemory, MemoryInfo, Settings,
+    AllocatorError, Backend, BlockState, CachingAllocator, DeviceError, DeviceMemory, MemoryInfo, Settings,
     SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};

@@ -1,6 +1,8 @@
 //! Whose stacks a history keeps, mode by mode, as PyTorch's does: those of blocks, of allocations, of frees.
 
-use memtrack_core::allocator::{CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory};
+use memtrack_core::allocator::{
+    Backend, CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory,
+};
 use memtrack_core::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_core::snapshot::Snapshot;
 use std::hint::black_box;

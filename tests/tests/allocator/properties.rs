@@ -1,7 +1,7 @@
 //! Whatever is asked of the caching allocator, blocks never overlap, no byte is lost, and the books agree.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, MemPool, MemPoolOptions, MempoolId, Settings, SimulatedMemory,
+    AllocatorError, Backend, CachingAllocator, MemPool, MemPoolOptions, MempoolId, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;

@@ -1,6 +1,6 @@
 //! What memtrack's recorder hears of the caching allocator is enough to replay it.
 
-use memtrack_core::allocator::{CachingAllocator, Settings, SimulatedMemory};
+use memtrack_core::allocator::{Backend, CachingAllocator, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::{alone, memtrack};
 use serde_json::Value;

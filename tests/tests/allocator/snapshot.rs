@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use memtrack_core::allocator::workload::{Workload, record};
 use memtrack_core::allocator::{
-    CachingAllocator, Context, HistoryOptions, MemPoolOptions, Settings, SimulatedMemory,
+    Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::pickle::{self, Document, Limits, Value as Pickled};

@@ -3,7 +3,7 @@
 //! nobody waits for ever: a thread holds one device's lock at a time, and takes that of the settings only before it.
 
 use memtrack_core::allocator::{
-    AllocatorError, CachingAllocator, Context, HistoryOptions, MemPool, MemPoolOptions, Settings,
+    AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPool, MemPoolOptions, Settings,
     SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};

@@ -8,6 +8,7 @@ use memtrack_tests::child::{run, run_well};
 use memtrack_tests::replay::{replay, statistics};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
@@ -48,14 +49,21 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
             number_at(block.address)
         })
         .collect();
-    // The program was killed when the part had just begun: of this device it has only what was live then, and the free before
-    // that was in no file yet. What is live is right, and the counts are those of the files.
-    let only_what_was_live = !recorded_all && events.iter().all(|event| event.thread.is_none());
-    if only_what_was_live && live == live_after(newest, true) {
-        return replay(snapshot, device).assert_blocks_of(snapshot, device);
+    // The device's thread did not run while the oldest part was the newest, or had ended before, or the program was killed by
+    // then: of this device there is only what was live when the part began.
+    if events.iter().all(|event| event.thread.is_none()) {
+        let is_live_after = |freed| live == live_after(newest, freed);
+        assert!(is_live_after(true) || !recorded_all && is_live_after(false), "{device}: {live:?}");
+        replay(snapshot, device).assert_blocks_of(snapshot, device);
+        if !recorded_all {
+            // Its last events before that may be in no file yet, and the counts are those of the files.
+            assert!(statistics(snapshot, device).allocations <= newest, "{device}");
+            return;
+        }
+    } else {
+        assert_eq!(live, live_after(newest, last_is_free || due_stays), "{device}");
+        replay(snapshot, device).assert_blocks_of(snapshot, device);
     }
-    assert_eq!(live, live_after(newest, last_is_free || due_stays), "{device}");
-    replay(snapshot, device).assert_blocks_of(snapshot, device);
     // The counts are of all events there were, whatever is left of them.
     let counts = statistics(snapshot, device);
     let bytes = |number: u64| number % 1000 + 1;
@@ -82,10 +90,28 @@ fn parts_stay_within_the_bound_and_are_one_recording() {
         let output = run(CHILD, &["parts", how, path.to_str().unwrap()], folder.path());
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{how}");
         assert_eq!(output.status.success(), how == "stop");
-        let files = sizes(folder.path());
-        // The newest, and as many older ones as fit beside it: how far it had come at the end is chance.
-        assert!(files.len() > 2, "{files:?}");
-        assert!(files.values().sum::<u64>() <= 1 << 20, "{files:?}");
+        let mut files = sizes(folder.path());
+        if how == "abort" {
+            // Killed while a part took its place: its beginning may be there, or the newest by its next name too.
+            let inode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().ino();
+            let newest = inode("a.memtrack");
+            files.retain(|name, _| {
+                name == "a.memtrack" || !name.ends_with(".part-new") && inode(name) != newest
+            });
+        }
+        // Each is complete at an eighth where the keeper comes by, else at a quarter and one chunk of 4,096 events (46 KiB
+        // here), and the oldest goes when another chunk would exceed the bound. So there are three at least; how far the
+        // newest had come at the end, and so whether there is a fourth, is chance.
+        assert!(files.values().all(|bytes| *bytes <= 320 << 10), "{files:?}");
+        let all = files.values().sum::<u64>();
+        assert!(files.len() > 2 && (640 << 10..=1 << 20).contains(&all), "{files:?}");
+        // What a part begins with: 5 KB, of which two thirds are what is live.
+        for name in files.keys() {
+            let content = fs::read(folder.path().join(name)).unwrap();
+            let events = content.windows(4).position(|kind| kind == b"EVNT");
+            let head = events.unwrap_or(content.len());
+            assert!(head <= 16 << 10, "{name}: {head}");
+        }
         assert!(files.contains_key("a.memtrack"), "{files:?}");
         let (snapshot, report) = Snapshot::load(&path).unwrap();
         assert_eq!(report.complete, how == "stop");
@@ -166,7 +192,7 @@ fn a_bound_too_small_for_what_is_live_ends_the_stream_and_is_kept() {
     let output = run_well(CHILD, &["too_small", path.to_str().unwrap()], folder.path());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.matches("has no room for what is live").count(), 1, "{said}");
+    assert_eq!(said.matches("is too small for what is live").count(), 1, "{said}");
     let files = sizes(folder.path());
     assert!(
         files.values().sum::<u64>() <= 1 << 20 && !files.contains_key("a.memtrack.part-new"),

@@ -351,9 +351,9 @@ fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
     let original = saved(&folder, "a.memtrack", &recording);
     let summary = text(&["summary"], &original);
     for words in [
-        "  Folded         scopes beyond what the recorder tells apart were entered 7,000 times",
-        "                 12 events had a stack for which the recorder's table had no room",
-        "                 1 thread beyond what the recorder tells apart",
+        "  Folded         scopes beyond what the recorder can distinguish were entered 7,000 times",
+        "                 12 events had no stack recorded because the recorder's table of stacks was full",
+        "                 1 thread beyond what the recorder can distinguish",
     ] {
         assert!(summary.contains(words), "{summary}");
     }

@@ -95,7 +95,7 @@ fn equal_rows_are_in_the_order_of_their_names_and_the_limit_holds() {
     for (ticks, scope) in [(1, LOSS_GRAD), (2, MATMUL), (3, ScopeId::NONE)] {
         snapshot.events.push(&Event { scope, ..event(ticks, Action::Alloc, ticks << 12, 100) });
     }
-    let report = top(&snapshot, By::Operator, HOST, &TopOptions { limit: 2, ..TopOptions::default() });
+    let report = top(&snapshot, By::Operator, HOST, &TopOptions::new().limit(2));
     assert_eq!(
         report.rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>(),
         ["(unattributed)", "backward.loss_grad"]

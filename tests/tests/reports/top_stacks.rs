@@ -80,7 +80,7 @@ fn what_no_scope_names_is_named_from_its_stack() {
     let sources = report.attribution;
     assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (500, 600, 400));
 
-    let own = TopOptions { patterns: Patterns::default().with("app::load"), ..TopOptions::default() };
+    let own = TopOptions::new().patterns(Patterns::default().with("app::load"));
     let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &own);
     assert!(report.rows.iter().any(|row| row.name == "app.load"));
     assert_eq!(report.attribution.unattributed, 0);

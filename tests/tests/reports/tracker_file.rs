@@ -54,7 +54,8 @@ fn python_loads_what_we_save() {
 fn python_loads_long_runs_and_we_load_pythons() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = (folder.path().join("ours.pickle"), folder.path().join("theirs.pickle"));
-    let mut stats = TrackerStats { num_alloc_retries: 7, ..TrackerStats::default() };
+    let mut stats = TrackerStats::default();
+    stats.num_alloc_retries = 7;
     for index in 0..5001u32 {
         if index % 1000 == 0 {
             stats.mark(&format!("step {index}"));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use memtrack_core::allocator::{CachingAllocator, CudaMemory, DeviceBuffer, Settings};
+use memtrack_core::allocator::{Backend, CachingAllocator, CudaMemory, DeviceBuffer, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_core::{By, start_monitor_with, stop, track_memory};

@@ -5,7 +5,7 @@ use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
 use crate::api::oom_rejection::RejectionObserver;
 use crate::memory::device_memory::DeviceMemory;
 use crate::memory::simulated::SimulatedMemory;
-use crate::settings::{AllocatorBackend, Settings};
+use crate::settings::{AllocatorBackend, AllocatorSettings, Settings};
 use crate::state::caller::{self, Caller};
 use crate::state::device::Device;
 use crate::steps::malloc::Allocation;
@@ -197,5 +197,41 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     pub fn record_stream(&self, address: u64, stream: StreamId) {
         // The first device that knows it ends the search.
         let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
+    }
+
+    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Where there is no NVML the
+    /// text says so.
+    ///
+    /// # Errors
+    /// When there is no such device, or NVML fails.
+    pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
+        Ok(self.device(device)?.memory.list_gpu_processes(device)?)
+    }
+
+    /// Changes settings at run time, by PyTorch's rules: see [`Settings::apply`](crate::Settings::apply).
+    ///
+    /// # Errors
+    /// When the string is wrong. What was read before the error is then in force: see [`Settings::apply`](crate::Settings::apply).
+    pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
+        let mut settings = self.settings();
+        let applied = settings.apply(text);
+        for mut device in self.devices() {
+            device.options = *settings.options();
+        }
+        Ok(applied?)
+    }
+
+    /// The settings in force.
+    pub fn allocator_settings(&self) -> AllocatorSettings {
+        self.settings().report()
+    }
+
+    /// `observer` is told each time memory runs out, after all that were attached before it. No lock is held
+    /// meanwhile, so it may take a snapshot.
+    pub fn attach_out_of_memory_observer(
+        &self,
+        observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,
+    ) {
+        self.observers().push(Arc::new(observer));
     }
 }

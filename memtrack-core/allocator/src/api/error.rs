@@ -4,8 +4,8 @@ use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
 use crate::settings::SettingsError;
 use crate::settings::sizes::format_size;
-use crate::state::private_pools::MempoolId;
 use crate::steps::oom::OutOfMemoryError;
+use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
 /// Why the allocator did not do what it was asked. Its state is as before, but for what a failed allocation released.

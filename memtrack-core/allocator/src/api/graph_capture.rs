@@ -6,8 +6,9 @@ use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::caller::Caller;
-use crate::state::private_pools::{MempoolId, Routed};
+use crate::state::private_pools::Routed;
 use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::MempoolId;
 use std::sync::atomic::Ordering;
 
 impl<M: DeviceMemory> CachingAllocator<M> {

@@ -1,12 +1,11 @@
 //! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
 
-use crate::state::segments::{BlockInfo, BlockState, SegmentInfo};
 use crate::{AllocatorSettings, TraceEntry};
 use memtrack_formats::pytorch::StringInterner;
-use memtrack_formats::pytorch::convert::{BlockRow, Builder, SegmentRow};
+use memtrack_formats::pytorch::convert::Builder;
 use memtrack_model::event::{DeviceId, Event, EventFlags, ThreadId};
 use memtrack_model::snapshot::Value;
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::snapshot::pytorch::{PytorchSnapshot, SegmentInfo};
 use memtrack_model::{NameFrames, Snapshot};
 
 /// An allocator at one moment.
@@ -29,7 +28,7 @@ impl AllocatorState {
             built.trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));
         }
         for segment in &self.segments {
-            built.segment(&segment_row(segment), segment.blocks.iter().map(block_row));
+            built.segment(segment);
         }
         let settings = settings_value(&self.settings, built.strings());
         built.settings(settings);
@@ -50,34 +49,6 @@ fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
         device,
         action: entry.action,
         flags: EventFlags::default(),
-    }
-}
-
-fn segment_row(segment: &SegmentInfo) -> SegmentRow {
-    SegmentRow {
-        device: segment.device,
-        address: segment.address,
-        total_size: segment.total_size,
-        allocated_size: segment.allocated_size,
-        active_size: segment.active_size,
-        requested_size: segment.requested_size,
-        stream: segment.stream,
-        kind: segment.segment_type(),
-        pool: segment.pool,
-        is_expandable: segment.is_expandable,
-        stack: segment.stack,
-    }
-}
-
-fn block_row(block: &BlockInfo) -> BlockRow {
-    BlockRow {
-        address: block.address,
-        size: block.size,
-        requested_size: block.requested_size,
-        state: block.state.name(),
-        is_active: block.state != BlockState::Inactive,
-        is_pending: block.state == BlockState::ActivePendingFree,
-        stack: block.stack,
     }
 }
 

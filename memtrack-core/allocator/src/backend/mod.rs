@@ -190,7 +190,6 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
 }
 
 /// The fraction, if it is one.
-#[cfg(feature = "cuda-stats")]
 fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)

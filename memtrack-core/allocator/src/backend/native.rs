@@ -1,13 +1,14 @@
-//! The caching allocator as one of the backends: its own methods, under the trait.
+//! The caching allocator as one of the backends.
 
-use super::{Backend, OomObserver};
+use super::{Backend, OomObserver, checked_fraction};
+use crate::state::caller::Caller;
 use crate::{AllocatorError, CachingAllocator, DeviceMemory, DeviceStats, HistoryOptions, MemoryInfo};
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 
 impl<M: DeviceMemory> Backend for CachingAllocator<M> {
     fn get_allocator_backend(&self) -> &'static str {
-        self.get_allocator_backend()
+        "native"
     }
 
     fn caching_allocator_alloc(
@@ -16,11 +17,11 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         device: DeviceId,
         stream: StreamId,
     ) -> Result<u64, AllocatorError> {
-        self.caching_allocator_alloc(size, device, stream)
+        self.allocate(size, device, stream).map(|allocation| allocation.address)
     }
 
     fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError> {
-        self.caching_allocator_delete(address)
+        self.free(address)
     }
 
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError> {
@@ -28,32 +29,42 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
+    /// Gives everything that is cached on any device back to it, as far as no live block is in the way.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
-        self.empty_cache()
+        for mut device in self.devices() {
+            let context = Caller::of_free(&device.history);
+            device.release_cached(None, context)?;
+        }
+        Ok(())
     }
 
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
-        self.set_per_process_memory_fraction(fraction, device)
+        let mut device = self.device(device)?;
+        device.set_fraction(checked_fraction(fraction)?);
+        Ok(())
     }
 
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError> {
-        self.get_per_process_memory_fraction(device)
+        let device = self.device(device)?;
+        Ok(device.limit.map_or(1.0, |limit| limit as f64 / device.total_memory as f64))
     }
 
     fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError> {
-        self.statistics(device)
+        Ok(self.device(device)?.stats.clone())
     }
 
     fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        self.reset_peak_memory_stats(device)
+        self.device(device)?.stats.reset_peak();
+        Ok(())
     }
 
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        self.reset_accumulated_memory_stats(device)
+        self.device(device)?.stats.reset_accumulated();
+        Ok(())
     }
 
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
-        self.mem_get_info(device)
+        Ok(self.device(device)?.memory.memory_info()?)
     }
 
     fn record_memory_history(&self, options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {

@@ -85,8 +85,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64).ok_or(AllocatorError::TooLarge)?;
         let device = DeviceId(stream.context().ordinal() as u16);
         allocator.keep_stream(device, stream)?;
-        let address =
-            allocator.caching_allocator_alloc(bytes, device, StreamId(stream.cu_stream() as u64))?;
+        let address = allocator.allocate(bytes, device, StreamId(stream.cu_stream() as u64))?.address;
         let (allocator, stream) = (allocator.clone(), Arc::clone(stream));
         Ok(Self { allocator, stream, address, length, values: PhantomData })
     }

@@ -10,9 +10,9 @@ use crate::memory::cuda_memory::CudaMemory;
 use crate::state::caller::Caller;
 use crate::state::device::Device;
 use crate::state::pools::PoolId;
-use crate::state::stats::PoolKind;
 use cudarc::driver::CudaStream;
 use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::PoolKind;
 use std::sync::Arc;
 
 impl CachingAllocator<CudaMemory> {

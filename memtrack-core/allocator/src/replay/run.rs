@@ -2,7 +2,7 @@
 
 use super::memory::ReplayMemory;
 use super::requests::{Request, Requests};
-use crate::{AllocatorError, CachingAllocator, MemPool, MemPoolOptions, Settings};
+use crate::{AllocatorError, Backend, CachingAllocator, MemPool, MemPoolOptions, Settings};
 use memtrack_model::event::{DeviceId, StreamId};
 use serde::Serialize;
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
 //! The history of a device: every event that PyTorch records, the newest of them kept.
 
 use crate::state::caller;
-use crate::state::private_pools::MempoolId;
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
 use memtrack_model::options::Context;
+use memtrack_model::snapshot::pytorch::MempoolId;
 use std::collections::VecDeque;
 
 /// One event.

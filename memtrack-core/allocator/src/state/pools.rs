@@ -3,9 +3,8 @@
 use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
 use crate::state::block::{Block, BlockId, Blocks};
 use crate::state::free_blocks::FreeBlocks;
-use crate::state::private_pools::MempoolId;
-use crate::state::stats::PoolKind;
 use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

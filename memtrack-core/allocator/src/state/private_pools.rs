@@ -6,16 +6,12 @@ use crate::memory::device_memory::DeviceMemory;
 use crate::state::device::Device;
 use crate::state::hash_order::HashOrder;
 use crate::state::pools::{Pool, PoolAllocator, PoolId};
-use crate::state::stats::PoolKind;
 use memtrack_model::event::StreamId;
+use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
-
-/// The id of a private pool, as PyTorch's pair: the first is set for graphs, the second for `MemPool`s; (0, 0) is the
-/// default pool.
-pub type MempoolId = (u64, u64);
 
 /// PyTorch's hash of a pool's id: its half that is not zero.
 fn hash(id: MempoolId) -> u64 {

@@ -1,88 +1,10 @@
-//! What a device holds: its segments with their blocks, as PyTorch's snapshots list them.
+//! What a device holds, as PyTorch's snapshots list it: its segments with their blocks.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::block::{Block, BlockId};
 use crate::state::device::Device;
-use crate::state::private_pools::MempoolId;
-use crate::state::stats::PoolKind;
-use memtrack_model::event::{DeviceId, StackId, StreamId};
-
-/// What a block is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockState {
-    /// It is handed out.
-    ActiveAllocated,
-    /// It was given back, but other streams may still use it.
-    ActivePendingFree,
-    /// It is free.
-    Inactive,
-}
-
-impl BlockState {
-    /// PyTorch's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ActiveAllocated => "active_allocated",
-            Self::ActivePendingFree => "active_pending_free",
-            Self::Inactive => "inactive",
-        }
-    }
-}
-
-/// One block. Sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockInfo {
-    /// Where it is.
-    pub address: u64,
-    /// How large it is.
-    pub size: u64,
-    /// What was asked for; of a free block, when it or a part of it was handed out last.
-    pub requested_size: u64,
-    /// What it is used for.
-    pub state: BlockState,
-    /// Who asked for it.
-    pub stack: StackId,
-}
-
-/// One segment, or one run of mapped pages of an expandable range. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentInfo {
-    /// The device.
-    pub device: DeviceId,
-    /// Where it is.
-    pub address: u64,
-    /// How large it is.
-    pub total_size: u64,
-    /// What of it is handed out.
-    pub allocated_size: u64,
-    /// What of it is not free.
-    pub active_size: u64,
-    /// What was asked for of that.
-    pub requested_size: u64,
-    /// The stream it belongs to.
-    pub stream: StreamId,
-    /// The kind of pool it is in.
-    pub kind: PoolKind,
-    /// The private pool it is in, or (0, 0).
-    pub pool: MempoolId,
-    /// Whether it is of an expandable range.
-    pub is_expandable: bool,
-    /// Who caused it.
-    pub stack: StackId,
-    /// Its blocks, by address.
-    pub blocks: Vec<BlockInfo>,
-}
-
-impl SegmentInfo {
-    /// PyTorch's `segment_type`: `small` or `large`.
-    pub fn segment_type(&self) -> &'static str {
-        match self.kind {
-            PoolKind::Small => "small",
-            PoolKind::Large => "large",
-        }
-    }
-}
+use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, SegmentInfo};
 
 impl<M: DeviceMemory> Device<M> {
     /// All segments by address.

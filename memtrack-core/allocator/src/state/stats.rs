@@ -1,6 +1,6 @@
 //! Counters and what they are made of. Every change applies to all memory and to the kind of pool it happens in.
 
-use crate::state::private_pools::MempoolId;
+use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
 
 /// A value that goes up and down.
@@ -50,15 +50,6 @@ impl Stat {
         self.allocated = 0;
         self.freed = 0;
     }
-}
-
-/// The kind of pool a block is of; private pools have both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PoolKind {
-    /// Blocks of up to 1 MiB.
-    Small,
-    /// Larger blocks.
-    Large,
 }
 
 /// A value for all memory and for each kind of pool.

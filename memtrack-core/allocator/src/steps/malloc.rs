@@ -7,8 +7,8 @@ use crate::state::block::{Block, BlockId};
 use crate::state::caller::Caller;
 use crate::state::device::Device;
 use crate::state::pools::{PoolId, kind_of};
-use crate::state::stats::PoolKind;
 use memtrack_model::event::{Action, StreamId};
+use memtrack_model::snapshot::pytorch::PoolKind;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

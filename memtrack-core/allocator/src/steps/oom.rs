@@ -5,10 +5,10 @@ use crate::memory::device_memory::DeviceMemory;
 use crate::settings::sizes::format_size;
 use crate::state::device::Device;
 use crate::state::pools::PoolId;
-use crate::state::stats::PoolKind;
 use crate::steps::malloc::Request;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::Action;
+use memtrack_model::snapshot::pytorch::PoolKind;
 
 /// An allocation that failed for good: what happened, and PyTorch's words for it. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,9 @@ use crate::state::block::BlockId;
 use crate::state::caller::Caller;
 use crate::state::device::Device;
 use crate::state::pools::PoolId;
-use crate::state::private_pools::MempoolId;
-use crate::state::stats::PoolKind;
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StreamId};
+use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 
 const LARGE: PoolId = PoolId(1);
 

@@ -3,7 +3,7 @@
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
 use crate::{AllocatorBackend, Settings, SettingsError};
-use memtrack_formats::pytorch::{Counted, Stored, unpack};
+use memtrack_formats::{Counted, Stored, unpack};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;

@@ -5,7 +5,7 @@ use super::places::Places;
 use super::read::Workload;
 use super::result::{EventLine, Line};
 use crate::{
-    AllocatorError, CachingAllocator, Context, DeviceStats, HistoryOptions, MemPool, MemPoolOptions,
+    AllocatorError, Backend, CachingAllocator, Context, DeviceStats, HistoryOptions, MemPool, MemPoolOptions,
     PoolRoute, SimulatedMemory,
 };
 use memtrack_model::event::{Action, DeviceId, StreamId};

@@ -2,7 +2,7 @@
 
 use super::result::{Line, SegmentLine, Summary};
 use super::run::Run;
-use crate::{AllocatorError, SegmentInfo};
+use crate::{AllocatorError, Backend, SegmentInfo};
 use std::collections::BTreeMap;
 
 impl Run {

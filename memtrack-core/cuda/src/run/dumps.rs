@@ -136,7 +136,7 @@ fn print_largest(oom: &OutOfMemory) {
     let Some(snapshot) = session::snapshot() else { return };
     // The event is the newest, unless the ring was told to keep none.
     let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
-    let options = TopOptions { limit: ROWS, at: Some(at), ..TopOptions::default() };
+    let options = TopOptions::new().limit(ROWS).at(at);
     let by = By::suited_to(&snapshot);
     let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
     let reading = snapshot

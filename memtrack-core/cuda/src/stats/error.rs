@@ -1,13 +1,13 @@
-//! Why a question to the driver or to NVML has no answer.
+//! Why a query to the driver or to NVML failed.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why there is no answer. Its `Display` is one line.
+/// Why a query failed. Displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Holds what the loader said.
+    /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Holds the loader's message.
     NoDriver(String),
     /// The driver lacks a function: it is older than CUDA 11.4.
     OldDriver {
@@ -33,7 +33,7 @@ pub enum GpuError {
         /// Its number.
         device: u32,
     },
-    /// NVML is not installed, or its driver is not loaded. Holds what it said.
+    /// NVML is not installed, or its driver is not loaded. Holds its message.
     NoNvml(String),
     /// NVML answered with an error.
     Nvml(String),

@@ -1,4 +1,4 @@
-//! The machine's devices on one page: NVML's answers where it is there, the driver's where it is not.
+//! The machine's devices on one page: from NVML if it is installed, else from the driver.
 
 use super::calls::{self, Device};
 use super::error::GpuError;
@@ -22,27 +22,27 @@ pub struct Gpu {
     pub memory: MemoryInfo,
     /// Its pool in this process; none where it has none or CUDA programs may not use it.
     pub pool: Option<PoolStatistics>,
-    /// Who computes on it; none where NVML does not tell.
+    /// The processes that compute on it; none where NVML does not report them.
     pub processes: Option<Vec<GpuProcess>>,
 }
 
-/// All devices, and what could not be asked.
+/// All devices, and what could not be queried.
 #[derive(Clone, Debug)]
 pub struct Gpus {
     /// The driver's version, such as `575.57.08`; none without NVML.
     pub driver_version: Option<String>,
-    /// The newest CUDA that the driver serves, as major and minor; none where it does not start.
+    /// The newest CUDA version that the driver supports, as major and minor; none if it does not start.
     pub cuda_version: Option<(u32, u32)>,
-    /// The devices, in NVML's order, else the driver's.
+    /// The devices, in NVML's order, or else the driver's.
     pub gpus: Vec<Gpu>,
     /// Why something of this is missing: the driver or NVML, one of them at most.
     pub missing: Option<GpuError>,
 }
 
-/// The devices of this machine. NVML needs no context, so with it nothing is taken of any device.
+/// The devices of this machine. NVML needs no context, so with it no device memory is used.
 ///
 /// # Errors
-/// Neither the driver nor NVML answers; the error is the driver's. A device that fails in the middle of it.
+/// When neither the driver nor NVML answers (the error is the driver's), or a device fails meanwhile.
 pub fn gpus() -> Result<Gpus, GpuError> {
     let (driver, nvml) = (cuda_devices(), nvml());
     match (driver, nvml) {

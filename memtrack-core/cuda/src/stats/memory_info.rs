@@ -1,4 +1,4 @@
-//! How much of a device is free, and how much of it is somebody else's.
+//! How much of a device is free, and how much of it belongs to others.
 
 use super::calls::Device;
 use super::error::GpuError;
@@ -6,7 +6,7 @@ use super::error::GpuError;
 /// A device's memory, of all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that can still be had.
+    /// Bytes that are free.
     pub free_bytes: u64,
     /// Bytes the device has.
     pub total_bytes: u64,
@@ -19,9 +19,8 @@ impl MemoryInfo {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
 
-    /// Bytes in use that are none of the `tracked_bytes`: contexts, modules, libraries' workspaces, rounding, pools'
-    /// unused memory, other processes. Nothing where more is tracked than in use, as with managed memory that lies on
-    /// the host.
+    /// Bytes in use that are not among the `tracked_bytes`: contexts, modules, libraries' workspaces, rounding, pools'
+    /// unused memory, other processes. 0 where more is tracked than in use, as with managed memory that is on the host.
     #[must_use]
     pub fn untracked_bytes(&self, tracked_bytes: u64) -> u64 {
         self.used_bytes().saturating_sub(tracked_bytes)
@@ -30,11 +29,11 @@ impl MemoryInfo {
 
 /// Free and total memory of a CUDA device, by its number in this process, as `torch.cuda.mem_get_info`.
 ///
-/// A process without a context on the device gets one for the time of the question, which takes a moment and some
+/// A process without a context on the device gets one for the duration of the query, which takes a moment and a few
 /// hundred megabytes of the device.
 ///
 /// # Errors
-/// No driver, one that fails, or no such device.
+/// When there is no driver, it fails, or there is no such device.
 pub fn mem_get_info(device: u32) -> Result<MemoryInfo, GpuError> {
     let (free_bytes, total_bytes) = Device::new(device)?.memory()?;
     Ok(MemoryInfo { free_bytes, total_bytes })

@@ -1,5 +1,5 @@
-//! What the CUDA driver and NVML say about devices, pools and processes. Both are loaded when they are asked; a machine
-//! without them gets an error that says so.
+//! What the CUDA driver and NVML report about devices, pools and processes. Both are loaded when they are first
+//! queried; on a machine without them, queries return an error that says so.
 
 mod calls;
 mod error;

@@ -17,14 +17,14 @@ pub struct Watermark {
 pub struct PoolStatistics {
     /// What the pool holds of the device.
     pub reserved: Watermark,
-    /// What of that the program holds. The rest is cache.
+    /// How much of that the program holds. The rest is cache.
     pub used: Watermark,
     /// Bytes above this go back to the device when the program waits for it. 0 is the driver's default.
     pub release_threshold_bytes: u64,
 }
 
 impl PoolStatistics {
-    /// Bytes that the pool keeps and nobody uses.
+    /// Bytes that the pool keeps unused.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.reserved.current_bytes.saturating_sub(self.used.current_bytes)
@@ -34,7 +34,7 @@ impl PoolStatistics {
 /// The current pool of a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// No driver, one that fails, no such device, or one without pools.
+/// When there is no driver, it fails, there is no such device, or the device has no pools.
 pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     let bytes = Device::new(device)?.pool_bytes()?;
     Ok(PoolStatistics {
@@ -44,10 +44,10 @@ pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     })
 }
 
-/// Makes both peaks of that pool its current numbers.
+/// Resets both peaks of that pool to its current numbers.
 ///
 /// # Errors
-/// As [`pool_statistics`].
+/// Those of [`pool_statistics`].
 pub fn reset_pool_peaks(device: u32) -> Result<(), GpuError> {
     Device::new(device)?.reset_pool_highs()
 }

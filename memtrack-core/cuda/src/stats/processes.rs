@@ -1,4 +1,4 @@
-//! Who else is on a device.
+//! Which processes use a device.
 
 use super::calls;
 use super::error::GpuError;
@@ -9,16 +9,16 @@ use std::fmt::Write;
 /// A process that computes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Its number. Inside a container it is that of the host.
+    /// Its process id. Inside a container it is that of the host.
     pub pid: u32,
-    /// What it holds of the device, its context included; none where NVML cannot tell.
+    /// How much of the device it holds, its context included; none where NVML does not know.
     pub used_bytes: Option<u64>,
 }
 
 /// The processes that compute on a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// NVML is missing or fails, or there is no such device.
+/// When NVML is missing or fails, or there is no such device.
 pub fn gpu_processes(device: u32) -> Result<Vec<GpuProcess>, GpuError> {
     of(&in_nvml(device)?)
 }
@@ -26,7 +26,7 @@ pub fn gpu_processes(device: u32) -> Result<Vec<GpuProcess>, GpuError> {
 /// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
 ///
 /// # Errors
-/// NVML fails, or there is no such device. Where NVML or its driver is missing the text says so, as PyTorch's does.
+/// When NVML fails, or there is no such device. If NVML or its driver is missing, the text says so, as PyTorch's does.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match in_nvml(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),

@@ -63,7 +63,7 @@ impl<R: Read> Machine<'_, R> {
     /// A name of Python's, if the caller allows it.
     pub(super) fn global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let (module, name) = if opcode == op::GLOBAL {
-            (self.source.line(self.limits.operand_bytes)?, self.source.line(self.limits.operand_bytes)?)
+            (self.line()?, self.line()?)
         } else {
             match (self.stack.pop()?, self.stack.pop()?) {
                 (Value::Str(name), Value::Str(module)) => {
@@ -74,7 +74,7 @@ impl<R: Read> Machine<'_, R> {
         };
         match Global::find(&module, &name) {
             Some(global) if self.allowed.contains(&global) => Ok(Value::Global(global)),
-            _ => Err(PickleErrorKind::RefusedGlobal { module: shorten(&module), name: shorten(&name) }),
+            _ => Err(Global::refused(&module, &name)),
         }
     }
 
@@ -92,10 +92,4 @@ impl<R: Read> Machine<'_, R> {
             _ => Err(PickleErrorKind::RefusedCall(Some(global))),
         }
     }
-}
-
-/// A name from the file, short enough for a message.
-fn shorten(name: &[u8]) -> String {
-    let shown = memtrack_model::text::lossy(&name[..name.len().min(80)]);
-    if name.len() > 80 { format!("{shown}…") } else { shown }
 }

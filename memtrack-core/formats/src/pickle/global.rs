@@ -1,6 +1,7 @@
 //! The Python classes a pickle may name. They are names only: memtrack has its own meaning for each and never looks
 //! one up anywhere.
 
+use super::error::PickleErrorKind;
 use std::fmt;
 
 /// A Python class that a caller may allow in a pickle.
@@ -26,6 +27,11 @@ impl Global {
         }
     }
 
+    /// The error for a name that is none of these, or is not allowed.
+    pub(crate) fn refused(module: &[u8], name: &[u8]) -> PickleErrorKind {
+        PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
+    }
+
     /// Module and name, as Python 3 writes them.
     pub(super) const fn path(self) -> (&'static str, &'static str) {
         match self {
@@ -34,6 +40,12 @@ impl Global {
             Self::Int => ("builtins", "int"),
         }
     }
+}
+
+/// A name from the file, short enough for a message.
+fn shorten(name: &[u8]) -> String {
+    let shown = memtrack_model::text::lossy(&name[..name.len().min(80)]);
+    if name.len() > 80 { format!("{shown}…") } else { shown }
 }
 
 impl fmt::Display for Global {

@@ -5,8 +5,9 @@ use super::error::{PickleError, PickleErrorKind};
 use super::opcode as op;
 use super::source::Source;
 use super::stack::{Memo, Stack};
+use super::token::{Rare, Token};
 use super::value::{Document, Value};
-use super::{Global, shape};
+use super::{Global, line, shape};
 use std::io::Read;
 
 /// How much a pickle may cost.
@@ -67,7 +68,7 @@ pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Doc
     }
 }
 
-/// The machine's state: `operand` reads what follows an opcode, `build` makes containers from it.
+/// The machine's state: `operand` reads what follows a token, `build` makes containers from it.
 pub(super) struct Machine<'a, R> {
     pub(super) source: Source<R>,
     pub(super) document: Document,
@@ -84,9 +85,10 @@ pub(super) struct Machine<'a, R> {
 impl<R: Read> Machine<'_, R> {
     /// Carries out one instruction; `false` after the last.
     fn step(&mut self) -> Result<bool, PickleErrorKind> {
-        let opcode = self.source.byte()?;
-        let value = match opcode {
-            op::STOP => {
+        let value = match self.source.token()? {
+            Token::Get(slot) => Some(self.memo.get(slot.into())?),
+            Token::Int(number) => Some(Value::Int(number)),
+            Token::Plain(op::STOP) => {
                 self.document.root = self.stack.pop()?;
                 return if self.frame_end > self.source.offset() {
                     Err(PickleErrorKind::Truncated)
@@ -94,43 +96,41 @@ impl<R: Read> Machine<'_, R> {
                     Ok(false)
                 };
             }
-            op::PROTO => {
-                let protocol = self.source.byte()?;
-                return if protocol > 5 { Err(PickleErrorKind::Protocol(protocol)) } else { Ok(true) };
-            }
-            op::FRAME => {
-                let length = u64::from_le_bytes(self.source.array()?);
+            Token::Plain(opcode) => self.plain(opcode)?,
+            Token::Rare(token) => self.rare(token)?,
+        };
+        if let Some(value) = value {
+            self.stack.push(value);
+        }
+        self.check_budget()?;
+        Ok(true)
+    }
+
+    /// Carries out what has a larger operand; `None` when it leaves no new value on the stack.
+    fn rare(&mut self, token: Rare) -> Result<Option<Value>, PickleErrorKind> {
+        Ok(Some(match token {
+            Rare::Long(length) => self.long(length)?,
+            Rare::Float(number) => Value::Float(number),
+            Rare::Text(length) => self.string(length)?,
+            Rare::Bytes(length) => Value::Bytes(self.raw(length)?),
+            Rare::Put(slot) => return self.put(slot.into()).map(|()| None),
+            Rare::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
+            Rare::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
+            Rare::Protocol(_) => return Ok(None),
+            Rare::Frame(length) => {
                 self.frame_end = self.source.offset().saturating_add(length);
-                return Ok(true);
+                return Ok(None);
             }
+        }))
+    }
+
+    /// Carries out an instruction without an operand or with lines; `None` when it leaves no new value on the stack.
+    fn plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
+        Ok(Some(match opcode {
             op::NONE => Value::None,
             op::NEWTRUE => Value::Bool(true),
             op::NEWFALSE => Value::Bool(false),
-            op::BININT => Value::Int(i32::from_le_bytes(self.source.array()?).into()),
-            op::BININT1 => Value::Int(self.source.byte()?.into()),
-            op::BININT2 => Value::Int(u16::from_le_bytes(self.source.array()?).into()),
-            op::BINFLOAT => Value::Float(f64::from_be_bytes(self.source.array()?)),
-            op::LONG1 => {
-                let length = self.source.byte()?;
-                self.long(length.into())?
-            }
-            op::LONG4 => {
-                let length = self.signed_length("integer: a negative length")?;
-                self.long(length)?
-            }
             op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(opcode)?,
-            op::SHORT_BINUNICODE | op::BINUNICODE | op::BINUNICODE8 => {
-                let length = self.length(opcode)?;
-                self.string(length)?
-            }
-            op::SHORT_BINSTRING | op::BINSTRING => {
-                let length = self.length(opcode)?;
-                self.string(length)?
-            }
-            op::SHORT_BINBYTES | op::BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => {
-                let length = self.length(opcode)?;
-                Value::Bytes(self.raw(length)?)
-            }
             op::EMPTY_TUPLE => self.tuple(0)?,
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE2 => self.tuple(2)?,
@@ -144,15 +144,18 @@ impl<R: Read> Machine<'_, R> {
             op::GLOBAL | op::STACK_GLOBAL => self.global(opcode)?,
             op::REDUCE => self.reduce()?,
             op::DUP => self.stack.top()?,
-            op::GET | op::BINGET | op::LONG_BINGET => {
-                let index = self.memo_index(opcode)?;
-                self.memo.get(index)?
+            op::GET => {
+                let slot = line::slot(&self.line()?)?;
+                self.memo.get(slot)?
             }
-            _ => return self.act(opcode).map(|()| true),
-        };
-        self.stack.push(value);
-        self.check_budget()?;
-        Ok(true)
+            _ => return self.act(opcode).map(|()| None),
+        }))
+    }
+
+    /// Puts what is on top into a memo slot that the file names.
+    fn put(&mut self, slot: u64) -> Result<(), PickleErrorKind> {
+        let value = self.stack.top()?;
+        self.memo.put(slot, value, self.source.offset())
     }
 
     /// Carries out an instruction that leaves no new value on the stack.
@@ -164,10 +167,9 @@ impl<R: Read> Machine<'_, R> {
                 let start = self.stack.pop_mark()?;
                 self.stack.truncate(start);
             }
-            op::PUT | op::BINPUT | op::LONG_BINPUT => {
-                let index = self.memo_index(opcode)?;
-                let value = self.stack.top()?;
-                self.memo.put(index, value, self.source.offset())?;
+            op::PUT => {
+                let slot = line::slot(&self.line()?)?;
+                self.put(slot)?;
             }
             op::MEMOIZE => self.memo.append(self.stack.top()?),
             op::APPEND => {
@@ -200,12 +202,7 @@ impl<R: Read> Machine<'_, R> {
                 self.set_items(dict, &items)?;
                 self.stack.truncate(start);
             }
-            _ => {
-                return Err(match op::name(opcode) {
-                    Some(name) => PickleErrorKind::RefusedOpcode(name),
-                    None => PickleErrorKind::NotAPickle(opcode),
-                });
-            }
+            _ => return Err(op::refused(opcode)),
         }
         self.check_budget()
     }

@@ -10,6 +10,7 @@ mod build;
 pub(crate) mod emitter;
 mod error;
 mod global;
+pub(crate) mod line;
 mod machine;
 pub(crate) mod number;
 pub(crate) mod opcode;
@@ -18,6 +19,7 @@ mod shape;
 pub(crate) mod source;
 mod stack;
 pub(crate) mod text;
+pub(crate) mod token;
 mod value;
 mod writer;
 

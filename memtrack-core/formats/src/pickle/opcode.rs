@@ -1,5 +1,13 @@
 //! The opcodes of pickle protocols 0 to 5, shared by the machine and the writer.
 
+use super::error::PickleErrorKind;
+
+/// The error for a byte that no machine carries out.
+#[cold]
+pub(crate) fn refused(byte: u8) -> PickleErrorKind {
+    name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)
+}
+
 macro_rules! opcodes {
     ($($name:ident = $byte:literal),* $(,)?) => {
         $(pub(crate) const $name: u8 = $byte;)*

@@ -1,12 +1,16 @@
 //! The bytes of a pickle through a bounded window. A length that a file claims costs nothing until the bytes arrive.
 
 use super::error::PickleErrorKind;
+use super::token::{self, Token};
 use std::io::{ErrorKind, Read};
-use std::ops::Range;
 
-/// Size of the window in bytes: small enough to stay in the cache while events go past it, which for a large file is a
+/// Bytes that are asked for at a time: small enough to stay in the cache while events go past it, which for a large file is a
 /// seventh of the time, and what a buffered file reads past its buffer, so that nothing is copied twice.
-const WINDOW: usize = 32 * 1024;
+const STEP: usize = 32 * 1024;
+
+/// Room before them for the beginning of a token that the step before cut: what is read always goes to the same place,
+/// which the kernel copies to faster than to any other.
+const ROOM: usize = 16;
 
 /// A reader with a position.
 #[derive(Debug)]
@@ -16,30 +20,34 @@ pub(crate) struct Source<R> {
     /// The unread part of the window is `start..end`.
     start: usize,
     end: usize,
-    /// Bytes read before the window.
-    before: u64,
+    /// Bytes of the input up to `end`.
+    read: u64,
 }
 
 impl<R: Read> Source<R> {
     pub(crate) fn new(reader: R) -> Self {
-        Self { reader, window: vec![0; WINDOW].into_boxed_slice(), start: 0, end: 0, before: 0 }
+        let window = vec![0; ROOM + STEP].into_boxed_slice();
+        Self { reader, window, start: ROOM, end: ROOM, read: 0 }
     }
 
     /// How many bytes were taken so far.
     pub(crate) fn offset(&self) -> u64 {
-        self.before + self.start as u64
+        self.read - (self.end - self.start) as u64
     }
 
-    /// Refills an empty window; fails at the end of the input.
-    fn refill(&mut self) -> Result<(), PickleErrorKind> {
-        self.before += self.end as u64;
-        self.start = 0;
-        self.end = 0;
+    /// Reads on when the window has nothing more, or only the beginning of a token; fails at the end of the input.
+    #[cold]
+    pub(crate) fn read_on(&mut self) -> Result<(), PickleErrorKind> {
+        let rest = self.start..self.end;
+        self.start = ROOM - rest.len();
+        self.window.copy_within(rest, self.start);
+        self.end = ROOM;
         loop {
-            match self.reader.read(&mut self.window) {
+            match self.reader.read(&mut self.window[ROOM..]) {
                 Ok(0) => return Err(PickleErrorKind::Truncated),
                 Ok(count) => {
-                    self.end = count;
+                    self.end += count;
+                    self.read += count as u64;
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -52,39 +60,34 @@ impl<R: Read> Source<R> {
     #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
         if self.start == self.end {
-            self.refill()?;
+            self.read_on()?;
         }
         let byte = self.window[self.start];
         self.start += 1;
         Ok(byte)
     }
 
-    /// The next `N` bytes.
-    #[inline(always)]
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleErrorKind> {
-        let mut bytes = [0; N];
-        if let Some(ready) = self.window[self.start..self.end].first_chunk::<N>() {
-            bytes = *ready;
-            self.start += N;
-        } else {
-            for byte in &mut bytes {
-                *byte = self.byte()?;
+    /// The next token.
+    #[inline]
+    pub(crate) fn token(&mut self) -> Result<Token, PickleErrorKind> {
+        loop {
+            if let Some((token, length)) = token::first(self.unread()) {
+                self.start += length;
+                return Ok(token);
             }
+            self.read_on()?;
         }
-        Ok(bytes)
     }
 
-    /// The window, and where in it the bytes are that were not taken yet. Nothing can be read until
-    /// [`Self::take_back`].
+    /// What is in the window and was not taken yet.
     #[inline]
-    pub(crate) fn lend(&mut self) -> (Box<[u8]>, Range<usize>) {
-        (std::mem::take(&mut self.window), self.start..self.end)
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.window[self.start..self.end]
     }
 
-    /// The window comes back, and the next `count` bytes are taken.
+    /// Takes the next `count` bytes, which [`Self::unread`] has shown.
     #[inline]
-    pub(crate) fn take_back(&mut self, window: Box<[u8]>, count: usize) {
-        self.window = window;
+    pub(crate) fn skip(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
@@ -102,7 +105,7 @@ impl<R: Read> Source<R> {
         let mut missing = length;
         while missing > 0 {
             if self.start == self.end {
-                self.refill()?;
+                self.read_on()?;
             }
             let ready = (self.end - self.start) as u64;
             let count = missing.min(ready) as usize;
@@ -118,7 +121,7 @@ impl<R: Read> Source<R> {
         let mut line = Vec::new();
         loop {
             if self.start == self.end {
-                self.refill()?;
+                self.read_on()?;
             }
             let ready = &self.window[self.start..self.end];
             let end = ready.iter().position(|&byte| byte == b'\n');

@@ -3,6 +3,15 @@
 
 use super::error::PickleErrorKind;
 
+/// `text`, if it is what strings may be.
+#[inline]
+pub(crate) fn checked<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
+    if !memtrack_model::text::is_utf8_with_surrogates(text.as_ref()) {
+        return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
+    }
+    Ok(text)
+}
+
 /// Appends a code point, surrogates included.
 pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), PickleErrorKind> {
     if let Some(character) = char::from_u32(code) {

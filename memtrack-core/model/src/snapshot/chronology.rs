@@ -6,11 +6,11 @@ use super::pytorch::Key;
 use crate::event::DeviceId;
 
 impl Snapshot {
-    /// Puts the events of every PyTorch trace in order of time, as analyses need
-    /// them; events of one time keep their order. Returns the devices whose order it changed: mostly none, and then it
-    /// costs one look at the times. A trace with events that have no time stays as it is. Recordings are in order.
+    /// Sorts the events of every PyTorch trace by time, as analyses need them; events with equal times keep their
+    /// order. Returns the devices whose order it changed: usually none, in which case it only compares the times. A
+    /// trace with events that have no time stays as it is. Recordings are in order already.
     ///
-    /// What PyTorch's own tools say (`viz`) is about the order of the file.
+    /// PyTorch's own tools (`viz`) use the order of the file.
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {
         let Some(pytorch) = self.pytorch.as_deref_mut() else { return Vec::new() };
         let ticks = &self.events.ticks;

@@ -1,13 +1,13 @@
-//! Ticks into time. Reports and writers ask here; the two readings of a [`Clock`] come from the recorder.
+//! From ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
 
 use super::{Clock, Snapshot};
 
-/// What the seconds of a snapshot's reports count from.
+/// What the seconds in a snapshot's reports are counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The start of the recording.
     Start,
-    /// The first event: PyTorch's files do not say when their recording began.
+    /// The first event: PyTorch's files do not contain the time at which their recording began.
     FirstEvent,
 }
 
@@ -31,8 +31,8 @@ impl Since {
 }
 
 impl Snapshot {
-    /// What the seconds of its reports count from: the start of the recording, also in PyTorch's form of it and in the
-    /// files that memtrack writes of that; in PyTorch's own files the first event.
+    /// What the seconds in its reports are counted from: the start of the recording, also when it was converted to
+    /// PyTorch's form and in the files that memtrack writes of that; for PyTorch's own files, the first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => Since::FirstEvent,
@@ -60,14 +60,14 @@ impl Clock {
         i128::from(first_ns).saturating_add(moved).clamp(0, i128::from(u64::MAX)) as u64
     }
 
-    /// Seconds from the first reading to `ticks`, to the microsecond, which is all that PyTorch's files can say; negative
+    /// Seconds from the first reading to `ticks`, rounded to microseconds, the resolution of PyTorch's files; negative
     /// before it.
     pub fn seconds_since_start(&self, ticks: u64) -> f64 {
         let us = |ns: u64| (ns / 1000) as i64;
         (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
     }
 
-    /// Of a tick a microsecond, from `start_us` on.
+    /// A clock whose ticks are microseconds, from `start_us` on.
     pub fn of_microseconds(start_us: u64) -> Self {
         // Times that no clock has shown would not fit as nanoseconds.
         let start = if start_us < u64::MAX / 2000 { start_us } else { 0 };

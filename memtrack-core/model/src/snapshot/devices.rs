@@ -40,7 +40,7 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// The numbers of its devices. Finding them out walks all events: who asks for many devices asks for this once.
+    /// The numbers of its devices. This walks all events: to look up many devices, call it once.
     pub fn ordinals(&self) -> Ordinals {
         let devices = self.device_ids();
         let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
@@ -50,7 +50,8 @@ impl Snapshot {
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
-    /// What the recorder counted on `device`: exact whatever sampling and the ring left out. `None` where nobody counted.
+    /// What the recorder counted on `device`: exact, whatever sampling and the ring left out. `None` where it did not
+    /// count.
     pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }
@@ -61,14 +62,13 @@ impl Snapshot {
         self.ordinals().heap
     }
 
-    /// The ordinal of `device` in reports. That of memory of the host is found by a walk over all events: see
-    /// [`Self::ordinals`].
+    /// The ordinal of `device` in reports. For host memory this walks all events: see [`Self::ordinals`].
     pub fn ordinal(&self, device: DeviceId) -> u16 {
         if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
     }
 
-    /// Whether that device is the heap of the process. In PyTorch's form a recording's heap is numbered like a device;
-    /// read back from such a file, nobody can tell it from one.
+    /// Whether that device is the heap of the process. In PyTorch's form, a recording's heap is numbered like a device,
+    /// and only files that memtrack wrote say which one it is.
     pub fn is_heap(&self, device: DeviceId) -> bool {
         match &self.pytorch {
             Some(pytorch) => pytorch.heap == Some(device),
@@ -76,7 +76,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether that device is pinned host memory, which is all the host memory that PyTorch's files know.
+    /// Whether that device is pinned host memory, the only host memory in PyTorch's files.
     pub fn is_pinned(&self, device: DeviceId) -> bool {
         if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
     }

@@ -1,5 +1,6 @@
-//! What the CUDA driver itself said of a device while it was recorded: how much of it is in use, by whomever, and what
-//! its pools keep. Beside what memtrack recorded this tells a cache from a leak, and what is somebody else's.
+//! What the CUDA driver itself reported about a device during the recording: how much of it is in use, by whomever, and
+//! what its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows what
+//! belongs to others.
 
 use crate::event::DeviceId;
 
@@ -11,13 +12,14 @@ pub enum ReadingMoment {
     /// The newest one.
     #[default]
     Last,
-    /// The one with the most of the device in use, of those that were taken.
+    /// Of all readings taken, the one with the most memory of the device in use.
     Fullest,
-    /// The newest one that was taken because memory had run out.
+    /// The newest one taken because memory had run out.
     OutOfMemory,
 }
 
-/// What the driver said of a device at one moment, and what memtrack had recorded of it by then. All sizes are bytes.
+/// What the driver reported about a device at one moment, and what memtrack had recorded by then. All sizes are in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -34,17 +36,17 @@ pub struct DriverReading {
     pub total_bytes: u64,
     /// Bytes of the device that memtrack had recorded as held by the program.
     pub tracked_bytes: u64,
-    /// Pools that were asked: the device's own, and those that the program made.
+    /// Pools that were queried: the device's own, and those that the program made.
     pub pools: u32,
     /// What they hold of the device (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
     /// The most that they ever held: the sum of each one's peak.
     pub pool_reserved_peak_bytes: u64,
-    /// What of that the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    /// How much of that the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
     pub pool_used_bytes: u64,
     /// The most that it ever held: the sum of each one's peak.
     pub pool_used_peak_bytes: u64,
-    /// Allocations of other processes that the program has opened (CUDA IPC). They count there, and not here.
+    /// Allocations of other processes that the program has opened (CUDA IPC). They count in those processes, not here.
     pub opened: u32,
     /// Their bytes.
     pub opened_bytes: u64,
@@ -80,14 +82,14 @@ impl DriverReading {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
 
-    /// Bytes that the driver's pools keep and nobody uses.
+    /// Bytes that the driver's pools keep unused.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.pool_reserved_bytes.saturating_sub(self.pool_used_bytes)
     }
 
     /// Bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory, what was allocated
-    /// before recording began, other processes. Nothing where more is recorded than in use, as with managed memory that
+    /// before recording began, other processes. 0 where more is recorded than in use, as with managed memory that
     /// lies on the host.
     #[must_use]
     pub fn untracked_bytes(&self) -> u64 {

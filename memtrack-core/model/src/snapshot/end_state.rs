@@ -9,7 +9,7 @@ pub struct LiveBlock {
     pub device: DeviceId,
     /// Its address.
     pub address: u64,
-    /// The bytes the client asked for.
+    /// The bytes that the client requested.
     pub size_bytes: u64,
     /// The stream that owns it.
     pub stream: StreamId,
@@ -57,13 +57,13 @@ pub struct Sampling {
     pub widest_interval_bytes: u64,
     /// Processor time of the threads that recorded, in seconds; 0 without a budget.
     pub cpu_seconds: f64,
-    /// Of it that in which every block was recorded.
+    /// The part of it in which every block was recorded.
     pub exact_seconds: f64,
-    /// What recording host blocks took of it, by the recorder's own measurement.
+    /// The part of it that recording host blocks took, by the recorder's own measurement.
     pub spent_seconds: f64,
 }
 
-/// What did not fit the recorder's tables, which are bounded: it was counted, and not told apart.
+/// What did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -74,7 +74,8 @@ pub struct Folded {
     pub threads: u64,
 }
 
-/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left out.
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {
@@ -84,7 +85,7 @@ pub struct DeviceStatistics {
     pub recorded: u64,
     /// Events the ring dropped because of `max_entries`.
     pub dropped: u64,
-    /// Bytes handed out since the start as they were requested, exact also for blocks that were not sampled.
+    /// Requested bytes handed out since the start; blocks that sampling left out are included.
     pub allocated_bytes: u64,
     /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
     pub freed_bytes: u64,
@@ -92,10 +93,10 @@ pub struct DeviceStatistics {
     pub allocations: u64,
     /// Blocks given back.
     pub frees: u64,
-    /// Segment bytes held at the end; for the host the resident set of the process, 0 when unknown.
+    /// Segment bytes held at the end; for the host heap, the resident set of the process, 0 when unknown.
     pub reserved_bytes: u64,
-    /// Whether the recorder itself counted the bytes and blocks. Otherwise nobody did: of a file of PyTorch's they are 0,
-    /// and of a recording without its end what the events add up to, samples without their weights.
+    /// Whether the recorder itself counted the bytes and blocks. Otherwise they are 0 in a PyTorch file, and in a
+    /// recording without its end they are what the events add up to, samples without their weights.
     #[cfg_attr(feature = "serde", serde(default = "counted", skip_serializing_if = "is_counted"))]
     pub counted: bool,
 }

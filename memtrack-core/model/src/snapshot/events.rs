@@ -1,5 +1,5 @@
-//! Events as columns. What an event is made of is said once, in the order in which files have the columns; everything
-//! that is done to all of them follows from that list.
+//! Events as columns. The list of columns is defined once, in the order in which files have them; everything that is
+//! done to all of them follows from that list.
 
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
@@ -8,7 +8,7 @@ pub trait Cell: Copy {
     /// The number.
     fn bits(self) -> u64;
 
-    /// Of that number; `None` when it stands for nothing.
+    /// The value with that number; `None` when there is none.
     fn from_bits(bits: u64) -> Option<Self>;
 }
 
@@ -56,13 +56,13 @@ pub trait ColumnSink {
 
 /// Gives the columns of events one after another.
 pub trait ColumnSource {
-    /// Why there is none.
+    /// Why a column could not be read.
     type Error;
 
-    /// The next column; as many values in each.
+    /// The next column; all have the same length.
     ///
     /// # Errors
-    /// When there is none, or a value of it stands for nothing.
+    /// When there is none, or it holds a number that has no meaning there.
     fn column<T: Cell>(&mut self) -> Result<Vec<T>, Self::Error>;
 }
 
@@ -110,7 +110,7 @@ macro_rules! event_table {
                 $(self.$column = rows.iter().map(|&row| self.$column[row as usize]).collect();)*
             }
 
-            /// Hands events out a column at a time, in the order in which files have them.
+            /// Writes events a column at a time, in the order in which files have the columns.
             pub fn write_columns(events: &[Event], sink: &mut impl ColumnSink) {
                 $(sink.column(events.iter().map(|event| event.$column.bits()));)*
             }
@@ -118,7 +118,7 @@ macro_rules! event_table {
             /// The events whose columns come next.
             ///
             /// # Errors
-            /// When one of them does not come.
+            /// When one of them cannot be read.
             pub fn read_columns<S: ColumnSource>(source: &mut S) -> Result<Self, S::Error> {
                 Ok(Self { $($column: source.column()?,)* })
             }
@@ -165,8 +165,8 @@ impl EventTable {
         self.ticks.is_empty()
     }
 
-    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so each thread's own order
-    /// is kept.
+    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so each thread's own
+    /// order is kept.
     pub fn sort_by_ticks(&mut self) {
         if self.ticks.is_sorted() {
             return;

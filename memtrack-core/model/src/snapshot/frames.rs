@@ -19,7 +19,7 @@ impl FrameId {
     }
 }
 
-/// Distinct frames: function, file, line, and whatever else the file said about them, as [`Records`].
+/// Distinct frames: function, file, line, and whatever else a file contains about them, as [`Records`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameTable {
     /// The frames as dictionaries.

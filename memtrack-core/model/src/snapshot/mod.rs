@@ -1,5 +1,5 @@
-//! The model: what a recording or a snapshot says, as column tables with interned rows. It is the waist of memtrack:
-//! the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
+//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
+//! reader make a [`Snapshot`]; every report and every writer takes one.
 
 mod chronology;
 mod clock;

@@ -1,5 +1,5 @@
-//! What each scope allocated, exactly, however few of its blocks were recorded one by one: the threads' running sums, read
-//! whenever a thread changes its scope.
+//! What each scope allocated, exactly, however few of its blocks were recorded one by one: the threads' running sums,
+//! read whenever a thread changes its scope.
 
 use super::Snapshot;
 use crate::event::{DeviceId, ScopeId};
@@ -10,11 +10,11 @@ pub struct ScopeSums {
     /// The moment, in ticks of the recorder's clock: the end of the recording, or up to some seconds before where the
     /// program was killed.
     pub ticks: u64,
-    /// How often a scope was entered that did not fit the recorder's tables; the sums of such are those of a scope called
-    /// "(other)", or of the innermost of scopes that were nested too deep.
+    /// How often a scope was entered that did not fit into the recorder's tables. What such scopes allocated is in the
+    /// sums of a scope called "(other)", or, where scopes were nested too deep, of the innermost one that fit.
     pub folded: u64,
-    /// A row for each device and scope that allocated anything, by device and scope. Over the scopes of a device, the one
-    /// outside all scopes included, they add up to all that was allocated.
+    /// A row for each device and scope that allocated anything, sorted by device and scope. Those of one device,
+    /// including the row for what was outside all scopes, add up to everything that was allocated on it.
     pub rows: Vec<ScopeSum>,
 }
 
@@ -23,7 +23,7 @@ pub struct ScopeSums {
 pub struct ScopeSum {
     /// The device.
     pub device: DeviceId,
-    /// The scope; none for what was allocated outside of all.
+    /// The scope; none for what was allocated outside of all scopes.
     pub scope: ScopeId,
     /// Bytes allocated since the session began, whether they were freed since or not.
     pub allocated_bytes: u64,

@@ -64,7 +64,7 @@ impl StringTable {
         }
     }
 
-    /// Appends a string that is not in the table yet. `StringInterner` looks before it does.
+    /// Appends a string that is not in the table yet, which is for the caller to check.
     ///
     /// # Panics
     /// After 2^32 strings.

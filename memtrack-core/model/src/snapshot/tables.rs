@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub clock: Clock,
     /// The binaries that were loaded, for symbols.
     pub modules: Vec<Module>,
-    /// All stacks of a recording, as raw return addresses; empty for a file of PyTorch's.
+    /// All stacks of a recording, as raw return addresses; empty for a PyTorch file.
     pub stacks: StackTable,
     /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
     pub named: NamedStacks,
@@ -36,24 +36,24 @@ pub struct Snapshot {
     pub blocks: Vec<LiveBlock>,
     /// Segments held at the end.
     pub segments: Vec<Segment>,
-    /// Counts per device, among them what the ring dropped.
+    /// Counts per device, including what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
     /// What each scope allocated, exactly; `None` where that was not recorded.
     pub scope_sums: Option<ScopeSums>,
-    /// What the CUDA driver said of its devices, by device and moment; nothing where it was not hooked.
+    /// What the CUDA driver reported about its devices, by device and moment; empty where it was not hooked.
     pub driver: Vec<DriverReading>,
     /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
     pub sampling: Option<Sampling>,
-    /// What did not fit the recorder's tables.
+    /// What did not fit into the recorder's tables.
     pub folded: Folded,
-    /// What only PyTorch's files say; `None` for a recording.
+    /// What only PyTorch's files contain; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
     #[doc(hidden)]
     pub ours_ends: OursEnds,
 }
 
 impl Snapshot {
-    /// Whether some of its events or blocks are samples, and stand for others.
+    /// Whether some of its events or blocks are samples that stand for others.
     pub fn has_samples(&self) -> bool {
         if let Some(pytorch) = self.pytorch.as_deref() {
             return !pytorch.samples.is_empty();
@@ -63,8 +63,7 @@ impl Snapshot {
             || self.blocks.iter().any(|block| is_sampled(block.flags))
     }
 
-    /// Whether small blocks of the host heap may have gone by unrecorded, so that sums over those that were recorded are
-    /// estimates.
+    /// Whether small blocks of the host heap may be missing, so that sums over the recorded ones are estimates.
     pub fn may_lack_small_blocks(&self) -> bool {
         match &self.sampling {
             Some(sampling) => sampling.unrecorded_blocks > 0,
@@ -88,10 +87,10 @@ pub struct Meta {
     pub memtrack_version: String,
     /// Host blocks below this size in bytes are sampled; 0: every block is exact.
     pub sample_threshold_bytes: u64,
-    /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample says
-    /// its own.
+    /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample
+    /// says its own.
     pub sample_mean_bytes: u64,
-    /// With a budget: what each small block counts for beside its own bytes when samples are picked.
+    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are picked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no budget.
@@ -102,8 +101,8 @@ pub struct Meta {
     pub context: String,
     /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
     pub complete: bool,
-    /// Parts of the recording from before its oldest event that are gone: a stream with a bound drops the oldest. What was
-    /// live when the oldest part that is left began is among the events all the same.
+    /// How many parts from before the oldest event are gone: a stream with a bound drops the oldest. What was live when
+    /// the oldest remaining part began is among the events nevertheless.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub earlier_parts: u64,
 }
@@ -114,8 +113,9 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Meta {
-    /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample, whose
-    /// interval is that of its class, with [`Self::sample_block_bytes`], and else [`Self::sample_mean_bytes`].
+    /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample. A
+    /// sample's interval is that of its class, with [`Self::sample_block_bytes`], or [`Self::sample_mean_bytes`] if it
+    /// has no class.
     pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
         if !flags.contains(EventFlags::SAMPLED) {
             return 1.0;
@@ -153,7 +153,7 @@ pub struct Module {
     pub end: u64,
     /// GNU build id in hex; empty when the binary has none.
     pub build_id: String,
-    /// What tells this binary from a rebuilt one where there is no build id: length and CRC-32 of its code, as
+    /// What distinguishes this binary from a rebuilt one where there is no build id: length and CRC-32 of its code, as
     /// `len:crc` in hex; empty when it was not read.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub code_id: String,

@@ -1,11 +1,11 @@
-//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as Python
-//! had them, so that a writer can give them back.
+//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as they were
+//! in Python, so that a writer can write them again.
 
 use super::{FrameId, StringId};
 use crate::event::StackId;
 use std::sync::Arc;
 
-/// A value of Python's, shared where the file shared it. Depth is bounded by the reader, and there are no cycles.
+/// A Python value, shared where the file shared it. Depth is bounded by the reader, and there are no cycles.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `None`.
@@ -39,7 +39,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// An integer of Python's (booleans are 0 and 1) where it fits.
+    /// The value as an integer (booleans are 0 and 1), if it is one and fits.
     pub fn as_i128(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some((*number).into()),

@@ -1,5 +1,6 @@
-//! What a recorded block stands for. Of a sampled heap a block that was picked stands for others of its size; in a
-//! recording its flags say so, and in PyTorch's form what memtrack wrote beside it. Reports ask here, and so agree.
+//! What a recorded block stands for. In a sampled heap, a block that was picked stands for others of its size: a
+//! recording has this in the block's flags, PyTorch's form in what memtrack wrote beside it. All reports use this
+//! module, so that they agree.
 
 use super::{Meta, Snapshot};
 use crate::event::EventFlags;
@@ -19,7 +20,7 @@ pub struct Weighed {
 }
 
 impl Weighed {
-    /// Of a recording with that `meta`: a block of `size_bytes` with these `flags`.
+    /// What a block of `size_bytes` with these `flags` stands for in a recording with that `meta`.
     pub fn of(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
         let estimated = flags.contains(EventFlags::SAMPLED);
         let blocks = meta.weight(flags, size_bytes);

@@ -1,6 +1,6 @@
-//! The host heap as a source of events: [`TrackingAllocator`] goes around the program's global allocator. Blocks of the
-//! threshold (64 KiB by default) and more are recorded exactly; smaller ones too while a budget of processor time allows
-//! it, and else they are sampled by bytes. The sums of all blocks are exact in every case.
+//! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. Blocks of at least
+//! the threshold (64 KiB by default) are all recorded. So are smaller ones while a budget of processor time allows it;
+//! otherwise they are sampled by bytes. The sums over all blocks are exact in every case.
 #![allow(unsafe_code)]
 
 mod budget;
@@ -179,8 +179,8 @@ pub(crate) fn reset_after_fork() {
     followed::reset_after_fork();
 }
 
-/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of the
-/// heap in one of the two.
+/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of
+/// the heap in one of the two.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     OWN_HEAP_BYTES.load(Ordering::Relaxed)
@@ -220,8 +220,8 @@ pub fn after_alloc(block: *mut u8, size: usize) {
     record_alloc(block, size_bytes, flags);
 }
 
-/// A block is recorded. By itself, as [`record_free`] is: so that those that are only counted, nearly all of a program that
-/// is sampled, pass through functions that save no registers.
+/// A block is recorded. By itself, as [`record_free`] is: so that those that are only counted, nearly all of a program
+/// that is sampled, pass through functions that save no registers.
 #[inline(never)]
 fn record_alloc(block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if let Some(hook) = Hook::enter() {

@@ -115,8 +115,7 @@ pub(super) fn left_out() -> Option<String> {
     let shared = shared().filter(|_| fork::generation() == 0)?;
     let left_out = shared.asked.load(Ordering::Relaxed).saturating_sub(MOST_CHILDREN);
     let new = left_out.saturating_sub(shared.told.swap(left_out, Ordering::Relaxed));
-    (new > 0)
-        .then(|| format!("{new} forked processes left no recording: the first {MOST_CHILDREN} of them do"))
+    (new > 0).then(|| format!("{new} forked processes left no recording: only the first {MOST_CHILDREN} do"))
 }
 
 /// In the child of a fork.

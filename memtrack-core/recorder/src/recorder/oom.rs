@@ -28,14 +28,15 @@ pub struct OutOfMemoryObserver {
     id: u64,
 }
 
-/// Has `observer` called whenever an allocator reports by [`record_oom`](super::record_oom) that memory ran out, on the
+/// Calls `observer` whenever an allocator reports with [`record_oom`](super::record_oom) that memory ran out: on the
 /// thread that ran out, after the event was recorded and before the allocator returns its error. Counterpart of
 /// `torch._C._cuda_attachOutOfMemoryObserver`.
 ///
-/// Observers are called in the order in which they were attached, whether or not anything is monitored. One may allocate,
-/// dump a snapshot, attach and detach; while it runs it is not called again on its thread. If it
-/// panics, stderr says so, and the others are called all the same (unless panics abort). A forked child begins with no
-/// observer. When the host's own heap fails, observers are not called: there would be no memory to do anything in.
+/// Observers are called in the order in which they were attached, whether or not anything is monitored. An observer may
+/// allocate, dump a snapshot, and attach and detach observers; while it runs, it is not called again on its thread. If
+/// it panics, this is reported on stderr and the others are still called (unless panics abort). A forked child begins
+/// without observers. When the host's own heap fails, observers are not called, because there would be no memory for
+/// them to use.
 ///
 /// ```
 /// use memtrack_core::event::{DeviceId, StreamId};
@@ -63,7 +64,7 @@ pub fn attach_out_of_memory_observer(
 }
 
 impl OutOfMemoryObserver {
-    /// Has the observer called no more. A call that is under way on another thread goes on to its end.
+    /// Detaches the observer. A call that is in progress on another thread runs to its end.
     pub fn detach(self) {
         let detached = {
             let _inside = reentry::enter();

@@ -1,6 +1,6 @@
-//! The files of a stream: one, or of a stream with a bound the parts that are left of it. The newest part has the stream's
-//! own name; when the next one begins it is renamed to that name and its number, and the oldest go so that all together
-//! stay within the bound.
+//! The files of a stream: one, or of a stream with a bound the parts that are left of it. The newest part has the
+//! stream's own name; when the next one begins it is renamed to that name and its number, and the oldest go so that all
+//! together stay within the bound.
 
 use crate::own_file::{Identity, OwnFile, identity};
 use memtrack_file::part::{is_unfinished, numbers_beside, older_parts, part_path};
@@ -45,7 +45,7 @@ impl OlderParts {
         while all + bytes > self.most_bytes {
             let Some(oldest) = self.parts.pop_front() else {
                 return Err(io::Error::other(format!(
-                    "its bound of {} bytes has no room for what is live and its stacks",
+                    "its limit of {} bytes is too small for what is live and its stacks",
                     self.most_bytes
                 )));
             };
@@ -96,7 +96,8 @@ impl PartFile {
         Ok(next)
     }
 
-    /// Puts this part in the place of the one `before`, whose number that was; at every moment there is a file at `path`.
+    /// Puts this part in the place of the one `before`, whose number that was; at every moment there is a file at
+    /// `path`.
     pub(super) fn take_place(&mut self, before: &Self, number: u64, path: &Path) -> io::Result<()> {
         let (beginning, aside) = (beginning(path), part_path(path, number));
         // Where there are no links there is no file for a moment.
@@ -145,8 +146,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The file at `path`, empty: a finished recording or another file there is replaced. The unfinished recording of an
-    /// earlier run is all that is left of that, or another process writes it: it stays, and the stream goes beside it.
+    /// The file at `path`, empty: a finished recording or another file there is replaced. The unfinished recording of
+    /// an earlier run is all that is left of that, or another process writes it: it stays, and the stream goes beside
+    /// it.
     ///
     /// # Errors
     /// When no file can be created.

@@ -74,7 +74,7 @@ impl ScopeHandle {
         id_of(self.node)
     }
 
-    /// Where the scope lies: modules, phase and operator. For logs; walks up the scopes.
+    /// Where the scope is: modules, phase and operator. For logs; walks up the scopes.
     pub fn place(self) -> Place<'static> {
         self.node.map(ScopeNode::place).unwrap_or_default()
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for ScopeHandle {
     }
 }
 
-/// While it lives, the thread is in the scope; dropping it restores the scope before, also on `?`, an early return
+/// While it lives, the thread is in the scope; dropping it restores the previous scope, also on `?`, an early return
 /// or a panic. Holding one across an `.await` makes a future that cannot change threads; use
 /// [`future`](super::future()) or an annotated `async fn` there.
 ///

@@ -14,8 +14,8 @@ const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Lists the loaded binaries that hold code, the program first.
 ///
-/// Takes the dynamic loader's lock and allocates; call it where that is no harm. Cost: some microseconds per binary;
-/// a binary without a build id costs a checksum of its code besides.
+/// Takes the dynamic loader's lock and allocates; call it where that does no harm. Cost: some microseconds per binary,
+/// plus a checksum of its code for a binary without a build id.
 pub fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     // SAFETY: `visit` has the signature that the loader asks for, and `modules` outlives the call.

@@ -1,5 +1,5 @@
-//! Who an allocation belongs to: the operator whose scope was open, or the one that its stack names, or nobody. Every
-//! report asks the same [`Attributor`], so that rows and totals agree.
+//! Which operator an allocation belongs to: the one whose scope was open, or the one that its stack names, or none.
+//! Every report uses the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
 use super::torch_stacks::TorchStack;
@@ -25,6 +25,7 @@ pub enum Source {
 
 /// Bytes by how their operator was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct AttributedBytes {
     /// Bytes allocated inside operator scopes.
     #[serde(rename = "annotated_bytes")]
@@ -32,13 +33,13 @@ pub struct AttributedBytes {
     /// Bytes named by a frame of their stack.
     #[serde(rename = "named_from_stacks_bytes")]
     pub named_from_stacks: u64,
-    /// Bytes that neither scope nor stack names.
+    /// Bytes that neither a scope nor the stack names.
     #[serde(rename = "unattributed_bytes")]
     pub unattributed: u64,
 }
 
 impl AttributedBytes {
-    /// Adds `bytes` of `source`; stays at the largest number rather than overflow.
+    /// Adds `bytes` of `source`; saturates instead of overflowing.
     pub fn add(&mut self, source: Source, bytes: u64) {
         let sum = match source {
             Source::Annotated => &mut self.annotated,
@@ -57,7 +58,7 @@ struct FromStack {
     torch: TorchStack,
 }
 
-/// Names operators, phases and modules, each distinct scope and stack once. Where no scope says, the stack does.
+/// Names operators, phases and modules, once for each distinct scope and stack: by the scope, or else by the stack.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
@@ -68,14 +69,14 @@ pub struct Attributor<'a> {
 }
 
 impl<'a> Attributor<'a> {
-    /// For events of `snapshot`; `patterns` are asked where no operator's scope was open.
+    /// For events of `snapshot`; `patterns` name those for which no operator's scope was open.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
     /// The operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with a
     /// name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no operator)`.
-    /// Outside modules and phases the name stands alone.
+    /// Outside modules and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if let Some(name) = place.operator_name() {
@@ -94,13 +95,13 @@ impl<'a> Attributor<'a> {
         (row_name(&format!("{prefix}.{operator}")), source)
     }
 
-    /// The part of the training step: by the scopes, else by the stack.
+    /// The part of the training step: from the scopes, or else from the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }
 
-    /// The modules: by the scopes `encoder.attn`, else by the stack `model.py:382 > attention.py:39`; the root, what is
-    /// outside, and what cannot be told have names in brackets.
+    /// The modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 > attention.py:39`;
+    /// the root, what is outside of modules, and what is unknown have names in brackets.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
         let place = snapshot.scopes.place(scope);

@@ -1,11 +1,11 @@
 //! How far a sum over samples can be trusted. A block of size s that was picked with chance p stands for 1/p blocks and
 //! s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
-//! bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed, and with none there is
-//! no variance to see: limits come from gamma distributions, as the exact ones of Poisson counts do, and take into account
-//! what the next sample would have added.
+//! bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed, and with none there
+//! is no variance to see: limits come from gamma distributions, as the exact ones of Poisson counts do, and take into
+//! account what the next sample would have added.
 //!
-//! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can have
-//! more unrecorded blocks than all of them together.
+//! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can
+//! have more unrecorded blocks than all of them together.
 
 use super::lifetimes::{Lifetime, not_one_by_one};
 use memtrack_model::event::DeviceId;
@@ -20,8 +20,9 @@ const ONE_SIDED: f64 = 1.644_854;
 /// A relative error above which a number is shown as a bound.
 const MOST_ERROR: f64 = 0.5;
 
-/// A number with what it may be off by. Of an exact one all fields but the error are equal.
+/// A number and how far off it may be. For an exact one, all fields but the error are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Estimate {
     /// The number.
     pub value: f64,
@@ -31,17 +32,17 @@ pub struct Estimate {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// What the truth is below in 95 of 100 cases.
+    /// The truth is below this in 95 of 100 cases.
     pub bound: f64,
 }
 
 impl Estimate {
-    /// A number that is known.
+    /// An exact number.
     pub const fn exact(value: f64) -> Self {
         Self { value, standard_error: 0.0, low: value, high: value, bound: value }
     }
 
-    /// Whether the number is known.
+    /// Whether the number is exact.
     pub fn is_exact(&self) -> bool {
         self.low == self.high
     }
@@ -61,7 +62,7 @@ impl Estimate {
         }
     }
 
-    /// The larger distance to an end of the interval, as a part of the number; above all bounds for 0.
+    /// The larger distance to an end of the interval, relative to the number; infinite for 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
             return 0.0;
@@ -78,8 +79,8 @@ impl Estimate {
         }
     }
 
-    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share is off
-    /// by as many percent as its number.
+    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share
+    /// is off by as many percent as its number.
     pub fn as_share(&self, share: f64) -> String {
         match self.percent() {
             Shown::Bound => format!("< {}", human_share((share * self.bound / self.value).min(1.0))),
@@ -109,8 +110,8 @@ impl Estimate {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
 
-    /// A number without samples is shown as it is: all that it stands for was recorded, and what may be missing a report
-    /// says once, for all of them.
+    /// A number without samples is shown as it is: all that it stands for was recorded, and what may be missing a
+    /// report says once, for all of them.
     fn percent(&self) -> Shown {
         let error = self.relative_error();
         match error {
@@ -169,8 +170,8 @@ impl Sum {
         }
     }
 
-    /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded; both
-    /// are 0 where every block was.
+    /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded;
+    /// both are 0 where every block was.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
@@ -278,8 +279,8 @@ impl Precision {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
-    /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every block
-    /// was recorded.
+    /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every
+    /// block was recorded.
     pub(super) fn detection_limit_bytes(&self) -> u64 {
         // −ln 0.05.
         (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
@@ -338,7 +339,6 @@ mod tests {
 #[cfg(test)]
 mod coverage {
     use super::*;
-    use crate::analysis::patterns::Patterns;
     use crate::analysis::top::{By, TopOptions, TopRow, top};
     use memtrack_model::event::{Action, Event, EventFlags, ScopeId, interval_of_class};
     use memtrack_model::snapshot::{Sampling, Scope, ScopeKind};
@@ -461,7 +461,7 @@ mod coverage {
             }
         }
         snapshot.sampling = Some(sampling);
-        let options = TopOptions { limit: usize::MAX, patterns: Patterns::default(), at: None };
+        let options = TopOptions::new().limit(usize::MAX);
         let report = top(&snapshot, By::Operator, DeviceId::HOST, &options);
         let errors: HashMap<_, _> = report.rows.iter().map(|row| (row.name.as_str(), row.errors)).collect();
         let mut program = Program { rows: Vec::new(), rows_below_limit: 0, missing_above_limit: 0 };

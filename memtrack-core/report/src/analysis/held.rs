@@ -1,5 +1,5 @@
-//! What a device holds at the end of a snapshot in PyTorch's form: bytes handed out, rounded away, pending and free.
-//! `summary` and `check` ask; the sums are those of PyTorch's own statistics.
+//! What a device holds at the end of a snapshot in PyTorch's form: bytes handed out, lost to rounding, pending and
+//! free. `summary` and `check` use it; the sums are those of PyTorch's own statistics.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 /// Sums over the segments of a device, in bytes unless they are counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Held {
     /// Segments.
     pub segments: u64,
-    /// Of those, parts of expandable ones.
+    /// How many of those are parts of expandable ones.
     pub expandable: u64,
     /// Bytes of all segments.
     pub reserved: u64,
@@ -20,19 +21,19 @@ pub struct Held {
     pub blocks: u64,
     /// Bytes of those blocks.
     pub allocated: u64,
-    /// Bytes that were asked for, of those blocks.
+    /// Requested bytes of those blocks.
     pub requested: u64,
     /// Blocks that were given back but are not free yet.
     pub pending_blocks: u64,
     /// Bytes of those.
     pub pending: u64,
-    /// Bytes that were asked for, of those.
+    /// Requested bytes of those.
     pub pending_requested: u64,
-    /// Whether sampled blocks are among those that are handed out, so that their bytes and number are estimates.
+    /// Whether sampled blocks are among those that are handed out, which makes their bytes and number estimates.
     pub estimated: bool,
     /// Bytes of free blocks.
     pub inactive: u64,
-    /// Bytes of free blocks that share a segment with others, expandable ones aside: they cannot be given back.
+    /// Bytes of free blocks that share a segment with others, except in expandable segments: they cannot be given back.
     pub inactive_split: u64,
     /// Those blocks.
     pub inactive_split_blocks: u64,
@@ -40,7 +41,7 @@ pub struct Held {
     pub largest_inactive_split: u64,
     /// Bytes of the largest free block.
     pub largest_inactive: u64,
-    /// Segments that are free as a whole.
+    /// Segments that are completely free.
     pub free_segments: u64,
     /// Bytes of those.
     pub free_segment_bytes: u64,
@@ -60,8 +61,8 @@ impl Held {
         held
     }
 
-    /// What the private pools of `device` hold, each by itself and by its number, the largest first. Memory that is free in
-    /// one serves no requests but its own.
+    /// What each private pool of `device` holds, with the pool's number, the largest first. Memory that is free in one
+    /// serves only that pool's requests.
     pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let pytorch = snapshot.details();
@@ -142,12 +143,12 @@ impl Held {
         self.allocated.saturating_add(self.pending)
     }
 
-    /// Bytes that rounding added to what was asked for.
+    /// Bytes that rounding added to the requested ones.
     pub fn rounding(&self) -> u64 {
         self.allocated.saturating_sub(self.requested)
     }
 
-    /// Free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds, and can neither
+    /// Free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds but can neither
     /// give back nor use for a request larger than its pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }

@@ -1,18 +1,41 @@
-//! How much of a stack and of its names a text shows. Names of C++ functions fill pages: where they do not fit, their
-//! parameters go first, then their template arguments, then their middle.
+//! How much of a stack and of its names a text shows. C++ function names can fill pages: where they do not fit, their
+//! parameters are left out first, then their template arguments, then their middle.
 
 use memtrack_model::units::shorten_middle;
 
-/// The room that a text has.
+/// How wide a text may be, and how many frames of a stack it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Layout {
-    /// Characters a line may have; none: as many as it needs, with all names whole.
+    /// Characters that a line may have; none: as many as it needs, with no name shortened.
     pub width: Option<usize>,
-    /// Frames shown of a stack, those that say something; 0: all there are.
+    /// Frames shown of a stack, without those that only pass a call on; 0: all.
     pub frames: usize,
 }
 
-/// Frames shown unless another number is asked for.
+impl Layout {
+    /// The default layout.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Characters that a line may have; `None`: as many as it needs.
+    #[must_use]
+    pub fn width(mut self, characters: impl Into<Option<usize>>) -> Self {
+        self.width = characters.into();
+        self
+    }
+
+    /// Frames shown of a stack; 0: all.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = frames;
+        self
+    }
+}
+
+/// Frames shown by default.
 pub const FRAMES: usize = 7;
 /// Names are not made shorter than this many characters, however narrow the terminal.
 pub(super) const SHORTEST_NAME: usize = 16;
@@ -44,8 +67,8 @@ pub(super) fn fit(function: &str, room: usize) -> String {
     shorten_middle(&cut(&without_parameters, '<', '>'), room)
 }
 
-/// `name` with an ellipsis for what stands between brackets: `f<…>` of `f<a, b>`. Brackets that are part of a name stay,
-/// as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
+/// `name` with an ellipsis for what stands between brackets: `f<…>` of `f<a, b>`. Brackets that are part of a name
+/// stay, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
 fn cut(name: &str, open: char, close: char) -> String {
     let mut short = String::with_capacity(name.len());
     let mut rest = name;

@@ -1,5 +1,5 @@
-//! From events to lifetimes: which block was live from which event to which. `peak`, `top` and `phases` look at these
-//! instead of pairing frees with allocations each for itself.
+//! From events to lifetimes: from which event to which each block was live. `peak`, `top` and `phases` use these
+//! instead of each pairing frees with allocations itself.
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 /// A block while it was live, as far as the recording knows. Rows are those of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Lifetime {
     /// The scope of its allocation.
     pub scope: ScopeId,
@@ -18,13 +19,13 @@ pub struct Lifetime {
     pub bytes: u64,
     /// The blocks it stands for: 1, or more when it was sampled.
     pub blocks: f64,
-    /// Whether it was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
+    /// Whether it was sampled, which makes [`Self::bytes`] and [`Self::blocks`] estimates.
     pub estimated: bool,
     /// The row of its allocation; none when it was live before the first event.
     pub from: Option<usize>,
     /// The row of its free; none when it is live at the end.
     pub to: Option<usize>,
-    /// Its row in the table of live blocks, when that alone tells of it.
+    /// Its row in the table of live blocks, when it is known only from there.
     pub block: Option<u32>,
     /// Whether its allocation is known. Otherwise only its free was seen, and scope and stack are "none".
     pub known: bool,
@@ -57,16 +58,16 @@ impl Lifetime {
         Self { scope, stack, block: Some(row as u32), ..Self::new(snapshot.weighed_block(row)) }
     }
 
-    /// Whether it is live right after event `row`; none: before the first event.
+    /// Whether it is live right after event `row`; with none, whether it is before the first event.
     pub fn is_live_after(&self, row: Option<usize>) -> bool {
         // `None < Some(0)`: what was live from the start comes before every row.
         self.from <= row && self.to.is_none_or(|to| row.is_none_or(|row| row < to))
     }
 }
 
-/// The lifetimes of all blocks of `device`. A block counts until its free was requested. What only its free or only
-/// the table of live blocks tells of was live from the start, so that the sums are right when the ring dropped events
-/// or memory existed before. A trace may know of no requests, and then a block's only event may be that its free was
+/// The lifetimes of all blocks of `device`. A block counts until its free was requested. A block that is known only
+/// from its free or from the table of live blocks was live from the start, so that sums are right when the ring dropped
+/// events or memory existed before. A trace may contain no requests; then a block's only event may be that its free was
 /// completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     let mut lifetimes: Vec<Lifetime> = Vec::new();
@@ -112,8 +113,8 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     lifetimes
 }
 
-/// Of the blocks that were allocated on `device`, those that were not recorded one by one: their bytes and their number,
-/// exact. `None` where nobody counted, or where older events were dropped. Of devices that are not sampled there are none.
+/// The bytes and the number, both exact, of blocks allocated on `device` that were not recorded individually. `None`
+/// where the recorder did not count, or where older events were dropped. Devices that are not sampled have none.
 pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<(u64, u64)> {
     if !is_sampled(snapshot, device) {
         return Some((0, 0));
@@ -125,7 +126,7 @@ pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     Some((counts.allocated_bytes.saturating_sub(bytes), counts.allocations.saturating_sub(blocks)))
 }
 
-/// Whether sums over blocks of `device` are estimates: samples went in, or small blocks may have been passed over.
+/// Whether sums over blocks of `device` are estimates: they include samples, or small blocks may be missing.
 pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> bool {
     lifetimes.iter().any(|one| one.estimated)
         || not_one_by_one(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)

@@ -1,6 +1,6 @@
-//! Limits for a gate: does a snapshot stay below the peak, the leak and the fragmentation that it may have? A number that
-//! rests on samples is judged with its error: a limit that lies within that is not kept for certain, and a gate must not
-//! open for it.
+//! Limits for a gate in CI: does a snapshot stay within a peak, a leak and a fragmentation? A number that is based on
+//! samples is judged with its error: when the limit is within the error, it is not certain to be kept, and the gate
+//! must not pass.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::held::Held;
@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 /// With fewer events a verdict says so.
 const FEW_EVENTS: u64 = 10;
 
-/// What a device may come to; `None`: anything.
+/// What a device may hold; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Limits {
     /// The highest requested bytes.
     pub peak: Option<u64>,
@@ -26,14 +27,45 @@ pub struct Limits {
     pub fragmentation: Option<f64>,
 }
 
-/// How a number stands to its limit.
+impl Limits {
+    /// No limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Limits the highest requested bytes of each device; `None`: no limit.
+    #[must_use]
+    pub fn peak(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.peak = bytes.into();
+        self
+    }
+
+    /// Limits the requested bytes of each device that are live at the end and were allocated within the trace; `None`: no
+    /// limit.
+    #[must_use]
+    pub fn leak(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.leak = bytes.into();
+        self
+    }
+
+    /// Limits the free bytes in split segments as a share of reserved ones, 0 to 1; `None`: no limit.
+    #[must_use]
+    pub fn fragmentation(mut self, share: impl Into<Option<f64>>) -> Self {
+        self.fragmentation = share.into();
+        self
+    }
+}
+
+/// How a number compares with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It is not above it; of an estimate, all of the interval that holds the truth in 95 of 100 cases.
+    /// It is not above the limit. Of an estimate, the complete interval is not, which holds the truth in 95 of 100
+    /// cases.
     Within,
-    /// The limit lies in that interval.
+    /// The limit is within that interval.
     CannotTell,
-    /// It is above it; of an estimate, all of that interval.
+    /// It is above the limit; of an estimate, the complete interval is.
     Exceeded,
 }
 
@@ -50,6 +82,7 @@ impl Verdict {
 
 /// Bytes of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Measured {
     /// The device's ordinal in reports.
     pub device: u16,
@@ -60,7 +93,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How it stands to a limit.
+    /// How it compares with a limit.
     pub fn against(&self, limit: u64) -> Verdict {
         let (low, high) = self.interval();
         match (low > limit, high > limit) {
@@ -85,16 +118,17 @@ impl Measured {
     }
 }
 
-/// What each device comes to.
+/// The numbers of each device.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Found {
     /// The highest requested bytes of each device.
     pub peaks: Vec<Measured>,
-    /// Of each device, requested bytes live at the end that were allocated within the trace.
+    /// For each device, the requested bytes that are live at the end and were allocated within the trace.
     pub leaks: Vec<Measured>,
     /// The highest fragmentation, and its device.
     pub fragmentation: (f64, u16),
-    /// What the devices are called, by their ordinals.
+    /// The names of the devices, by their ordinals.
     pub names: BTreeMap<u16, String>,
     /// Events of all devices.
     pub events: u64,
@@ -102,12 +136,12 @@ pub struct Found {
     pub held: u64,
     /// Older events that the recorder dropped.
     pub dropped: u64,
-    /// Whether there is nothing but the heap, which cannot be fragmented as segments are.
+    /// Whether there is nothing but the heap, which has no segments that could be fragmented.
     pub heap_alone: bool,
 }
 
 impl Found {
-    /// What the devices of a snapshot come to.
+    /// The numbers of the devices of a snapshot.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let mut found = Self {
             events: snapshot.events.len() as u64,
@@ -149,7 +183,7 @@ impl Found {
         found
     }
 
-    /// The peak of the worst device: the highest, or where there is a limit the one that stands worst to it.
+    /// The peak of the worst device: the highest or, if there is a limit, the one that compares worst with it.
     pub fn peak(&self, limit: Option<u64>) -> Measured {
         worst(&self.peaks, limit)
     }
@@ -170,8 +204,7 @@ impl Found {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Why one of the limits cannot be judged at all: there is nothing in the file that could exceed it. A gate must not
-    /// open for that.
+    /// Why one of the limits cannot be checked at all: nothing in the file could exceed it. A gate must not pass then.
     pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.held) {
             (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
@@ -179,13 +212,13 @@ impl Found {
                 Some("it holds no events, so that a leak cannot be seen; record the history of memory")
             }
             _ if limits.fragmentation.is_some() && self.heap_alone => {
-                Some("it holds nothing but the heap, which lies in no segments that could be fragmented")
+                Some("it holds nothing but the heap, which has no segments that could be fragmented")
             }
             _ => None,
         }
     }
 
-    /// What a reader of the verdict should know: how little it may rest on.
+    /// What a reader of the verdict should know about how little it may be based on.
     pub fn caveats(&self, limits: &Limits) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.events == 0 && limits.peak.is_some() {
@@ -225,7 +258,7 @@ impl Found {
         lines
     }
 
-    /// A line for each limit of which the samples cannot tell whether it is exceeded: it lies within the error.
+    /// A line for each limit that may or may not be exceeded because it is within the error of an estimate.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
         self.lines(limits, Verdict::CannotTell)
     }

@@ -1,12 +1,12 @@
-//! Questions to a [`Snapshot`](memtrack_model::snapshot::Snapshot): what was live at the peak ([`peak`]), who made it
-//! ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds at the end ([`held`], [`summary`]), and
-//! whether that is too much ([`limits`]). Reports and programs call in here; nothing here knows
-//! where the snapshot came from.
+//! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): how high the peak was ([`peak`]) and what was live
+//! then ([`at_peak`]), who allocated it ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds
+//! at the end ([`held`], [`summary`]), and whether that is too much ([`limits`]). They do not depend on where the
+//! snapshot came from.
 
+pub mod at_peak;
 pub mod attribution;
 pub mod estimate;
 pub mod held;
-pub mod highest;
 pub mod layout;
 pub mod lifetimes;
 pub mod limits;

@@ -8,24 +8,24 @@ use memtrack_model::snapshot::Snapshot;
 pub enum Moment {
     /// When the most bytes were live.
     Peak,
-    /// When the most bytes were reserved: after the event at that row, or before the first.
+    /// When the most bytes were reserved: after the event at that row, or before the first event.
     Reserved(Option<usize>),
     /// After the last event.
     End,
-    /// When memory ran out last, at this row.
+    /// When memory last ran out, at this row.
     Oom(usize),
     /// After the event with this number in the device's trace, at that row.
     Event(usize, usize),
 }
 
 impl Moment {
-    /// When `device` ran out of memory last; `None` when it did not.
+    /// When `device` last ran out of memory; `None` if it never did.
     pub fn last_oom(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
         rows.last().map(Self::Oom)
     }
 
-    /// After event `number` of the device's trace, as PyTorch's form of it counts them; `None` when it has fewer.
+    /// After event `number` of the device's trace, as counted in PyTorch's form; `None` if it has fewer events.
     pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
         let mut end = 0;
         let mut rows = snapshot.events.rows_of(device);
@@ -47,7 +47,7 @@ impl Moment {
         earlier.map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// The row of the event after which it is. The peak's is known to [`Peak`](super::peak::Peak) only.
+    /// The row of the event that it comes after. For the peak, only [`Peak`](super::peak::Peak) knows it.
     pub fn row(self) -> Option<usize> {
         match self {
             Self::Peak => None,

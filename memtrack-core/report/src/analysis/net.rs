@@ -1,11 +1,12 @@
-//! What a heap has handed out and not got back, by the recorder's own count: exact where a sum over sampled blocks is an
-//! estimate. `summary` shows it, and `check` lets no process pass that holds more for certain.
+//! What a heap has handed out and not got back, by the recorder's own count: exact even where sums over sampled blocks
+//! are estimates. `summary` shows it, and `check` fails a process that certainly holds more than the limit.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// What was handed out since recording began, less what was given back.
+/// What was handed out since recording began, minus what was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Net {
     /// Requested bytes; negative when more of older memory was given back than was handed out.
     pub bytes: i64,

@@ -1,5 +1,5 @@
-//! Which functions name an operator where no scope does: a table for the frameworks we know, and the user's own
-//! patterns before it. `attribution` asks [`Patterns::name`] once per distinct stack.
+//! Which functions name an operator where no scope does: the user's own patterns, then a table for well-known
+//! frameworks. `attribution` calls [`Patterns::name`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
 //! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below. The first
@@ -8,8 +8,9 @@
 //! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
 //! `Tensor` keeps the type: `candle.Linear.forward`. For the user's own patterns the library is the function's crate.
 //!
-//! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there the
-//! first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is none.
+//! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there
+//! the first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is
+//! none.
 
 use super::trim::is_plumbing;
 use memtrack_symbols::names::plain_path;
@@ -40,7 +41,7 @@ struct Pattern {
     library: Option<&'static str>,
 }
 
-/// The patterns, in the order in which they are asked.
+/// The patterns, in the order in which they are tried.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     own: Vec<Pattern>,
@@ -67,7 +68,7 @@ impl Patterns {
         Self { layers_below: Vec::new(), ..self.clone() }
     }
 
-    /// Adds a pattern of the user's, such as `my_crate::ops::*`. It goes before the built-in ones.
+    /// Adds a pattern, such as `my_crate::ops::*`, which is tried before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
         self.own.push(Pattern { glob: glob.into(), library: None });
         self

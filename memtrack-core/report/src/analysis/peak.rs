@@ -1,4 +1,4 @@
-//! The moment at which a device held the most. [`Peak::of`] walks the lifetimes once; reports then ask which of them
+//! How high a device's live bytes rose, and when. [`Peak::of`] walks the lifetimes once; reports then ask which of them
 //! were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
@@ -7,20 +7,21 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde_json::{Value, json};
 
-/// The highest sum of live bytes of a device, and when it was reached first.
+/// The highest sum of live bytes of a device, and when it was first reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Peak {
     /// Live bytes at the peak.
     pub bytes: u64,
     /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
     pub row: Option<usize>,
-    /// Seconds from what [`Self::since`] says; none when [`Self::row`] is.
+    /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is.
     pub seconds: Option<f64>,
-    /// What the seconds count from.
+    /// What the seconds are counted from.
     pub since: Since,
-    /// Whether sampled blocks were live at the peak, so that the number is an estimate.
+    /// Whether sampled blocks were live at the peak, which makes the number an estimate.
     pub estimated: bool,
-    /// How far the number is off, given that the peak was then.
+    /// How far off the number may be, provided that the peak was at that moment.
     pub error: Estimate,
 }
 

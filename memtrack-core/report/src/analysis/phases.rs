@@ -10,6 +10,7 @@ use std::fmt;
 
 /// Phases and peak of one device.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PhaseReport {
     /// One row per phase that allocated or was live at the peak: forward, backward, optimizer, `(no phase)`, and
     /// blocks from before the recording.
@@ -22,7 +23,7 @@ pub struct PhaseReport {
 
 /// Sums up the phases of `device`.
 pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
-    let options = TopOptions { limit: usize::MAX, ..TopOptions::default() };
+    let options = TopOptions::new().limit(usize::MAX);
     let symbols = &mut Symbolizer::of(snapshot);
     let TopReport { mut rows, peak, peak_place, .. } =
         top_with(snapshot, symbols, By::Phase, device, &options);

@@ -4,12 +4,13 @@
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 
-/// The most bytes in segments that a device held, and when first.
+/// The most bytes in segments that a device held, and when it first did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReservedPeak {
     /// The bytes.
     pub bytes: u64,
-    /// The row of the event after which they were held; none: before the first event.
+    /// The row of the event after which they were held; none if it was before the first event.
     pub row: Option<usize>,
 }
 
@@ -30,7 +31,7 @@ impl ReservedPeak {
     }
 }
 
-/// Reserved bytes of `device` right after the event in `row`; none: before the first.
+/// Reserved bytes of `device` right after the event in `row`; with none, before the first event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
     clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())

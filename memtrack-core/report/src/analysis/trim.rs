@@ -45,14 +45,14 @@ const PYTORCH: [&str; 6] = [
     "at::TensorBase at::detail::",
 ];
 
-/// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
-/// carry the crate's name and the line of that `static`, as if the user had written them.
+/// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`.
+/// They carry the crate's name and the line of that `static`, as if the user had written them.
 const SHIMS: [&str; 6] =
     ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
 /// The trait that such an allocator implements.
 const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
 
-/// Whether this function is where the program's own allocator is entered: what lies further in is that allocator's work,
+/// Whether this function is where the program's own allocator is entered: frames further in are that allocator's work,
 /// whoever wrote it.
 pub fn is_allocator_entry(function: &str) -> bool {
     let of_trait = function.split_once(ALLOCATOR).is_some_and(|(before, after)| {
@@ -67,7 +67,7 @@ fn is_shim(path: &str) -> bool {
     SHIMS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Whether a frame of this function only carries an allocation out for its caller.
+/// Whether a frame of this function only carries out an allocation for its caller.
 pub fn is_plumbing(function: &str) -> bool {
     if is_allocator_entry(function) {
         return true;
@@ -88,8 +88,8 @@ pub fn is_plumbing(function: &str) -> bool {
     }
 }
 
-/// Beginnings of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its engine
-/// and its generated code add.
+/// Beginnings of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its
+/// engine and its generated code add.
 const PASSING_ON: [&str; 14] = [
     "c10::impl::",
     "c10::Dispatcher::",
@@ -148,7 +148,7 @@ pub fn is_internal(frame: &Frame) -> bool {
         || is_plumbing(function)
 }
 
-/// The frames from the first that says something; all of them when none does.
+/// The frames from the first on that does more than carry out an allocation; all of them when none does.
 pub fn interesting(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);

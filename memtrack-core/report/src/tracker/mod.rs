@@ -1,5 +1,5 @@
 //! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. This module holds the
-//! data of a run, its file, its summary and its figures; whoever records or loads a run ends up with the same data.
+//! data of a run, its file, its summary and its figures; they are the same for a recorded and for a loaded run.
 //!
 //! ```
 //! use memtrack_report::tracker::TrackerStats;

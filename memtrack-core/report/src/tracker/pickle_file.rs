@@ -4,8 +4,8 @@
 use super::stats_input;
 use super::{Folded, Sample, StatsError, TrackerStats};
 use memtrack_file::ReplacingFile;
+use memtrack_formats::Compression;
 use memtrack_formats::pickle::{DictId, Document, Limits, Span, Value, Writer};
-use memtrack_formats::pytorch::Compression;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 const FOLDED: &str = "memtrack_folded_operators";
 
 impl TrackerStats {
-    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, perhaps packed by
-    /// gzip or Zstandard since. Where `op_index` is missing, as in files of older versions, it is the number of records
-    /// of `memories_allocated`.
+    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, compressed with
+    /// gzip or Zstandard or not. If `op_index` is missing, as in files of older versions, the number of records in
+    /// `memories_allocated` is used.
     ///
     /// # Errors
-    /// When the file cannot be read, is no pickle of plain data, or holds something else.
+    /// When the file cannot be read, is not a pickle of plain data, or holds something else.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -31,16 +31,18 @@ impl TrackerStats {
         })
     }
 
-    /// As [`TrackerStats::load`], from any reader. Not knowing how much will come, it takes no more than 256 MiB.
+    /// Like [`TrackerStats::load`], from any reader. Because the length is not known in advance, it reads no more than
+    /// 256 MiB.
     ///
     /// # Errors
-    /// As [`TrackerStats::load`].
+    /// Those of [`TrackerStats::load`].
     pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
         Self::read(reader, |_| Limits::default())
     }
 
     /// Saves the statistics so that PyTorch's `MemoryTracker.load` reads them. A file at `path` is replaced once the
-    /// new one is whole. PyTorch writes pickle protocol 5 since Python 3.8, we 4, which older ones read too.
+    /// new one is complete. Since Python 3.8, PyTorch writes pickle protocol 5; memtrack writes protocol 4, which older
+    /// versions read too.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -50,7 +52,7 @@ impl TrackerStats {
         Ok(())
     }
 
-    /// Writes what [`TrackerStats::save_stats`] saves and gives the writer back, flushed.
+    /// Writes what [`TrackerStats::save_stats`] saves, and returns the writer, flushed.
     ///
     /// # Errors
     /// When `out` cannot be written.

@@ -1,4 +1,4 @@
-//! What a run of the memory tracker leaves: three series of counters, the markers, and two counts. A recording fills
+//! The data of a run of the memory tracker: three series of counters, the markers, and two counts. A recording fills
 //! a [`TrackerStats`], `pickle_file` loads and saves it, summary and figures read it; it has no other state.
 
 use super::summary::Growth;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 /// The counter after one operator.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Sample {
     /// The operator's full name, such as `layers.0.forward.addmm.default_3`. The three series share it.
     pub operator: Arc<str>,
@@ -13,9 +14,18 @@ pub struct Sample {
     pub mib: f64,
 }
 
-/// The data of one run of a memory tracker, PyTorch's or ours. The index of a sample in its series is the index of
+impl Sample {
+    /// The counter `mib` after `operator`.
+    #[must_use]
+    pub fn new(operator: Arc<str>, mib: f64) -> Self {
+        Self { operator, mib }
+    }
+}
+
+/// The data of one run of a memory tracker, PyTorch's or memtrack's. The index of a sample in its series is the index of
 /// the operator.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct TrackerStats {
     /// Memory handed out to the program.
     pub memories_allocated: Vec<Sample>,
@@ -30,13 +40,14 @@ pub struct TrackerStats {
     pub num_alloc_retries: u64,
     /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
     pub op_index: u64,
-    /// What is known of operators that came before those of the series; nothing where all are there.
+    /// What is known about operators that came before those of the series; empty if the series has them all.
     pub folded: Folded,
 }
 
 /// Operators that a long run has folded: a tracker keeps the newest
-/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). In a file only their number is.
+/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file holds only their number.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Folded {
     /// How many there were, all before those of the series.
     pub operators: u64,
@@ -53,7 +64,7 @@ pub struct Folded {
 }
 
 impl TrackerStats {
-    /// Appends what one operator left behind, in MiB, and moves on to the next operator.
+    /// Appends the counters after one operator, in MiB, and moves on to the next operator.
     pub fn push(&mut self, operator: &str, allocated_mib: f64, active_mib: f64, reserved_mib: f64) {
         let operator: Arc<str> = operator.into();
         self.memories_allocated.push(Sample { operator: operator.clone(), mib: allocated_mib });

@@ -4,17 +4,17 @@ use memtrack_formats::pickle::PickleError;
 use std::fmt;
 use std::io;
 
-/// Why a statistics file was not read or written, or its content has no summary. `Display` is one line.
+/// Why a statistics file was not read or written, or why its content has no summary. Displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StatsError {
     /// The file cannot be opened or written.
     Io(io::Error),
-    /// The file is no pickle, or one that holds more than data.
+    /// The file is not a pickle, or one that holds more than data.
     Pickle(PickleError),
-    /// The pickle holds something else than the statistics of a memory tracker: what, and where.
+    /// The pickle holds something other than the statistics of a memory tracker: what, and where.
     Shape(String),
-    /// There is no record, so there is nothing to sum up. PyTorch raises `KeyError: 0`.
+    /// There are no records, so there is nothing to summarise. PyTorch raises `KeyError: 0`.
     NoRecords,
     /// The operator index says that there are more records than the series holds.
     MissingRecord {

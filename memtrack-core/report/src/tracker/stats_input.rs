@@ -2,7 +2,7 @@
 
 use super::StatsError;
 use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
-use memtrack_formats::pytorch::{Compression, Counted, Stored, unpack};
+use memtrack_formats::{Compression, Counted, Stored, unpack};
 use std::io::{Cursor, Read};
 
 /// How much larger a packed file is unpacked than stored, where memory is set aside for it.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 /// How much memory grew with one operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Growth {
     /// The operator's full name.
     #[serde(serialize_with = "as_text")]
@@ -21,34 +22,43 @@ pub struct Growth {
     pub growth_mib: f64,
 }
 
-/// The operators with the largest growth. Its `Display` is the text PyTorch prints, without the final line feed (the
-/// `MB` in it are MiB); serialised it is the same as data.
+impl Growth {
+    /// That `operator` made allocated memory grow by `growth_mib`.
+    #[must_use]
+    pub fn new(operator: Arc<str>, growth_mib: f64) -> Self {
+        Self { operator, growth_mib }
+    }
+}
+
+/// The operators with the largest growth. It displays as the text that PyTorch prints, without the final line feed (the
+/// `MB` in it are MiB), and serialises to the same data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// How often the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
-    /// How many operators were asked for.
+    /// How many operators were requested.
     pub top: usize,
-    /// The operators, largest growth first; operators that grew alike in the order they ran.
+    /// The operators, largest growth first; those with equal growth in the order they ran.
     pub operators: Vec<Growth>,
-    /// How many operators ran before those that were kept; of them at most the 1,000 that grew most are ranked.
+    /// How many operators ran before those that were kept; at most the 1,000 of them that grew most are ranked.
     #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }
 
 impl TrackerStats {
-    /// The summary PyTorch prints for a loaded file: the first record only serves as the baseline and is not listed,
-    /// and of several records with one name the last counts, at the place of the first.
+    /// The summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
+    /// of several records with the same name the last one counts, at the position of the first.
     ///
     /// # Errors
-    /// When there is no record (PyTorch: `KeyError`), or fewer than `op_index` says.
+    /// When there are no records (PyTorch: `KeyError`), or fewer than `op_index` says.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
         self.rank(top, 1, first.mib)
     }
 
-    /// The summary of a run that knows how much was allocated before its first operator, in MiB: the first operator
-    /// is listed like any other. Without any record the list is empty.
+    /// The summary of a run for which it is known how much was allocated before its first operator, in MiB: the first
+    /// operator is listed like any other. Without records, the list is empty.
     ///
     /// # Errors
     /// When there are fewer records than `op_index` says.

@@ -12,6 +12,7 @@ use std::io::{self, Write};
 
 /// What a segment is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct SegmentKey {
     /// Its address.
     pub address: i128,

@@ -1,9 +1,9 @@
-//! What PyTorch's `_memory_viz.py` says about a snapshot, in the same bytes: `stats`, `trace`, [`segments_folded`],
-//! [`memory_folded`] and [`compare_folded`], and the same answers as JSON and as lines for a picture.
+//! What PyTorch's `_memory_viz.py` prints about a snapshot, byte for byte: `stats`, `trace`, [`segments_folded`],
+//! [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for a flame graph.
 //!
-//! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` makes a recording one), write to any
-//! [`Write`](std::io::Write) without holding the text, and return the [`Oddities`] of the file: where PyTorch gives
-//! up, they answer as well as the file allows and say there what is wrong with it.
+//! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
+//! [`Write`](std::io::Write) without holding the text, and return the [`Oddities`] of the file: where PyTorch gives up,
+//! they report as much as the file allows, and the oddities say what is wrong with it.
 
 mod blocks;
 mod compare;

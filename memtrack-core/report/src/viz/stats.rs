@@ -11,6 +11,7 @@ use std::io::{self, Write};
 
 /// How full one segment is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentFill {
     /// Its address.
     pub address: i128,
@@ -30,6 +31,7 @@ pub struct SegmentFill {
 
 /// How full the segments are, and the sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The segments by size, then by how much of them is handed out.
     pub segments: Vec<SegmentFill>,

@@ -58,6 +58,7 @@ impl Part {
 
 /// Bytes of one group, state, part and stack.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct UsageRow {
     /// The group, as an index into [`Usage::groups`].
     pub group: usize,
@@ -75,6 +76,7 @@ pub struct UsageRow {
 
 /// What rows are of: a stream of a device, or one of its segments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Group {
     /// The device.
     pub device: DeviceId,
@@ -87,6 +89,7 @@ pub struct Group {
 }
 
 /// What the segments of a snapshot hold.
+#[non_exhaustive]
 pub struct Usage<'a> {
     snapshot: &'a Snapshot,
     /// The groups.

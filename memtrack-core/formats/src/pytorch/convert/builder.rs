@@ -4,58 +4,11 @@ use super::segments::{block_shapes, segment_shapes};
 use super::{Convert, event_shapes};
 use crate::pytorch::StringInterner;
 use memtrack_model::NameFrames;
-use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
-use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PytorchSnapshot, Records, known};
+use memtrack_model::event::{Event, EventFlags, ScopeId};
+use memtrack_model::snapshot::pytorch::{
+    BlockState, Key, MempoolId, Odd, Part, PytorchSnapshot, Records, SegmentInfo, known,
+};
 use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
-
-/// A private pool, as PyTorch numbers them.
-pub type Pool = (u64, u64);
-
-/// A segment of an allocator. Sizes are in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct SegmentRow {
-    /// Its device.
-    pub device: DeviceId,
-    /// Its first address.
-    pub address: u64,
-    /// Its size.
-    pub total_size: u64,
-    /// Of it what is handed out.
-    pub allocated_size: u64,
-    /// Of it what is handed out or not free yet.
-    pub active_size: u64,
-    /// What was asked for.
-    pub requested_size: u64,
-    /// Its stream.
-    pub stream: StreamId,
-    /// `small` or `large`.
-    pub kind: &'static str,
-    /// Its pool.
-    pub pool: Pool,
-    /// Whether it is mapped into a larger range of addresses.
-    pub is_expandable: bool,
-    /// The stack that made it.
-    pub stack: StackId,
-}
-
-/// A block of a segment. Sizes are in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockRow {
-    /// Its address.
-    pub address: u64,
-    /// Its size.
-    pub size: u64,
-    /// What was asked for.
-    pub requested_size: u64,
-    /// Its state in PyTorch's words.
-    pub state: &'static str,
-    /// Whether it is handed out or not free yet.
-    pub is_active: bool,
-    /// Whether it was given back and is not free yet.
-    pub is_pending: bool,
-    /// The stack of its allocation.
-    pub stack: StackId,
-}
 
 /// Makes a snapshot in PyTorch's form.
 pub struct Builder<'a> {
@@ -81,7 +34,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Appends the trace of the next device: its events with their pools. Ticks are what the clock of the tables says.
-    pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, Pool)>) {
+    pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
             self.convert.event(&event);
@@ -92,31 +45,30 @@ impl<'a> Builder<'a> {
         self.convert.pytorch.traces.push(start..end);
     }
 
-    /// Appends a segment with its blocks, by address.
-    pub fn segment(&mut self, segment: &SegmentRow, blocks: impl IntoIterator<Item = BlockRow>) {
+    /// Appends a segment with its blocks.
+    pub fn segment(&mut self, segment: &SegmentInfo) {
         let convert = &mut self.convert;
         let first = convert.pytorch.blocks.len() as u64;
-        for block in blocks {
-            let BlockRow { address, size, requested_size, state, stack, .. } = block;
-            convert.block(address, size, requested_size, state, stack, StringId::EMPTY);
-            if block.is_active {
-                let stack = convert.names.stack(stack);
+        for block in &segment.blocks {
+            convert.block(block, StringId::EMPTY);
+            if block.state != BlockState::Inactive {
+                let stack = convert.names.stack(block.stack);
                 convert.to.blocks.push(LiveBlock {
                     device: segment.device,
-                    address,
-                    size_bytes: requested_size,
+                    address: block.address,
+                    size_bytes: block.requested_size,
                     stream: segment.stream,
                     stack,
                     scope: ScopeId::NONE,
                     ticks: 0,
                     flags: EventFlags::default(),
-                    pending_free: block.is_pending,
+                    pending_free: block.state == BlockState::ActivePendingFree,
                 });
             }
         }
         let count = convert.pytorch.blocks.len() as u64 - first;
         let stack = convert.names.stack(segment.stack);
-        let kind = convert.names.strings.intern(segment.kind.as_bytes());
+        let kind = convert.names.strings.intern(segment.segment_type().as_bytes());
         let segments = &mut convert.pytorch.segments;
         let row = segments.push((!stack.is_none()).into());
         for (key, number) in [
@@ -168,7 +120,7 @@ impl<'a> Builder<'a> {
 const EVENT_POOL: u16 = 7;
 const SEGMENT_POOL: u16 = 8;
 
-fn set_pool(records: &mut Records, row: usize, key: Key, pool: Pool, place: u16) {
+fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place: u16) {
     if let Some(number) = records.pool_number(pool) {
         return records.set(row, key, number);
     }

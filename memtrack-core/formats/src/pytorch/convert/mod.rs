@@ -10,7 +10,7 @@ pub(crate) mod tests;
 
 use super::samples::{self, Texts};
 use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};
-pub use builder::{BlockRow, Builder, Pool, SegmentRow};
+pub use builder::Builder;
 use memtrack_model::NameFrames;
 use memtrack_model::ScopeStep;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};

@@ -3,7 +3,7 @@
 
 use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
 use memtrack_model::event::{ScopeId, StackId, StreamId};
-use memtrack_model::snapshot::pytorch::{Key, Records, Shape};
+use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, Key, PoolKind, Records, Shape};
 use memtrack_model::snapshot::{LiveBlock, Segment, StringId, Weighed};
 
 pub(super) const SEGMENT: [Key; 12] = [
@@ -105,29 +105,37 @@ impl Convert<'_> {
         let mut free_from = segment.address;
         let end = segment.address.saturating_add(segment.size_bytes);
         let total = end - segment.address;
-        let nothing = StringId::EMPTY;
         for (place, Told { block, metadata }) in blocks.iter().enumerate() {
             if block.address > free_from {
-                self.block(free_from, block.address - free_from, 0, "inactive", StackId::NONE, nothing);
+                self.free(free_from, block.address);
             }
             // A sampled neighbour may be missing, so what is in its place is free as far as we know.
             let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
             let start = block.address.max(free_from);
             let size = block.size_bytes.min(limit.saturating_sub(start));
-            let state = if block.pending_free { "active_pending_free" } else { "active_allocated" };
-            self.block(start, size, block.size_bytes.min(LARGEST), state, block.stack, *metadata);
+            let told = BlockInfo {
+                address: start,
+                size,
+                requested_size: block.size_bytes.min(LARGEST),
+                state: match block.pending_free {
+                    true => BlockState::ActivePendingFree,
+                    false => BlockState::ActiveAllocated,
+                },
+                stack: block.stack,
+            };
+            self.block(&told, *metadata);
             sums.active += size;
             sums.allocated += if block.pending_free { 0 } else { size };
             sums.requested = sums.requested.saturating_add(block.size_bytes);
             free_from = start + size;
         }
         if end > free_from || blocks.is_empty() {
-            self.block(free_from, end - free_from, 0, "inactive", StackId::NONE, nothing);
+            self.free(free_from, end);
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.stack(segment.stack);
-        let small = total <= SMALL_SEGMENT_BYTES;
-        let kind = self.names.strings.intern(if small { b"small" } else { b"large" });
+        let kind = if total <= SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
+        let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.device(segment.device);
         // The host has no ordinal.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
@@ -160,23 +168,22 @@ impl Convert<'_> {
         }
     }
 
-    pub(super) fn block(
-        &mut self,
-        address: u64,
-        size: u64,
-        requested: u64,
-        state: &str,
-        stack: StackId,
-        metadata: StringId,
-    ) {
-        let stack = self.names.stack(stack);
-        let state = self.names.strings.intern(state.as_bytes());
+    /// A free block up to `end`.
+    fn free(&mut self, address: u64, end: u64) {
+        let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
+        self.block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
+    }
+
+    /// A block, and what its `user_metadata` says.
+    pub(super) fn block(&mut self, block: &BlockInfo, metadata: StringId) {
+        let stack = self.names.stack(block.stack);
+        let state = self.names.strings.intern(block.state.name().as_bytes());
         let blocks: &mut Records = &mut self.pytorch.blocks;
         let row = blocks.push((metadata != StringId::EMPTY).into());
         for (key, number) in [
-            (Key::Address, address),
-            (Key::Size, size),
-            (Key::RequestedSize, requested),
+            (Key::Address, block.address),
+            (Key::Size, block.size),
+            (Key::RequestedSize, block.requested_size),
             (Key::State, state.0.into()),
             (Key::Frames, stack.0.into()),
         ] {
@@ -185,7 +192,7 @@ impl Convert<'_> {
         if metadata != StringId::EMPTY {
             blocks.set(row, Key::UserMetadata, metadata.0.into());
         }
-        keep_bits(blocks, row, Key::Address, address);
+        keep_bits(blocks, row, Key::Address, block.address);
     }
 }
 

@@ -8,9 +8,9 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-use super::LoadError;
-use crate::Format;
+use crate::pickle::source::Source;
 use crate::pickle::{PickleError, PickleErrorKind};
+use crate::{Format, LoadError};
 use finish::whole::{Refusal, finish};
 use fold::rows::Folder;
 use machine::core::Machine;
@@ -30,10 +30,12 @@ pub(crate) fn pickle(
     events: bool,
 ) -> Result<Snapshot, LoadError> {
     let folder = Folder { skips_events: !events, ..Folder::default() };
-    let mut machine = Machine::new(reader, Watch::new(max_input, stored, progress), folder);
+    let mut source = Source::new(reader);
+    let mut machine = Machine::new(Watch::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
-    let root = machine.run().map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
-    let offset = machine.source.offset();
+    let root =
+        machine.run(&mut source).map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
+    let offset = source.offset();
     let Machine { heap, folder, .. } = machine;
     finish(heap, folder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),

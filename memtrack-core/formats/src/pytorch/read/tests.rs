@@ -1,6 +1,6 @@
 //! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
 
-use crate::pytorch::LoadError;
+use crate::LoadError;
 use crate::pytorch::read::fold::rows::Folder;
 use crate::pytorch::read::machine::core::Machine;
 use crate::pytorch::read::machine::watch::Watch;
@@ -104,8 +104,8 @@ fn events_spelled_alike_are_learnt_from_once() {
         let count = Cell::new(0);
         let mut quiet = |_| {};
         let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
-        let mut machine = Machine::new(&pickle[..], Watch::new(u64::MAX, &count, &mut quiet), folder);
-        machine.run().unwrap();
+        let mut machine = Machine::new(Watch::new(u64::MAX, &count, &mut quiet), folder);
+        machine.run(&mut crate::pickle::source::Source::new(&pickle[..])).unwrap();
         assert_eq!((machine.stencils.known.len(), machine.stencils.in_vain), (1, 0));
         let events = if skips_events { 0..0 } else { 0..9 };
         assert!(machine.folder.events.address.iter().copied().eq(events));

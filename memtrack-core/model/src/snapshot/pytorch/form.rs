@@ -5,17 +5,17 @@ use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use std::ops::Deref;
 
-/// A [`Snapshot`] in PyTorch's form: what PyTorch's own answers, the segments' state and a replay are about. A recording
-/// has no such form of its own; `SnapshotFiles::as_pytorch` makes it one.
+/// A [`Snapshot`] in PyTorch's form, which reports in PyTorch's words, the state of segments and replays need. A
+/// recording does not have this form by itself; `SnapshotFiles::as_pytorch` converts it.
 ///
-/// Everything of the snapshot can be read through it, and nothing be taken from it that makes it one.
+/// It dereferences to the snapshot, for reading only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PytorchSnapshot {
     snapshot: Snapshot,
 }
 
 impl PytorchSnapshot {
-    /// What only PyTorch says.
+    /// What only PyTorch's files contain.
     pub fn details(&self) -> &PyTorch {
         self.pytorch.as_deref().expect("checked when it was made")
     }
@@ -25,7 +25,7 @@ impl PytorchSnapshot {
         self.snapshot
     }
 
-    /// As [`Snapshot::order_by_time`].
+    /// Like [`Snapshot::order_by_time`].
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {
         self.snapshot.order_by_time()
     }

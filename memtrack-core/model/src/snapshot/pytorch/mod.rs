@@ -1,23 +1,25 @@
-//! What only PyTorch's snapshots say: [`PyTorch`] explains where everything is. The readers and writers of the files are
-//! above the model.
+//! What only PyTorch's snapshots contain: [`PyTorch`] explains where everything is. The readers and writers of the
+//! files are in packages above this one.
 
 mod events;
 mod form;
 mod key;
 mod records;
 mod samples;
+mod segment_info;
 
 pub use events::value_at as event_value_at;
 pub use form::PytorchSnapshot;
 pub use key::{Key, Kind, action_of, id_of, vocabulary};
 pub use records::{Odd, Records, Shape, known};
 pub use samples::{Sample, Samples};
+pub use segment_info::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 
 use super::{Snapshot, Value};
 use crate::event::DeviceId;
 use std::ops::Range;
 
-/// What a PyTorch file says beyond what every snapshot says.
+/// What a PyTorch file contains beyond what every snapshot does.
 ///
 /// **Representation.** A file is a dictionary of lists of dictionaries. Each sort of dictionary is one table of
 /// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
@@ -40,21 +42,21 @@ pub struct PyTorch {
     pub root: Vec<(Value, Part)>,
     /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
-    /// The first segments are in a tuple; files of PyTorch's have a list.
+    /// The first segments are in a tuple; PyTorch writes a list.
     pub segments_are_a_tuple: bool,
-    /// The traces are in a tuple; files of PyTorch's have a list.
+    /// The traces are in a tuple; PyTorch writes a list.
     pub traces_are_a_tuple: bool,
     /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device under whose number a recording's host heap went in. Only files that memtrack wrote say it.
+    /// The device number that a recording's host heap was given. Only in files that memtrack wrote.
     pub heap: Option<DeviceId>,
-    /// When the recording began, in microseconds since the Unix epoch. Only files that memtrack wrote say it.
+    /// When the recording began, in microseconds since the Unix epoch. Only in files that memtrack wrote.
     pub start_us: Option<u64>,
     /// Blocks that stand for others; only in files that memtrack wrote.
     pub samples: Samples,
-    /// What only PyTorch says about the events, by the rows of [`Snapshot::events`].
+    /// What only PyTorch records about the events, by the rows of [`Snapshot::events`].
     pub events: Records,
     /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
     pub segments: Records,
@@ -110,8 +112,8 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// What the device had free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). Such an event of a
-    /// PyTorch file may have an address beside it, which says nothing.
+    /// How much of the device was free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). In a
+    /// PyTorch file, such an event may have an address as well, which means nothing.
     ///
     /// # Panics
     /// When there is no such event.

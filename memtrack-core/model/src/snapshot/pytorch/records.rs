@@ -73,10 +73,10 @@ pub struct Odd {
 ///
 /// **Representation.** `shape[row]` says which keys a record has and in which order; a key that is missing in the file
 /// is missing in the shape. A known key's values lie in one column for all rows, made when the first row has the key
-/// and 0 where a row has it not. A column holds the nearest number of its kind (an integer as unsigned 64 bits, a
-/// string as its id); when that is not the whole truth (a float, a negative size, `None`, 2^80), the truth is an
-/// [`Odd`], and the column holds 0 or what Python's `int` would make of it. So reports read columns, and writers and
-/// whoever must be exact read [`Self::value`], which looks beside first.
+/// and 0 where a row does not have it. A column holds the nearest number of its kind (an integer as unsigned 64 bits, a
+/// string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact value is an [`Odd`],
+/// and the column holds 0 or what Python's `int` would make of it. So reports read columns, while writers and others
+/// that must be exact use [`Self::value`], which looks for an [`Odd`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
@@ -141,8 +141,8 @@ impl Records {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
-    /// The pool under `key`, also where it lies beside its column (of many pools, large numbers, a list); `None` where the
-    /// record names none.
+    /// The pool under `key`, also where it lies beside its column (of many pools, large numbers, a list); `None` where
+    /// the record names none.
     pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
         if !self.has(row, key) {
             return None;

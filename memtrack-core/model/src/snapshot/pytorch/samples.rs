@@ -1,6 +1,6 @@
-//! Sampled blocks in PyTorch's files, which know no weights: there a block that was picked has the bytes that it stands
-//! for, so that totals and peaks are the estimate. Its own size and its weight stand in its `user_metadata` for people,
-//! and for memtrack once for each such text among the settings, where nothing else looks:
+//! Sampled blocks in PyTorch's files, which have no weights: there, a block that was picked has the bytes that it
+//! stands for, so that totals and peaks are the estimates. Its own size and its weight are in its `user_metadata` for
+//! people, and for memtrack once for each such text among the settings, where nothing else looks:
 //! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
 use crate::snapshot::{StringId, Weighed};
@@ -44,7 +44,7 @@ impl Samples {
         self.by_text.is_empty()
     }
 
-    /// Whether a text is said of samples.
+    /// Whether a text belongs to samples.
     pub fn has(&self, text: StringId) -> bool {
         self.by_text.contains_key(&text)
     }

@@ -72,7 +72,7 @@ export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis:
     context.lineTo(x + 6, 0);
     context.lineTo(x + 0.5, 8);
     context.fill();
-    if (x >= free) free = label(place, inks, 'out of memory', x + 4, 2, inks.alarm) + 4;
+    if (x >= free) free = label(place, inks, 'out of memory', x, device.markers.length ? 19 : 9, inks.alarm) + 4;
   }
 }
 
@@ -80,7 +80,7 @@ export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis:
 export function draw_reserved(place: Place, inks: Inks, axis: Axis, from: number, to: number, total: Float64Array, peaks: Peaks): void {
   const {context, width} = place;
   context.strokeStyle = inks.reserved;
-  context.lineWidth = 1.5;
+  context.lineWidth = 1;
   context.setLineDash([]);
   context.beginPath();
   let before = axis.before(from), shown = NaN, last = 0;

@@ -1,5 +1,5 @@
-//! Where a snapshot's trace and its segments cannot both be right: they are of two moments, or one of them is not whole.
-//! Numbers that rest on both are then worth little, and the summary says so.
+//! Where a snapshot's trace and its segments contradict each other: they are from different moments, or one of them is
+//! incomplete. Numbers that depend on both are then unreliable, and the summary says so.
 
 use super::DeviceSummary;
 use crate::analysis::lifetimes::Lifetime;
@@ -19,8 +19,8 @@ pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetim
 }
 
 impl DeviceSummary {
-    /// What cannot be, in words and numbers. Of the host's heap nothing is said: there, reserved bytes are pages that were
-    /// touched, and allocated ones need not be.
+    /// The contradictions, in words and numbers. There are none for the host heap, where reserved bytes are pages that
+    /// were touched, and allocated ones need not have been.
     pub fn contradictions(&self) -> Vec<String> {
         if self.is_host || self.held.segments == 0 {
             return Vec::new();

@@ -1,18 +1,19 @@
-//! What the CUDA driver said of a device, in words: what of it is recorded, what its pools cache, and what is neither.
+//! What the CUDA driver reported about a device, in words: what is recorded, what its pools cache, and what is neither.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 use serde_json::{Value, json};
 
-/// What the driver said at one moment.
+/// What the driver reported at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DriverMoment {
-    /// Seconds from what [`Self::since`] says.
+    /// Seconds, counted from [`Self::since`].
     pub seconds: f64,
-    /// What the seconds count from.
+    /// What the seconds are counted from.
     pub since: Since,
-    /// What it said.
+    /// What it reported.
     pub reading: DriverReading,
 }
 
@@ -56,7 +57,7 @@ impl DriverMoment {
     }
 }
 
-/// What of the device in use is whose.
+/// Who the memory in use on the device belongs to, in words.
 pub fn parts(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {

@@ -6,9 +6,9 @@ mod driver_moments;
 mod json;
 mod text;
 
+use super::at_peak::{AtPeak, PeakOf};
 use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
-use super::highest::{Highest, HighestOf};
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
 use super::reserved::ReservedPeak;
@@ -27,12 +27,13 @@ pub use text::LookAt;
 /// Most `oom` events that are told one by one.
 const MOST_OOMS: usize = 5;
 
-/// What a device comes to.
+/// The summary of one device.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DeviceSummary {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
@@ -40,49 +41,50 @@ pub struct DeviceSummary {
     pub is_pinned: bool,
     /// What it holds at the end.
     pub held: Held,
-    /// What each of its private pools holds of that, by the pool's number, the largest first.
+    /// How much of that each of its private pools holds, with the pool's number, the largest first.
     pub private_pools: Vec<((u64, u64), Held)>,
-    /// What it handed out and did not get back by the recorder's own count: of a sampled heap, where `held` is an
-    /// estimate and this is exact.
+    /// What it handed out and did not get back, by the recorder's own count; only for a sampled heap, where `held` is
+    /// an estimate and this is exact.
     pub net: Option<Net>,
-    /// Of a heap, the resident set of the process at the end, where it is known.
+    /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
     /// Its highest point of requested bytes, with the largest groups.
-    pub peak: Highest,
+    pub peak: AtPeak,
     /// The most bytes that were reserved.
     pub reserved_peak: ReservedPeak,
     /// Events in its trace.
     pub events: u64,
-    /// Events that the recorder dropped, where it says so.
+    /// Events that the recorder dropped, as far as it is known.
     pub dropped: u64,
-    /// How often a scope was entered that did not fit the recorder's tables, in the whole recording.
+    /// How often a scope was entered that did not fit into the recorder's tables, over the complete recording.
     pub folded_scopes: u64,
-    /// What else did not fit them.
+    /// What else did not fit into them.
     pub folded: Folded,
-    /// Parts of the recording that they were in, where it was written in parts of which the oldest are gone.
+    /// How many parts of the recording they were in, if it was written in parts and the oldest are gone.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
     pub older: Sum,
     /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
     pub frees_without_allocation: u64,
-    /// Blocks that are live at the end, as the trace and the live blocks tell of them.
+    /// Blocks that are live at the end, according to the trace and the table of live blocks.
     pub live: Sum,
     /// Blocks that were allocated within the trace and are live at its end.
     pub kept: Sum,
-    /// Of these, blocks that no segment holds, and their bytes: the trace and the segments are not of one moment.
+    /// Those of them that no segment holds, and their bytes: the trace and the segments are from different moments.
     pub unheld: (u64, u64),
-    /// The stack that most of those bytes are from, as named, and its bytes.
+    /// The stack that most of the bytes in [`Self::kept`] are from, with names, and its bytes.
     pub largest_kept: Option<(Vec<StackLine>, Sum)>,
-    /// When memory ran out, the last times.
+    /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
     pub oom_count: u64,
-    /// What the CUDA driver said of the device, by moment; nothing where it was not hooked.
+    /// What the CUDA driver reported about the device, by moment; empty where it was not hooked.
     pub driver: Vec<DriverMoment>,
 }
 
-/// Blocks, and what they come to.
+/// A number of blocks and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Sum {
     /// How many.
     pub blocks: u64,
@@ -90,9 +92,9 @@ pub struct Sum {
     pub bytes: u64,
     /// Whether they are estimates from samples.
     pub estimated: bool,
-    /// How far their number may be off.
+    /// How far off their number may be.
     pub blocks_error: Estimate,
-    /// How far their bytes may be off.
+    /// How far off their bytes may be.
     pub bytes_error: Estimate,
 }
 
@@ -126,24 +128,25 @@ impl Sum {
 
 /// Memory ran out.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Oom {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// Seconds from what [`Self::since`] says.
+    /// Seconds, counted from [`Self::since`].
     pub seconds: f64,
-    /// What the seconds count from.
+    /// What the seconds are counted from.
     pub since: Since,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested_bytes: u64,
     /// Free bytes of the device.
     pub device_free_bytes: u64,
-    /// Blocks live then.
+    /// Blocks that were live then.
     pub live: Sum,
 }
 
 impl DeviceSummary {
-    /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding nobody
-    /// sees, allocated bytes are the requested ones.
+    /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding is
+    /// not visible, allocated bytes are the requested ones.
     pub fn allocated(&self) -> (i64, i64, bool) {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match self.net {
@@ -152,21 +155,21 @@ impl DeviceSummary {
         }
     }
 
-    /// The highest requested bytes: those of the trace, or what is there at the end if that is more. An estimate may lie
-    /// below what was counted.
+    /// The highest requested bytes: those of the trace, or what is held at the end if that is more (an estimate may be
+    /// below what was counted).
     pub fn peak_bytes(&self) -> u64 {
         let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
         self.peak.requested_bytes.max(now)
     }
 
-    /// How far they may be off: what is there at the end is known.
+    /// How far off [`Self::peak_bytes`] may be: what is held at the end is exact.
     pub fn peak_error(&self) -> Estimate {
         let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
         self.peak.live.totals.bytes_error.at_least(now as f64)
     }
 }
 
-/// Sums a snapshot up, device by device.
+/// Summarises a snapshot, device by device.
 pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
     let devices = snapshot.device_ids().into_iter();
     let all = devices.map(|device| summary_of(snapshot, symbols, device));
@@ -174,7 +177,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
 }
 
 fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
-    let peak = Highest::find(snapshot, symbols, device, HighestOf::Requested, 3);
+    let peak = AtPeak::find(snapshot, symbols, device, PeakOf::Requested, 3);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
     // Of a sampled heap every sum is an estimate, also one into which no sample went.

@@ -8,18 +8,18 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
     let scopes = line(scopes, &|| {
         format!(
-            "scopes beyond what the recorder tells apart were entered {}; their sums are in (other) and in what lies \
-             deepest.",
+            "scopes beyond what the recorder can distinguish were entered {}; their sums are in (other) and in the \
+             deepest scopes.",
             counted(scopes, "time")
         )
     });
     let stacks = line(folded.stacks, &|| {
         let events = counted(folded.stacks, "event");
-        format!("{events} had a stack for which the recorder's table had no room; they count as without one.")
+        format!("{events} had no stack recorded because the recorder's table of stacks was full.")
     });
     let threads = line(folded.threads, &|| {
         let threads = counted(folded.threads, "thread");
-        format!("{threads} beyond what the recorder tells apart went in as the unknown thread.")
+        format!("{threads} beyond what the recorder can distinguish went in as the unknown thread.")
     });
     [scopes, stacks, threads].into_iter().flatten().collect()
 }

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 impl TopReport {
     /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
-    /// times seconds. Beside each number that may be an estimate stand its standard error, as `…_se`, and the interval
-    /// that holds the truth in 95 of 100 cases, as `…_interval`.
+    /// times seconds. Each number that may be an estimate is accompanied by its standard error, as `…_se`, and the
+    /// interval that holds the truth in 95 of 100 cases, as `…_interval`.
     ///
-    /// Bytes are requested ones. What is not known is `null`, such as exact counts where nobody counted.
+    /// Bytes are requested ones. What is not known is `null`, such as exact counts that the recorder did not make.
     pub fn to_json(&self) -> Value {
         let exact = |count: u64| self.statistics.counted.then_some(count);
         let mut value = json!({

@@ -1,10 +1,10 @@
-//! The ranking: which operators, modules, stacks or phases made the memory of a device. The command `memtrack top`
-//! and programs call [`top`]; `rows` computes, `text` and `json` print.
+//! The ranking: which operators, modules, stacks or phases allocated the memory of a device. The command `memtrack top`
+//! and programs call [`top`].
 //!
-//! Bytes are requested ones, as a trace's sizes have them; what an allocator rounds them up to is the segments' to say.
-//! Bytes and counts are those of the events that the recording holds; live bytes at the peak also know blocks from before.
-//! Where sampled blocks went in, a row is an estimate and marked so; but what scopes allocated the recorder has summed up
-//! exactly, and rows that scopes alone decide are those sums.
+//! Bytes are requested ones, as in the sizes of a trace; what an allocator rounds them up to is known only from the
+//! segments. Bytes and counts are those of the events that the recording holds; live bytes at the peak include blocks
+//! from before. A row that includes sampled blocks is an estimate and marked as one. What scopes allocated, the
+//! recorder has summed up exactly, and rows that depend on scopes alone are those sums.
 
 mod exact;
 mod folded;
@@ -30,16 +30,17 @@ use memtrack_symbols::Symbolizer;
 
 /// What the rows of a ranking are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum By {
     /// Operators by full name: `{module path}.{phase}.{operator}`, all calls in one row.
     Operator,
     /// Module paths.
     Module,
-    /// Stacks, without their leading frames that say nothing.
+    /// Stacks, without the leading frames that only carry out an allocation.
     Stack,
     /// Phases.
     Phase,
-    /// The first frame of the stack that says something: function, file and line.
+    /// The frame that asked for the memory: function, file and line.
     Frame,
     /// The file of that frame.
     File,
@@ -88,7 +89,7 @@ impl By {
         }
     }
 
-    /// What suits a snapshot: operators where it has their scopes, else stacks.
+    /// What suits a snapshot: operators if it has their scopes, else stacks.
     pub fn suited_to(snapshot: &Snapshot) -> Self {
         let has_operators = snapshot
             .scopes
@@ -118,11 +119,19 @@ impl By {
 }
 
 /// How to rank.
+///
+/// ```
+/// use memtrack_report::analysis::top::TopOptions;
+///
+/// let options = TopOptions::new().limit(5);
+/// # assert_eq!((options.limit, options.at), (5, None));
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TopOptions {
-    /// Rows to show at most.
+    /// How many rows to show at most.
     pub limit: usize,
-    /// What names operators where no scope does.
+    /// Which functions name operators where no scope does.
     pub patterns: Patterns,
     /// Count the blocks that are live at a moment instead of all that were allocated.
     pub at: Option<Moment>,
@@ -135,14 +144,44 @@ impl Default for TopOptions {
     }
 }
 
+impl TopOptions {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many rows to show at most.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Which functions name operators where no scope does.
+    #[must_use]
+    pub fn patterns(mut self, patterns: Patterns) -> Self {
+        self.patterns = patterns;
+        self
+    }
+
+    /// Counts the blocks that are live at a moment instead of all that were allocated; `None`: all that were allocated.
+    #[must_use]
+    pub fn at(mut self, moment: impl Into<Option<Moment>>) -> Self {
+        self.at = moment.into();
+        self
+    }
+}
+
 /// One row of a ranking.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct TopRow {
-    /// The operator, module path or phase; for a stack its first function that says something.
+    /// The operator, module path or phase; for a stack, the function that asked for the memory.
     pub name: String,
-    /// Bytes requested; with [`TopOptions::at`], those of them that were live at that moment.
+    /// Bytes requested; with [`TopOptions::at`], those that were live at that moment.
     pub allocated_bytes: u64,
-    /// Of the bytes live at the device's peak, those of this row.
+    /// This row's part of the bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
     /// Blocks allocated.
     pub count: u64,
@@ -150,24 +189,25 @@ pub struct TopRow {
     pub largest_bytes: u64,
     /// Its share of all bytes requested, 0 to 1.
     pub share: f64,
-    /// Whether bytes, count and share are estimates: sampled blocks went in. Where scopes alone decide the row, its bytes and
-    /// count are the recorder's exact sums.
+    /// Whether bytes, count and share are estimates because they include sampled blocks. Where the row depends on
+    /// scopes alone, its bytes and count are the recorder's exact sums.
     pub estimated: bool,
     /// Whether the bytes live at the peak are an estimate.
     pub live_estimated: bool,
-    /// How far the numbers may be off.
+    /// How far off the numbers may be.
     pub errors: RowErrors,
-    /// The stack, innermost first, from the first function that says something; empty for other rankings.
+    /// The stack, innermost first, from the function that asked for the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
-    /// What the program said of these blocks (PyTorch's `user_metadata`), the largest first and at most ten texts; only of
-    /// stacks at a moment, and not what memtrack writes there itself.
+    /// The program's own texts for these blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
+    /// first. Only for stacks at a moment, and without what memtrack itself writes there.
     pub texts: Vec<RowText>,
     /// How many texts there are in all.
     pub texts_in_all: usize,
 }
 
-/// What the program said of blocks of a [`TopRow`].
+/// A text that the program attached to blocks of a [`TopRow`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RowText {
     /// The text.
     pub text: String,
@@ -177,8 +217,9 @@ pub struct RowText {
     pub blocks: u64,
 }
 
-/// How far the numbers of a [`TopRow`] may be off.
+/// How far off the numbers of a [`TopRow`] may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RowErrors {
     /// Of the bytes allocated.
     pub allocated_bytes: Estimate,
@@ -190,6 +231,7 @@ pub struct RowErrors {
 
 /// One function of a row's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StackLine {
     /// The return address; functions inlined into one another share it.
     pub address: u64,
@@ -197,27 +239,29 @@ pub struct StackLine {
     pub frame: Frame,
 }
 
-/// Sums over all rows, also those beyond the limit.
+/// Sums over all rows, including those beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Totals {
     /// Bytes requested.
     pub allocated_bytes: u64,
     /// Blocks allocated.
     pub count: u64,
-    /// Whether they are estimates: sampled blocks went in, or small ones may have been passed over.
+    /// Whether they are estimates: they include sampled blocks, or small ones may be missing.
     pub estimated: bool,
-    /// How far the bytes may be off.
+    /// How far off the bytes may be.
     pub bytes_error: Estimate,
-    /// How far the count may be off.
+    /// How far off the count may be.
     pub count_error: Estimate,
 }
 
 /// The ranking of one device.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TopReport {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
@@ -227,55 +271,56 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
-    /// The first rows, by requested bytes descending; of equal ones by what was live at the peak, then by name.
+    /// The first rows: by requested bytes, descending; equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
-    /// How many rows there are without the limit.
+    /// How many rows there would be without the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
-    /// Whether any of the numbers rests on samples, or small blocks may have gone by unrecorded.
+    /// Whether any of the numbers is based on samples, or small blocks may be missing.
     pub estimated: bool,
-    /// Of the blocks allocated those that were not recorded one by one: their bytes and their number. They are exact, and
-    /// all that samples stand for; none where nobody counted.
+    /// The bytes and the number of allocated blocks that were not recorded individually. Both are exact, and samples
+    /// stand for these blocks; none where the recorder did not count.
     pub sampled: Option<(u64, u64)>,
-    /// Whether the sums of scopes are the recorder's own, exact ones of the whole session, also of events that were dropped:
-    /// then rows that scopes alone decide, the totals and the annotated bytes are exact.
+    /// Whether the sums of scopes are the recorder's own exact ones of the complete session, including dropped events:
+    /// then the totals, the annotated bytes and the rows that depend on scopes alone are exact.
     pub exact_scopes: bool,
-    /// Of when the sums of scopes are, in seconds from the start, where the program ended without ending its recording;
-    /// `None` where it was ended, or where there are none.
+    /// The moment that the sums of scopes are from, in seconds from the start, if the program ended without ending its
+    /// recording; `None` if the recording was ended, or there are no such sums.
     pub sums_at_seconds: Option<f64>,
-    /// How often a scope was entered that did not fit the recorder's tables ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
+    /// How often a scope was entered that did not fit into the recorder's tables
+    /// ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
     pub folded_scopes: u64,
-    /// What else did not fit the recorder's tables.
+    /// What else did not fit into the recorder's tables.
     pub folded: Folded,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
-    /// How far those may be off: annotated, named from stacks, unattributed.
+    /// How far off those may be: annotated, named from stacks, unattributed.
     pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
     /// The phase and the operator of the event that reached the peak; none when it was reached before.
     pub peak_place: Option<(String, String)>,
-    /// The recorder's counts of the device, among them dropped events; exact where they are
+    /// The recorder's counts of the device, including dropped events; exact where they are
     /// [`counted`](DeviceStatistics::counted).
     pub statistics: DeviceStatistics,
-    /// Below this size in bytes host blocks were sampled; 0: none were.
+    /// Host blocks below this size in bytes were sampled; 0: none were.
     pub sample_threshold_bytes: u64,
     /// The mean gap in bytes between two samples where it was fixed.
     pub sample_mean_bytes: u64,
-    /// What each sampled block counted for in bytes beside its own when it was picked.
+    /// How many bytes each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no such budget.
     pub budget: f64,
-    /// How the host's small blocks were sampled, where that is known.
+    /// How the host's small blocks were sampled, if that is known.
     pub sampling: Option<Sampling>,
-    /// Who allocated less than so many bytes in small blocks may have left no sample, and then no row (in 5 of 100
+    /// Whoever allocated fewer bytes than this in small blocks may have left no sample, and then no row (in 5 of 100
     /// cases); 0 where every block was recorded.
     pub detection_limit_bytes: u64,
 }
 
-/// Ranks who allocated on `device`, naming stacks from the binaries at their recorded paths. [`top_with`] takes
-/// binaries from elsewhere.
+/// Ranks who allocated on `device`, with names from the binaries at their recorded paths. [`top_with`] uses binaries
+/// from elsewhere.
 pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }

@@ -31,8 +31,8 @@ const MORE: i32 = 130;
 /// The most characters of a marker's name.
 const NAME_CHARACTERS: usize = 40;
 
-/// Draws `figure` on the whole of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw
-/// their text themselves need a font named `sans-serif`, in the styles normal and bold.
+/// Draws `figure` on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
+/// themselves need a font named `sans-serif`, in the styles normal and bold.
 ///
 /// # Errors
 /// When the backend fails.

@@ -11,7 +11,7 @@ const TOP: usize = 20;
 /// A page with the four figures and, where there are records, the 20 operators that made memory grow most.
 ///
 /// # Errors
-/// As [`render_svg`].
+/// Those of [`render_svg`].
 pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     let mut page = String::from(HEAD);
     page.push_str("<style>\n@media (prefers-color-scheme: dark) {\n");

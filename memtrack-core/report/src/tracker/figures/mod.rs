@@ -2,7 +2,7 @@
 //! step lines in MiB whose legend also names the markers. The library makes SVG and HTML; [`draw`] takes any plotters
 //! backend, which is how the command line makes PNG.
 //!
-//! Nothing here measures text with a font: SVG is drawn without any, and whatever backend draws, the layout is one.
+//! Nothing here measures text with a font: SVG is drawn without any, and the layout is the same for all backends.
 
 mod axis;
 mod chart;
@@ -87,12 +87,12 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Writes the figures and returns the files: for `run.html` one page that needs nothing else, for `run.svg` the four
-/// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Files that exist are replaced.
+/// Writes the figures and returns the paths written: for `run.html` one self-contained page, for `run.svg` the four
+/// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Existing files are replaced.
 /// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
 ///
 /// # Errors
-/// When the suffix is another one, or a file cannot be written.
+/// When the suffix is neither, or a file cannot be written.
 pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
     let path = path.as_ref();
     let mut files = Vec::new();
@@ -119,7 +119,7 @@ pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FigureError {
-    /// The file's suffix names no kind of figure that the library makes.
+    /// The file's suffix is not that of a kind of figure that the library makes.
     Suffix(PathBuf),
     /// The file cannot be written.
     Io(PathBuf, io::Error),

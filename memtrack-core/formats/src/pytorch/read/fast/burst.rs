@@ -1,122 +1,83 @@
-//! The fast path of the [`Machine`]: the few instructions that events are made of, as long as they lie whole in the
-//! window. It stops before anything else, and before whatever would fail, so that the machine itself does that.
+//! The fast path of the [`Machine`]: the tokens that events are made of, straight from the window. Of an event that is
+//! spelled like one before it and of a list of frames it takes all tokens at once.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
+use crate::pickle::token::{self, Rare, Token};
 use crate::pytorch::read::fast::runs::{self, Run};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
-use std::io::Read;
 
-/// No instruction here is longer than this, in bytes.
-const LONGEST: usize = 10;
+/// What ends a burst.
+pub(crate) enum End {
+    /// The window ends before the next token does.
+    Cut,
+    /// Another instruction of one byte, which may have lines behind it.
+    Plain(u8),
+    /// Another token, and its length.
+    Rare(Rare, usize),
+}
 
-impl<R: Read> Machine<'_, R> {
-    /// Carries out what it can.
+impl Machine<'_> {
+    /// Carries out what it can of `ready`; `next` is the place of the token that ends it, or that failed.
     ///
     /// # Errors
-    /// When a dictionary or list cannot be filled; `self.at` is where.
-    pub(crate) fn burst(&mut self) -> Result<(), PickleErrorKind> {
-        let offset = self.source.offset();
-        let (window, unread) = self.source.lend();
-        let ready = &window[unread];
-        let mut next = 0;
+    /// When a token cannot be carried out.
+    #[inline(always)]
+    pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
         // Behind the mark that was set last, as long as nothing ended there.
         let mut marked = None;
-        let done = loop {
-            let Some(head) = ready[next..].first_chunk::<LONGEST>() else { break Ok(()) };
-            let length;
-            let value = match head[0] {
-                op::BINGET => {
-                    let Some(value) = self.memo.get(head[1].into()) else { break Ok(()) };
-                    length = 2;
-                    value
-                }
-                op::LONG_BINGET => {
-                    let slot = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-                    let Some(value) = self.memo.get(slot as usize) else { break Ok(()) };
-                    length = 5;
-                    value
-                }
-                op::LONG1 if head[1] <= 8 => {
-                    let bytes = u32::from(head[1]);
-                    length = 2 + bytes as usize;
-                    let wide = i64::from_le_bytes([
-                        head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9],
-                    ]);
-                    // What follows the integer is shifted out, and the sign in.
-                    let shift = 64 - 8 * bytes;
-                    self.heap.int(if bytes == 0 { 0 } else { wide << shift >> shift })
-                }
-                op::BININT1 => {
-                    length = 2;
-                    self.heap.int(head[1].into())
-                }
-                op::BININT2 => {
-                    length = 3;
-                    self.heap.int(u16::from_le_bytes([head[1], head[2]]).into())
-                }
-                op::BININT => {
-                    length = 5;
-                    self.heap.int(i32::from_le_bytes([head[1], head[2], head[3], head[4]]).into())
-                }
-                op::EMPTY_DICT | op::EMPTY_LIST => {
-                    length = 1;
-                    self.heap.container(if head[0] == op::EMPTY_DICT { cell::DICT } else { cell::LIST })
-                }
-                op::MEMOIZE => {
-                    let Ok(value) = self.top() else { break Ok(()) };
+        let mut room = [0; token::LONGEST];
+        loop {
+            let Some(head) = token::head_of(&ready[*next..], &mut room) else { return Ok(End::Cut) };
+            let (token, length) = token::of(head);
+            let value = match token {
+                Token::Get(slot) => self.recall(slot.into())?,
+                Token::Int(number) => self.heap.int(number),
+                Token::Plain(op::NEWTRUE) => Cell::bool(true),
+                Token::Plain(op::NEWFALSE) => Cell::bool(false),
+                Token::Plain(op::EMPTY_DICT) => self.heap.container(cell::DICT),
+                Token::Plain(op::EMPTY_LIST) => self.heap.container(cell::LIST),
+                Token::Plain(op::TUPLE2) => self.tuple(2)?,
+                Token::Plain(op::MEMOIZE) => {
+                    let value = self.top()?;
                     self.memoize(value);
-                    next += 1;
+                    *next += 1;
                     continue;
                 }
-                op::TUPLE2 => {
-                    let Ok(pair) = self.tuple(2) else { break Ok(()) };
-                    length = 1;
-                    pair
-                }
-                op::MARK => {
-                    next += 1;
-                    let inside = &ready[next..];
-                    match self.event_in(inside) {
-                        Ok(Some(event)) => {
-                            next += event;
-                            continue;
-                        }
-                        Ok(None) => {}
-                        Err(kind) => break Err(kind),
-                    }
-                    match self.stack_in(inside) {
-                        Some(run) => next += run,
-                        None => {
-                            self.mark();
-                            marked = Some(next);
-                        }
-                    }
-                    continue;
-                }
-                op::SETITEMS => match self.pop_mark().and_then(|start| self.set_items(start)) {
-                    Ok(()) => {
-                        if let Some(marked) = marked.take() {
-                            self.learn_event(&ready[marked..next]);
-                        }
-                        next += 1;
+                Token::Plain(op::MARK) => {
+                    let inside = &ready[*next + 1..];
+                    if let Some(event) = self.event_in(inside)? {
+                        *next += 1 + event;
                         continue;
                     }
-                    Err(kind) => break Err(kind),
-                },
-                _ => break Ok(()),
+                    *next += 1;
+                    match self.stack_in(inside) {
+                        Some(run) => *next += run,
+                        None => {
+                            self.mark();
+                            marked = Some(*next);
+                        }
+                    }
+                    continue;
+                }
+                Token::Plain(op::SETITEMS) => {
+                    let start = self.pop_mark()?;
+                    self.set_items(start)?;
+                    *next += 1;
+                    if let Some(marked) = marked.take() {
+                        self.learn_event(&ready[marked..*next]);
+                    }
+                    continue;
+                }
+                Token::Plain(opcode) => return Ok(End::Plain(opcode)),
+                Token::Rare(token) => return Ok(End::Rare(token, length)),
             };
             self.stack.push(value);
-            next += length;
-        };
-        if done.is_err() {
-            self.at = offset + next as u64;
+            *next += length;
         }
-        self.source.take_back(window, next);
-        done
     }
 
     /// Makes the list on top of the stack, which must be new, the stack of frames that `ready` begins with. The length

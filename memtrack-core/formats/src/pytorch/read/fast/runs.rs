@@ -2,6 +2,7 @@
 //! run is the same stack as long as no slot is set again: it need not be taken apart a second time.
 
 use crate::pickle::opcode as op;
+use crate::pickle::token::{self, Token};
 use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
@@ -71,9 +72,8 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     let mut length = 0;
     loop {
         match *ready.get(length)? {
-            op::BINGET => length += 2,
-            op::LONG_BINGET => length += 5,
             op::APPENDS if length > 0 && length <= MAX_RUN_BYTES => return Some(length),
+            op::BINGET | op::LONG_BINGET => length += token::first(&ready[length..])?.1,
             _ => return None,
         }
     }
@@ -81,16 +81,10 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
 
 /// The memo slots of a run, which [`length_of`] has measured.
 pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || match *run {
-        [op::LONG_BINGET, a, b, c, d, ref rest @ ..] => {
-            run = rest;
-            Some(u32::from_le_bytes([a, b, c, d]) as usize)
-        }
-        [op::BINGET, slot, ref rest @ ..] => {
-            run = rest;
-            Some(slot.into())
-        }
-        _ => None,
+    std::iter::from_fn(move || {
+        let (Token::Get(slot), bytes) = token::first(run)? else { return None };
+        run = &run[bytes..];
+        Some(slot as usize)
     })
 }
 
@@ -100,13 +94,18 @@ impl Runs {
     }
 
     /// The run that `ready` begins with, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
         let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
         if let Some(run) = self.guess(next, ready) {
             self.last = next;
             return Some(run);
         }
+        self.search(ready)
+    }
+
+    /// The same for one that does not follow the run before as it did the last time.
+    fn search(&mut self, ready: &[u8]) -> Option<Run> {
         let head = head_of(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
         if let Some(run) = self.guess(known, ready) {

@@ -11,7 +11,6 @@ use memtrack_model::event::{Event, StackId};
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
-use std::io::Read;
 
 /// New values that one event may put into the memo: its list of frames and its pools.
 const MAX_NEW: usize = 3;
@@ -25,8 +24,6 @@ struct Fitting {
     new: [Cell; MAX_NEW],
     new_count: usize,
     frames: Frames,
-    /// Length of the entries in bytes, with SETITEMS.
-    length: usize,
 }
 
 /// What an event has under `frames`.
@@ -54,43 +51,42 @@ fn string(value: Cell) -> Option<StringId> {
     (value.tag() == cell::STR).then(|| StringId(value.payload() as u32))
 }
 
-impl<R: Read> Machine<'_, R> {
+impl Machine<'_> {
     /// Makes the dictionary on top of the stack, if it is new, the event whose entries `ready` begins with: what
     /// follows the mark. The length of that, or `None` when no stencil fits.
     ///
     /// # Errors
     /// When a list of frames cannot be used.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
         let Ok(dict) = self.top() else { return Ok(None) };
         if dict.tag() != cell::DICT || self.heap.containers[dict.row()] != Cell::UNSET {
             return Ok(None);
         }
         for index in 0..self.stencils.known.len() {
-            if let Some(fitting) = self.fit(index, ready) {
-                let length = fitting.length;
-                self.enter_event(index, dict, fitting)?;
+            // Filled and used where it is: a copy would wait for the words that were written last.
+            let mut fitting = Fitting {
+                event: Event::BLANK,
+                columns: [0; MAX_PLACES],
+                new: [Cell::UNSET; MAX_NEW],
+                new_count: 0,
+                frames: Frames::None,
+            };
+            if let Some(length) = self.fit(index, ready, &mut fitting) {
+                self.enter_event(index, dict, &mut fitting)?;
                 return Ok(Some(length));
             }
         }
         Ok(None)
     }
 
-    /// Reads the entries of an event by a stencil. Of the machine this changes only what is known of pools and runs,
-    /// as the machine itself will when the event does not fit.
-    #[inline]
-    fn fit(&mut self, index: usize, ready: &[u8]) -> Option<Fitting> {
+    /// Reads the entries of an event by a stencil; their length in bytes, with SETITEMS. Of the machine this changes only
+    /// what is known of pools and runs, as the machine itself will when the event does not fit.
+    #[inline(always)]
+    fn fit(&mut self, index: usize, ready: &[u8], fitting: &mut Fitting) -> Option<usize> {
         let stencil = &self.stencils.known[index];
         let records = &mut self.folder.sorts[Table::Events as usize].records;
-        let mut fitting = Fitting {
-            event: Event::BLANK,
-            columns: [0; MAX_PLACES],
-            new: [Cell::UNSET; MAX_NEW],
-            new_count: 0,
-            frames: Frames::None,
-            length: 0,
-        };
-        let Fitting { event, columns, new, new_count, frames, .. } = &mut fitting;
+        let Fitting { event, columns, new, new_count, frames } = fitting;
         let (mut at, mut run) = (0, None);
         for (place, column) in stencil.places.iter().zip(columns) {
             let key = u64::from_le_bytes(*ready.get(at..)?.first_chunk()?);
@@ -145,29 +141,33 @@ impl<R: Read> Machine<'_, R> {
         if ready.get(at) != Some(&op::SETITEMS) || !self.memo.has_room(*new_count) {
             return None;
         }
-        fitting.length = at + 1;
         match (fitting.frames, run) {
             (Frames::Known(list), _) if self.heap.containers[list.row()].tag() != cell::STACK => return None,
             (_, Some((run, start))) => fitting.frames = Frames::New(self.loose_stack(run, &ready[start..])?),
             _ => {}
         }
-        Some(fitting)
+        Some(at + 1)
     }
 
     /// Makes `dict` the event that fits the stencil at `index`.
-    #[inline]
-    fn enter_event(&mut self, index: usize, dict: Cell, fitting: Fitting) -> Result<(), PickleErrorKind> {
-        let Fitting { mut event, columns, new, new_count, frames, .. } = fitting;
+    #[inline(always)]
+    fn enter_event(
+        &mut self,
+        index: usize,
+        dict: Cell,
+        fitting: &mut Fitting,
+    ) -> Result<(), PickleErrorKind> {
+        let Fitting { event, columns, new, new_count, frames } = fitting;
         let skips = self.folder.skips_events;
         let mut list = None;
-        match frames {
+        match *frames {
             Frames::None => {}
             Frames::Known(known) => {
                 event.stack = self.folder.stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
             }
             Frames::Empty | Frames::New(_) => {
                 let new = self.heap.container(cell::LIST);
-                self.heap.containers[new.row()] = match frames {
+                self.heap.containers[new.row()] = match *frames {
                     Frames::New(loose) if skips => Cell::loose_stack(loose),
                     Frames::New(loose) => {
                         event.stack = self.folder.used(loose);
@@ -187,14 +187,14 @@ impl<R: Read> Machine<'_, R> {
             let row = records.push(stencil.shape);
             for (place, number) in stencil.places.iter().zip(columns) {
                 if let Target::Column(_, column) = place.target {
-                    records.set_column(row, column, number);
+                    records.set_column(row, column, *number);
                 }
             }
-            self.folder.events.push(&event);
+            self.folder.events.push(event);
             Cell::new(cell::EVENT, row as u64)
         };
         self.stencils.matched(index);
-        for value in &new[..new_count] {
+        for value in &new[..*new_count] {
             self.memoize(if *value == Cell::UNSET { list.unwrap_or(*value) } else { *value });
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! entry with the same bytes; where they do, [`crate::pytorch::read::fast::spelled`] reads an event without the machine's stack.
 
 use crate::pickle::opcode as op;
+use crate::pickle::token::{self, Token};
 use crate::pytorch::read::fast::runs::{Run, Runs};
 use crate::pytorch::read::fold::rows::Table;
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -9,7 +10,6 @@ use crate::pytorch::read::machine::core::Machine;
 use crate::pytorch::read::machine::memo::Memo;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::{Key, Kind};
-use std::io::Read;
 
 /// An event with more entries is read by the machine.
 pub(crate) const MAX_PLACES: usize = 16;
@@ -86,54 +86,47 @@ pub(crate) enum Spelled {
     List(Option<Run>),
 }
 
-/// The small integer that `bytes` begin with, and the length of its instruction.
-#[inline]
-fn small_integer(bytes: &[u8]) -> Option<(Cell, usize)> {
-    let (number, length) = match *bytes {
-        [op::BININT1, number, ..] => (number.into(), 2),
-        [op::BININT2, a, b, ..] => (u16::from_le_bytes([a, b]).into(), 3),
-        [op::BININT, a, b, c, d, ..] => (i32::from_le_bytes([a, b, c, d]).into(), 5),
-        _ => return None,
-    };
-    Some((Cell::int(number)?, length))
-}
-
 /// The value that `bytes` begin with, and the length of its instructions; `None` for what stencils do not know.
 #[inline(always)]
 pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
-    let &[opcode, a, b, c, d, e, f, g, h, i] = bytes.first_chunk()?;
-    let (value, length) = match opcode {
-        op::BINGET => (memo.get(a.into())?, 2),
-        op::LONG_BINGET => (memo.get(u32::from_le_bytes([a, b, c, d]) as usize)?, 5),
-        op::LONG1 if (1..=8).contains(&a) => {
-            // What follows the integer is shifted out, and the sign in.
-            let shift = 64 - 8 * u32::from(a);
-            let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]) << shift >> shift;
-            (Cell::int(number)?, 2 + usize::from(a))
+    let (token, length) = token::of(bytes.first_chunk()?);
+    let value = match token {
+        Token::Get(slot) => memo.get(slot as usize)?,
+        Token::Int(number) => {
+            // Only of such a pair is made, so nothing is looked for behind an address.
+            let small = number >> cell::PAIR_BITS == 0;
+            if small && matches!(bytes.get(length), Some(&(op::BININT1 | op::BININT2 | op::BININT))) {
+                return pair_in(number, bytes, length);
+            }
+            Cell::int(number)?
         }
-        op::BININT1 | op::BININT2 | op::BININT => {
-            let (first, length) = small_integer(bytes)?;
-            let Some((second, more)) = small_integer(&bytes[length..]) else {
-                return Some((Spelled::Value(first), length));
-            };
-            let length = length + more;
-            let ends = bytes[length..].starts_with(&[op::TUPLE2, op::MEMOIZE]);
-            return ends.then_some((Spelled::Pair(Cell::pair(first, second)?), length + 2));
-        }
-        op::NEWTRUE | op::NEWFALSE => (Cell::bool(opcode == op::NEWTRUE), 1),
-        op::EMPTY_LIST if a == op::MEMOIZE && b == op::MARK => {
-            let run = runs.meet(&bytes[3..])?;
-            return Some((Spelled::List(Some(run)), 3 + run.length + 1));
-        }
-        op::EMPTY_LIST if a == op::MEMOIZE => return Some((Spelled::List(None), 2)),
+        Token::Plain(op::NEWTRUE) => Cell::bool(true),
+        Token::Plain(op::NEWFALSE) => Cell::bool(false),
+        Token::Plain(op::EMPTY_LIST) => match bytes[1..] {
+            [op::MEMOIZE, op::MARK, ..] => {
+                let run = runs.meet(&bytes[3..])?;
+                return Some((Spelled::List(Some(run)), 3 + run.length + 1));
+            }
+            [op::MEMOIZE, ..] => return Some((Spelled::List(None), 2)),
+            _ => return None,
+        },
         _ => return None,
     };
     Some((Spelled::Value(value), length))
 }
 
-impl<R: Read> Machine<'_, R> {
-    /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` are the instructions
-    /// between its mark and SETITEMS.
+/// The pair of `first`, whose token has `length` bytes, and of the integer behind it.
+#[inline(always)]
+fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(Spelled, usize)> {
+    let (Token::Int(second), more) = token::of(bytes[length..].first_chunk()?) else { return None };
+    let length = length + more;
+    let ends = bytes[length..].starts_with(&[op::TUPLE2, op::MEMOIZE]);
+    ends.then_some((Spelled::Pair(Cell::pair(Cell::int(first)?, Cell::int(second)?)?), length + 2))
+}
+
+impl Machine<'_> {
+    /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` is what follows its mark,
+    /// SETITEMS included.
     #[inline]
     pub(crate) fn learn_event(&mut self, entries: &[u8]) {
         let is_event = |dict: Cell| self.heap.containers[dict.row()].tag() == cell::EVENT;
@@ -150,24 +143,21 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
+    /// The stencil of `entries`, SETITEMS included.
     fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
         // What a value needs to look at may lie behind the last one.
-        let padded = [entries, &[op::SETITEMS; 16]].concat();
+        let padded = [entries, &[op::SETITEMS; 2 * token::LONGEST]].concat();
         let (mut at, mut spellings, mut keys) = (0, Vec::new(), Vec::new());
-        while at < entries.len() {
-            let (slot, key_bytes) = match padded[at..] {
-                [op::BINGET, slot, ..] => (slot.into(), 2),
-                [op::LONG_BINGET, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
-                _ => return None,
-            };
+        while entries.get(at) != Some(&op::SETITEMS) {
+            let (Token::Get(slot), key_bytes) = token::first(&entries[at..])? else { return None };
             let mut word = [0; 8];
-            word[..key_bytes].copy_from_slice(&padded[at..at + key_bytes]);
+            word[..key_bytes].copy_from_slice(&entries[at..at + key_bytes]);
             spellings.push((u64::from_le_bytes(word), key_bytes));
-            keys.push(self.memo.get(slot)?);
+            keys.push(self.memo.get(slot as usize)?);
             at += key_bytes;
             at += value_in(&self.memo, &mut self.runs, &padded[at..])?.1;
         }
-        if at != entries.len() || keys.len() > MAX_PLACES {
+        if at + 1 != entries.len() || keys.len() > MAX_PLACES {
             return None;
         }
         let known =

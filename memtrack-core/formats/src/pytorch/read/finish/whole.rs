@@ -1,8 +1,8 @@
 //! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
 //! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
 
+use crate::LoadError;
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::LoadError;
 use crate::pytorch::read::finish::order::Order;
 use crate::pytorch::read::fold::again::Again;
 use crate::pytorch::read::fold::rows::{Folder, Table};

@@ -32,7 +32,8 @@ tags! {
 /// Marks a stack that was made of a list nobody has looked at yet: the list may still grow.
 const LOOSE: u64 = 1 << 32;
 
-const PAIR_BITS: u32 = 28;
+/// Bits of each integer of a `PAIR`.
+pub(crate) const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
 
 impl Cell {

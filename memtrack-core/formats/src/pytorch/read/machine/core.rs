@@ -5,6 +5,7 @@
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
 use crate::pickle::source::Source;
+use crate::pytorch::read::fast::burst::End;
 use crate::pytorch::read::fast::runs::Runs;
 use crate::pytorch::read::fast::stencil::Stencils;
 use crate::pytorch::read::fold::rows::Folder;
@@ -17,8 +18,7 @@ use std::io::Read;
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 /// The machine's state.
-pub(crate) struct Machine<'a, R> {
-    pub(crate) source: Source<R>,
+pub(crate) struct Machine<'a> {
     pub(crate) heap: Heap,
     pub(crate) folder: Folder,
     pub(crate) stack: Vec<Cell>,
@@ -36,10 +36,9 @@ pub(crate) struct Machine<'a, R> {
     pub(crate) at: u64,
 }
 
-impl<'a, R: Read> Machine<'a, R> {
-    pub(crate) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
+impl<'a> Machine<'a> {
+    pub(crate) fn new(watch: Watch<'a>, folder: Folder) -> Self {
         Self {
-            source: Source::new(reader),
             heap: Heap::default(),
             folder,
             stack: Vec::new(),
@@ -59,77 +58,56 @@ impl<'a, R: Read> Machine<'a, R> {
     ///
     /// # Errors
     /// With the offset of the instruction that failed.
-    pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
-        self.instructions().map_err(|kind| (self.at, kind))
+    pub(crate) fn run(
+        &mut self,
+        source: &mut Source<impl Read>,
+    ) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
+        self.instructions(source).map_err(|kind| (self.at, kind))
     }
 
-    fn instructions(&mut self) -> Result<Cell> {
+    fn instructions(&mut self, source: &mut Source<impl Read>) -> Result<Cell> {
         loop {
-            self.burst()?;
-            self.at = self.source.offset();
+            let (offset, mut next) = (source.offset(), 0);
+            let end = self.burst(source.unread(), &mut next);
+            self.at = offset + next as u64;
+            let end = end?;
             if self.watch.is_due(self.at) {
-                let used = self.heap.used_bytes()
-                    + self.folder.used_bytes()
-                    + self.memo.used_bytes()
-                    + self.runs.used_bytes()
-                    + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
-                self.watch.look(self.at, used)?;
+                self.look()?;
             }
-            let opcode = self.source.byte()?;
-            let value = match opcode {
-                op::BINGET => {
-                    let slot = self.source.byte()?;
-                    self.recall(slot.into())?
-                }
-                op::LONG_BINGET => {
-                    let slot = u32::from_le_bytes(self.source.array()?);
-                    self.recall(slot.into())?
-                }
-                op::MEMOIZE => {
-                    let value = self.top()?;
-                    self.memoize(value);
+            let value = match end {
+                End::Cut => {
+                    source.skip(next);
+                    source.read_on()?;
                     continue;
                 }
-                op::BININT1 => self.heap.int(self.source.byte()?.into()),
-                op::BININT2 => self.heap.int(u16::from_le_bytes(self.source.array()?).into()),
-                op::BININT => self.heap.int(i32::from_le_bytes(self.source.array()?).into()),
-                op::LONG1 => self.long1()?,
-                op::SHORT_BINUNICODE => {
-                    let length = self.source.byte()?;
-                    self.string(length.into())?
-                }
-                op::MARK => {
-                    self.mark();
-                    continue;
-                }
-                op::EMPTY_DICT => self.heap.container(cell::DICT),
-                op::EMPTY_LIST => self.heap.container(cell::LIST),
-                op::SETITEMS => {
-                    let start = self.pop_mark()?;
-                    self.set_items(start)?;
-                    continue;
-                }
-                op::APPENDS => {
-                    let start = self.pop_mark()?;
-                    self.append(start, cell::LIST)?;
-                    continue;
-                }
-                op::TUPLE2 => self.tuple(2)?,
-                op::NEWTRUE => Cell::bool(true),
-                op::NEWFALSE => Cell::bool(false),
-                op::NONE => Cell::NONE,
-                op::STOP => {
+                End::Plain(op::STOP) => {
+                    source.skip(next + 1);
                     let root = self.pop()?;
-                    let cut = self.frame_end > self.source.offset();
+                    let cut = self.frame_end > source.offset();
                     return if cut { Err(PickleErrorKind::Truncated) } else { Ok(root) };
                 }
-                _ => match self.rare(opcode)? {
-                    Some(value) => value,
-                    None => continue,
-                },
+                End::Plain(opcode) => {
+                    source.skip(next + 1);
+                    self.plain(source, opcode)?
+                }
+                End::Rare(token, length) => {
+                    source.skip(next + length);
+                    self.rare(source, token)?
+                }
             };
-            self.stack.push(value);
+            self.stack.extend(value);
         }
+    }
+
+    /// Looks at what reading costs; `self.at` is how far it got.
+    #[cold]
+    fn look(&mut self) -> Result<()> {
+        let used = self.heap.used_bytes()
+            + self.folder.used_bytes()
+            + self.memo.used_bytes()
+            + self.runs.used_bytes()
+            + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
+        self.watch.look(self.at, used)
     }
 
     /// Why there is no value to take.
@@ -179,7 +157,7 @@ impl<'a, R: Read> Machine<'a, R> {
     }
 
     #[inline]
-    fn recall(&self, slot: u64) -> Result<Cell> {
+    pub(crate) fn recall(&self, slot: u64) -> Result<Cell> {
         let value = usize::try_from(slot).ok().and_then(|slot| self.memo.get(slot));
         value.ok_or(PickleErrorKind::UnsetMemo(slot))
     }
@@ -211,11 +189,6 @@ impl<'a, R: Read> Machine<'a, R> {
             }
             _ => Err(PickleErrorKind::MemoIndex(slot)),
         }
-    }
-
-    /// A memo slot that the file reads, of the text protocol.
-    pub(crate) fn recall_at(&self, slot: u64) -> Result<Cell> {
-        self.recall(slot)
     }
 
     #[inline]

@@ -1,7 +1,9 @@
-//! What follows an opcode of the [`Machine`]: integers, strings, lines, memo slots, names of classes.
+//! What follows a token of the [`Machine`]: long integers, strings, lines; and names of classes.
 
-use crate::pickle::number::{self, from_twos_complement};
-use crate::pickle::{Global, PickleErrorKind};
+use crate::pickle::line::{self, Line};
+use crate::pickle::number::from_twos_complement;
+use crate::pickle::source::Source;
+use crate::pickle::{Global, PickleErrorKind, text};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::Machine;
 use std::io::Read;
@@ -9,77 +11,58 @@ use std::io::Read;
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 /// Longest integer and longest line of the text protocols, in bytes.
-const MAX_OPERAND_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
-impl<R: Read> Machine<'_, R> {
-    #[inline]
-    pub(crate) fn long1(&mut self) -> Result<Cell> {
-        let length = self.source.byte()?;
-        if length <= 8 {
-            let mut wide = [0; 8];
-            let used = &mut wide[..length.into()];
-            for byte in used.iter_mut() {
-                *byte = self.source.byte()?;
-            }
-            let shift = 64 - 8 * u32::from(length);
-            let number = if length == 0 { 0 } else { i64::from_le_bytes(wide) << shift >> shift };
-            return Ok(self.heap.int(number));
-        }
-        self.long(length.into())
-    }
-
+impl Machine<'_> {
     /// An integer of `length` bytes.
-    pub(crate) fn long(&mut self, length: u64) -> Result<Cell> {
+    pub(crate) fn long(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         if length > MAX_OPERAND_BYTES {
             return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit: MAX_OPERAND_BYTES });
         }
         let mut bytes = Vec::new();
-        self.source.append_to(&mut bytes, length)?;
+        source.append_to(&mut bytes, length)?;
         Ok(self.heap.integer(from_twos_complement(bytes)))
     }
 
     /// A string of `length` bytes.
     #[inline]
-    pub(crate) fn string(&mut self, length: u64) -> Result<Cell> {
-        if let Some(ready) = self.source.ready(length) {
-            if !memtrack_model::text::is_utf8_with_surrogates(ready) {
-                return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
-            }
-            return Ok(self.heap.string(ready));
+    pub(crate) fn string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
+        if let Some(ready) = source.ready(length) {
+            return Ok(self.heap.string(text::checked(ready)?));
         }
         self.scratch.clear();
-        self.limited(length)?;
-        if !memtrack_model::text::is_utf8_with_surrogates(&self.scratch) {
-            return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
-        }
-        Ok(self.heap.string(&self.scratch))
+        self.limited(source, length)?;
+        Ok(self.heap.string(text::checked(&self.scratch)?))
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
+        self.scratch.clear();
+        self.limited(source, length)?;
+        let bytes = self.scratch.clone();
+        Ok(self.heap.raw(bytes))
     }
 
     /// Reads `length` bytes into the scratch buffer, as long as there is memory for them.
-    pub(crate) fn limited(&mut self, length: u64) -> Result<()> {
+    fn limited(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<()> {
         let mut missing = length;
         while missing > 0 {
             let part = missing.min(1 << 20);
-            self.source.append_to(&mut self.scratch, part)?;
+            source.append_to(&mut self.scratch, part)?;
             missing -= part;
-            self.watch.look(self.source.offset(), self.scratch.capacity() as u64)?;
+            self.watch.look(source.offset(), self.scratch.capacity() as u64)?;
         }
         Ok(())
     }
 
-    /// A line of the text protocols.
-    pub(crate) fn line(&mut self) -> Result<Vec<u8>> {
-        self.source.line(MAX_OPERAND_BYTES)
-    }
-
-    /// The slot that a line names.
-    pub(crate) fn slot_line(&mut self) -> Result<u64> {
-        match number::from_decimal(&self.line()?)? {
-            number::Integer::Small(slot) => {
-                u64::try_from(slot).map_err(|_| PickleErrorKind::Malformed("memo slot"))
-            }
-            number::Integer::Big(_) => Err(PickleErrorKind::Malformed("memo slot")),
-        }
+    /// A value of the text protocols: its operand is a line.
+    pub(crate) fn text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
+        Ok(match line::value(opcode, &source.line(MAX_OPERAND_BYTES)?)? {
+            Line::Bool(truth) => Cell::bool(truth),
+            Line::Integer(integer) => self.heap.integer(integer),
+            Line::Float(number) => self.heap.float(number),
+            Line::Text(text) => self.heap.string(&text),
+        })
     }
 
     /// The class `module.name`, if it is one that stands for plain data.
@@ -88,10 +71,7 @@ impl<R: Read> Machine<'_, R> {
             Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),
             Some(Global::OrderedDict) => Ok(Cell::new(cell::GLOBAL, 1)),
             Some(Global::Int) => Ok(Cell::new(cell::GLOBAL, 2)),
-            None => {
-                let shorten = |text: &[u8]| memtrack_model::text::lossy(&text[..text.len().min(80)]);
-                Err(PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) })
-            }
+            None => Err(Global::refused(module, name)),
         }
     }
 }

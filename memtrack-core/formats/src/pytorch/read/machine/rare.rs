@@ -1,69 +1,46 @@
-//! The instructions that large files hardly use: text protocols, classes, long lengths, odds and ends.
+//! The instructions that events are not made of: text protocols, classes, odds and ends.
 
-use crate::pickle::opcode as op;
-use crate::pickle::{PickleErrorKind, number, text};
+use crate::pickle::source::Source;
+use crate::pickle::token::Rare;
+use crate::pickle::{PickleErrorKind, line, opcode as op};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::{Machine, check_pairs};
+use crate::pytorch::read::machine::operands::MAX_OPERAND_BYTES;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-impl<R: Read> Machine<'_, R> {
-    /// Carries out an instruction that is not on the fast path; `None` when it leaves no new value.
-    pub(crate) fn rare(&mut self, opcode: u8) -> Result<Option<Cell>> {
-        Ok(Some(match opcode {
-            op::PROTO => {
-                let protocol = self.source.byte()?;
-                return if protocol > 5 { Err(PickleErrorKind::Protocol(protocol)) } else { Ok(None) };
-            }
-            op::FRAME => {
-                let length = u64::from_le_bytes(self.source.array()?);
-                self.frame_end = self.source.offset().saturating_add(length);
+impl Machine<'_> {
+    /// Carries out what has a larger operand; `None` when it leaves no new value.
+    pub(crate) fn rare(&mut self, source: &mut Source<impl Read>, token: Rare) -> Result<Option<Cell>> {
+        Ok(Some(match token {
+            Rare::Text(length) => self.string(source, length)?,
+            Rare::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
+            Rare::Long(length) => self.long(source, length)?,
+            Rare::Float(number) => self.heap.float(number),
+            Rare::Bytes(length) => self.bytes(source, length)?,
+            Rare::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
+            Rare::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
+            Rare::Protocol(_) => return Ok(None),
+            Rare::Frame(length) => {
+                self.frame_end = source.offset().saturating_add(length);
                 return Ok(None);
             }
-            op::BINFLOAT => {
-                let number = f64::from_be_bytes(self.source.array()?);
-                self.heap.float(number)
-            }
-            op::LONG4 => {
-                let length = self.signed_length("integer: a negative length")?;
-                self.long(length)?
-            }
-            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(opcode)?,
-            op::BINUNICODE => {
-                let length = u32::from_le_bytes(self.source.array()?);
-                self.string(length.into())?
-            }
-            op::BINUNICODE8 => {
-                let length = u64::from_le_bytes(self.source.array()?);
-                self.string(length)?
-            }
-            op::SHORT_BINSTRING => {
-                let length = self.source.byte()?;
-                self.string(length.into())?
-            }
-            op::BINSTRING => {
-                let length = self.signed_length("string: a negative length")?;
-                self.string(length)?
-            }
-            op::SHORT_BINBYTES | op::BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => {
-                let length = match opcode {
-                    op::SHORT_BINBYTES => self.source.byte()?.into(),
-                    op::BINBYTES => u32::from_le_bytes(self.source.array()?).into(),
-                    _ => u64::from_le_bytes(self.source.array()?),
-                };
-                self.scratch.clear();
-                self.limited(length)?;
-                let bytes = self.scratch.clone();
-                self.heap.raw(bytes)
-            }
+        }))
+    }
+
+    /// Carries out an instruction without an operand or with lines; `None` when it leaves no new value.
+    pub(crate) fn plain(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Option<Cell>> {
+        Ok(Some(match opcode {
+            op::NONE => Cell::NONE,
+            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(source, opcode)?,
             op::EMPTY_TUPLE => self.tuple(0)?,
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE3 => self.tuple(3)?,
             op::EMPTY_SET => self.heap.container(cell::SET),
             op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.since_mark(opcode)?,
             op::GLOBAL => {
-                let (module, name) = (self.line()?, self.line()?);
+                let (module, name) = (source.line(MAX_OPERAND_BYTES)?, source.line(MAX_OPERAND_BYTES)?);
                 Self::class(&module, &name)?
             }
             op::STACK_GLOBAL => {
@@ -78,15 +55,15 @@ impl<R: Read> Machine<'_, R> {
             op::REDUCE => self.reduce()?,
             op::DUP => self.top()?,
             op::GET => {
-                let slot = self.slot_line()?;
-                self.recall_at(slot)?
+                let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
+                self.recall(slot)?
             }
-            _ => return self.act(opcode).map(|()| None),
+            _ => return self.act(source, opcode).map(|()| None),
         }))
     }
 
     /// Instructions that leave no new value on the stack.
-    fn act(&mut self, opcode: u8) -> Result<()> {
+    fn act(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
         match opcode {
             op::POP if self.marks.last() == Some(&self.stack.len()) => self.pop_mark().map(|_| ()),
             op::POP => self.pop().map(|_| ()),
@@ -96,16 +73,12 @@ impl<R: Read> Machine<'_, R> {
                 Ok(())
             }
             op::PUT => {
-                let slot = self.slot_line()?;
+                let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
                 self.memoize_at(slot)
             }
-            op::BINPUT => {
-                let slot = self.source.byte()?;
-                self.memoize_at(slot.into())
-            }
-            op::LONG_BINPUT => {
-                let slot = u32::from_le_bytes(self.source.array()?);
-                self.memoize_at(slot.into())
+            op::APPENDS => {
+                let start = self.pop_mark()?;
+                self.append(start, cell::LIST)
             }
             op::APPEND => {
                 self.top()?;
@@ -125,10 +98,7 @@ impl<R: Read> Machine<'_, R> {
                     self.pop().map(|_| ())
                 }
             },
-            _ => Err(match op::name(opcode) {
-                Some(name) => PickleErrorKind::RefusedOpcode(name),
-                None => PickleErrorKind::NotAPickle(opcode),
-            }),
+            _ => Err(op::refused(opcode)),
         }
     }
 
@@ -183,34 +153,5 @@ impl<R: Read> Machine<'_, R> {
             _ => false,
         };
         if fine { Ok(self.heap.container(cell::DICT)) } else { Err(PickleErrorKind::RefusedCall(None)) }
-    }
-
-    /// A length operand that Python reads with a sign.
-    fn signed_length(&mut self, complaint: &'static str) -> Result<u64> {
-        let length = i32::from_le_bytes(self.source.array()?);
-        u64::try_from(length).map_err(|_| PickleErrorKind::Malformed(complaint))
-    }
-
-    /// A value of the text protocol: its operand is a line.
-    fn text_line(&mut self, opcode: u8) -> Result<Cell> {
-        let line = self.line()?;
-        match opcode {
-            op::INT if line == b"00" => Ok(Cell::bool(false)),
-            op::INT if line == b"01" => Ok(Cell::bool(true)),
-            op::INT => Ok(self.heap.integer(number::from_decimal(&line)?)),
-            op::LONG => {
-                let digits = line.strip_suffix(b"L").unwrap_or(&line);
-                Ok(self.heap.integer(number::from_decimal(digits)?))
-            }
-            op::FLOAT => number::float(&line).map(|number| self.heap.float(number)),
-            op::UNICODE => Ok(self.heap.string(&text::raw_unicode_escape(&line)?)),
-            _ => {
-                let string = text::quoted_string(&line)?;
-                if !memtrack_model::text::is_utf8_with_surrogates(&string) {
-                    return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
-                }
-                Ok(self.heap.string(&string))
-            }
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Everything that was live at the highest point of a device, grouped by stack, biggest first. `memtrack peak` prints
-//! it. The ranking is [`top`](super::top)'s; here is when it was, and the stacks in full.
+//! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
+//! is that of [`top`](super::top); this adds the moment and the complete stacks.
 
 use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
@@ -16,9 +16,9 @@ use std::fmt;
 /// Before the frames of a group.
 const INDENT: &str = "     ";
 
-/// Of what the highest point is sought.
+/// Which of a device's peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HighestOf {
+pub enum PeakOf {
     /// Requested bytes that were live: what the sizes of a trace add up to.
     #[default]
     Requested,
@@ -26,7 +26,7 @@ pub enum HighestOf {
     Reserved,
 }
 
-impl HighestOf {
+impl PeakOf {
     /// Its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,20 +36,21 @@ impl HighestOf {
     }
 }
 
-/// The highest point of one device.
+/// What was live at a peak of one device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Highest {
-    /// Of what.
-    pub of: HighestOf,
-    /// The event that reached it, by its number in the device's trace; none: it was before the first.
+#[non_exhaustive]
+pub struct AtPeak {
+    /// Which peak it is.
+    pub of: PeakOf,
+    /// The event that reached it, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
-    /// Seconds from what [`Self::since`] says; none when [`Self::event`] is.
+    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is.
     pub seconds: Option<f64>,
-    /// What the seconds count from.
+    /// What the seconds are counted from.
     pub since: Since,
     /// Requested bytes that were live then.
     pub requested_bytes: u64,
-    /// Whether sampled blocks were among them, so that the number is an estimate.
+    /// Whether sampled blocks were among them, which makes the number an estimate.
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
@@ -57,22 +58,22 @@ pub struct Highest {
     pub live: TopReport,
 }
 
-impl Highest {
-    /// The highest point of `device`, with at most `limit` groups.
+impl AtPeak {
+    /// That of `device`, with at most `limit` groups.
     pub fn find(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: HighestOf,
+        of: PeakOf,
         limit: usize,
     ) -> Self {
         let at = match of {
-            HighestOf::Requested => Moment::Peak,
-            HighestOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
+            PeakOf::Requested => Moment::Peak,
+            PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
-        let options = TopOptions { limit, at: Some(at), ..TopOptions::default() };
+        let options = TopOptions::new().limit(limit).at(at);
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
-        let row = if of == HighestOf::Requested { live.peak.row } else { at.row() };
+        let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
             of,
@@ -108,13 +109,13 @@ impl Highest {
     }
 }
 
-impl fmt::Display for Highest {
+impl fmt::Display for AtPeak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, Layout::default())
     }
 }
 
-impl Highest {
+impl AtPeak {
     /// The report as text.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let mut text = String::new();

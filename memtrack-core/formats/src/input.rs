@@ -41,7 +41,7 @@ pub enum Compression {
 #[derive(Debug, Default)]
 pub struct Stored {
     /// Bytes that were read so far.
-    pub(super) bytes: Cell<u64>,
+    pub(crate) bytes: Cell<u64>,
     /// Whether its end was reached.
     ended: Cell<bool>,
     /// Whether reading it failed.
@@ -109,7 +109,7 @@ impl<R: Read> Read for Unpacked<'_, R> {
 }
 
 /// The first bytes of a reader, up to eight, and a reader that still has them.
-pub(super) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
+pub(crate) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut head = Vec::with_capacity(8);
     reader.by_ref().take(8).read_to_end(&mut head)?;
     Ok((head.clone(), io::Cursor::new(head).chain(reader)))

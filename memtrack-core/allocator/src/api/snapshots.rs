@@ -1,0 +1,88 @@
+//! What an allocator remembers and holds: the history of its events, and snapshots as PyTorch takes them.
+
+use crate::api::caching::CachingAllocator;
+use crate::api::error::AllocatorError;
+use crate::api::pytorch::AllocatorState;
+use crate::memory::device_memory::DeviceMemory;
+use crate::state::caller::{self, Caller};
+use crate::state::history::{HistoryOptions, TraceEntry};
+use crate::state::pools::PoolId;
+use memtrack_formats::SnapshotFiles;
+use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_model::snapshot::pytorch::{PytorchSnapshot, SegmentInfo};
+use memtrack_symbols::Symbolizer;
+use std::io;
+use std::path::Path;
+
+impl<M: DeviceMemory> CachingAllocator<M> {
+    /// Records events from now on, beside those that are kept already; or with `None` no more, and forgets what was
+    /// recorded. Blocks keep the stacks they have.
+    pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
+        Caller::prepare(options);
+        for mut device in self.devices() {
+            device.history.set(options);
+        }
+    }
+
+    /// The events of a device, oldest first.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn history(&self, device: DeviceId) -> Result<Vec<TraceEntry>, AllocatorError> {
+        Ok(self.device(device)?.history.entries())
+    }
+
+    /// Takes the events of a device out of its history, oldest first.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn take_history(&self, device: DeviceId) -> Result<Vec<TraceEntry>, AllocatorError> {
+        Ok(self.device(device)?.history.drain())
+    }
+
+    /// The segments of all devices with their blocks, by device and address. Leaves a `snapshot` event in each history.
+    pub fn memory_snapshot(&self) -> Vec<SegmentInfo> {
+        let mut all = Vec::new();
+        for mut device in self.devices() {
+            let segments = device.segments();
+            let active = segments.iter().map(|segment| segment.active_size).sum();
+            let place = (StreamId(0), PoolId(0));
+            device.record(Action::Snapshot, 0, active, place, Caller::default());
+            all.extend(segments);
+        }
+        all
+    }
+
+    /// Everything, as `torch.cuda.memory._snapshot` says it: the events of each device's history, then its segments,
+    /// then the settings.
+    pub fn snapshot(&self) -> PytorchSnapshot {
+        let state = self.state();
+        let mut symbols = Symbolizer::new(&state.names.modules);
+        state.into_snapshot(&mut symbols)
+    }
+
+    fn state(&self) -> AllocatorState {
+        // As in PyTorch, the history is copied before the `snapshot` event is added to it.
+        let traces = self.devices().map(|device| device.history.entries()).collect();
+        let segments = self.memory_snapshot();
+        let settings = self.allocator_settings();
+        AllocatorState { segments, traces, settings, names: caller::names() }
+    }
+
+    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing what is there.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or its suffix is none of `.pickle`, `.json` and `.memtrack`.
+    pub fn dump_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let state = self.state();
+        let mut symbols = Symbolizer::new(&state.names.modules);
+        state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
+    }
+
+    /// Whether memtrack's recorder hears of this allocator's events while it is on; at the beginning it does.
+    pub fn report_to_recorder(&self, reports: bool) {
+        for mut device in self.devices() {
+            device.reports = reports;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Tokens: instructions with the operands that lie beside them. How an operand is spelled stands here and nowhere else;
+//! whoever reads a pickle takes tokens, from a [`Source`](super::source::Source) or from bytes that it has.
+
+use super::opcode as op;
+
+/// No token is longer, in bytes.
+pub(crate) const LONGEST: usize = 10;
+
+/// An instruction and its operand. What has a length of its own comes behind the token: the bytes of strings and of long
+/// integers, and the lines of the text protocols.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Token {
+    /// Brings what is in a memo slot.
+    Get(u32),
+    /// An integer.
+    Int(i64),
+    /// An instruction without an operand, or with lines; or no instruction at all.
+    Plain(u8),
+    /// A token that large files have few of.
+    Rare(Rare),
+}
+
+/// The tokens that large files have few of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rare {
+    /// Puts what is on top into a memo slot.
+    Put(u32),
+    /// An integer of so many bytes, which follow.
+    Long(u64),
+    /// A float.
+    Float(f64),
+    /// A string of so many bytes, which follow.
+    Text(u64),
+    /// So many bytes, which follow.
+    Bytes(u64),
+    /// The version of the protocol.
+    Protocol(u8),
+    /// A frame of so many bytes, which follow.
+    Frame(u64),
+    /// A length that Python reads with a sign, below 0: what it is of.
+    Negative(&'static str),
+}
+
+/// The token that `bytes` begin with, and its length; `None` when not all of it is there.
+#[inline(always)]
+pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
+    match bytes.first_chunk() {
+        Some(head) => Some(of(head)),
+        None => copy_of(bytes, &mut [0; LONGEST]).map(of),
+    }
+}
+
+/// As many bytes as the longest token has, of which the first that `bytes` hold are a token: those of `bytes` themselves, or
+/// where these are fewer a copy in `room`. `None` when not all of the token is there.
+#[inline(always)]
+pub(crate) fn head_of<'a>(bytes: &'a [u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LONGEST]> {
+    bytes.first_chunk().or_else(|| copy_of(bytes, room))
+}
+
+#[cold]
+#[inline(never)]
+fn copy_of<'a>(bytes: &[u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LONGEST]> {
+    *room = [0; LONGEST];
+    room[..bytes.len()].copy_from_slice(bytes);
+    let (_, length) = of(room);
+    (length <= bytes.len()).then_some(room)
+}
+
+/// The token that `head` begins with, and its length.
+#[inline(always)]
+pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
+    let &[opcode, a, b, c, d, e, f, g, h, i] = head;
+    let word = || u32::from_le_bytes([a, b, c, d]);
+    let wide = || u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let signed = |make: fn(u64) -> Rare, complaint| {
+        u64::try_from(word().cast_signed()).map_or(Rare::Negative(complaint), make)
+    };
+    match opcode {
+        op::BINGET => (Token::Get(a.into()), 2),
+        op::LONG_BINGET => (Token::Get(word()), 5),
+        op::BINPUT => (Token::Rare(Rare::Put(a.into())), 2),
+        op::LONG_BINPUT => (Token::Rare(Rare::Put(word())), 5),
+        op::BININT1 => (Token::Int(a.into()), 2),
+        op::BININT2 => (Token::Int(u16::from_le_bytes([a, b]).into()), 3),
+        op::BININT => (Token::Int(word().cast_signed().into()), 5),
+        op::LONG1 if a <= 8 => {
+            // What follows the integer is shifted out, and the sign in.
+            let shift = 64 - 8 * u32::from(a);
+            let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]);
+            (Token::Int(if a == 0 { 0 } else { number << shift >> shift }), 2 + usize::from(a))
+        }
+        op::LONG1 => (Token::Rare(Rare::Long(a.into())), 2),
+        op::LONG4 => (Token::Rare(signed(Rare::Long, "integer: a negative length")), 5),
+        op::BINFLOAT => (Token::Rare(Rare::Float(f64::from_bits(wide().swap_bytes()))), 9),
+        op::SHORT_BINUNICODE | op::SHORT_BINSTRING => (Token::Rare(Rare::Text(a.into())), 2),
+        op::BINUNICODE => (Token::Rare(Rare::Text(word().into())), 5),
+        op::BINUNICODE8 => (Token::Rare(Rare::Text(wide())), 9),
+        op::BINSTRING => (Token::Rare(signed(Rare::Text, "string: a negative length")), 5),
+        op::SHORT_BINBYTES => (Token::Rare(Rare::Bytes(a.into())), 2),
+        op::BINBYTES => (Token::Rare(Rare::Bytes(word().into())), 5),
+        op::BINBYTES8 | op::BYTEARRAY8 => (Token::Rare(Rare::Bytes(wide())), 9),
+        op::PROTO => (Token::Rare(Rare::Protocol(a)), 2),
+        op::FRAME => (Token::Rare(Rare::Frame(wide())), 9),
+        // One by one, so that the compiler need not ask twice which it is.
+        op::MARK => (Token::Plain(op::MARK), 1),
+        op::MEMOIZE => (Token::Plain(op::MEMOIZE), 1),
+        op::SETITEMS => (Token::Plain(op::SETITEMS), 1),
+        op::EMPTY_DICT => (Token::Plain(op::EMPTY_DICT), 1),
+        op::EMPTY_LIST => (Token::Plain(op::EMPTY_LIST), 1),
+        op::TUPLE2 => (Token::Plain(op::TUPLE2), 1),
+        op::NEWTRUE => (Token::Plain(op::NEWTRUE), 1),
+        op::NEWFALSE => (Token::Plain(op::NEWFALSE), 1),
+        _ => (Token::Plain(opcode), 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tokens as bytes, with what they are.
+    const SPELLED: [(&[u8], Token); 27] = [
+        (b"h\xff", Token::Get(255)),
+        (b"j\x01\x02\x03\xff", Token::Get(0xff03_0201)),
+        (b"q\x07", Token::Rare(Rare::Put(7))),
+        (b"r\x00\x00\x01\x00", Token::Rare(Rare::Put(65_536))),
+        (b"K\xff", Token::Int(255)),
+        (b"M\xff\xff", Token::Int(65_535)),
+        (b"J\xff\xff\xff\xff", Token::Int(-1)),
+        (b"\x8a\x00", Token::Int(0)),
+        (b"\x8a\x01\x80", Token::Int(-128)),
+        (b"\x8a\x02\xff\x00", Token::Int(255)),
+        (b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80", Token::Int(i64::MIN)),
+        (b"\x8a\x09", Token::Rare(Rare::Long(9))),
+        (b"\x8b\xff\xff\xff\x7f", Token::Rare(Rare::Long(0x7fff_ffff))),
+        (b"\x8b\xff\xff\xff\xff", Token::Rare(Rare::Negative("integer: a negative length"))),
+        (b"G\xbf\xf8\x00\x00\x00\x00\x00\x00", Token::Rare(Rare::Float(-1.5))),
+        (b"\x8c\xff", Token::Rare(Rare::Text(255))),
+        (b"U\x01", Token::Rare(Rare::Text(1))),
+        (b"X\xff\xff\xff\xff", Token::Rare(Rare::Text(0xffff_ffff))),
+        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff", Token::Rare(Rare::Text(u64::MAX))),
+        (b"T\x00\x00\x00\x80", Token::Rare(Rare::Negative("string: a negative length"))),
+        (b"C\x02", Token::Rare(Rare::Bytes(2))),
+        (b"B\x00\x01\x00\x00", Token::Rare(Rare::Bytes(256))),
+        (b"\x8e\x00\x00\x00\x00\x01\x00\x00\x00", Token::Rare(Rare::Bytes(1 << 32))),
+        (b"\x80\x05", Token::Rare(Rare::Protocol(5))),
+        (b"\x95\x01\x00\x00\x00\x00\x00\x00\x01", Token::Rare(Rare::Frame(1 << 56 | 1))),
+        (b"(", Token::Plain(op::MARK)),
+        (b"\xfe", Token::Plain(0xfe)),
+    ];
+
+    #[test]
+    fn a_token_is_read_with_its_operand_whatever_follows() {
+        for (bytes, token) in SPELLED {
+            for rest in [&b""[..], b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+                assert_eq!(first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_cut_is_none() {
+        for (bytes, _) in SPELLED {
+            for length in 0..bytes.len() {
+                assert_eq!(first(&bytes[..length]), None, "{bytes:x?} cut at {length}");
+            }
+        }
+    }
+}
