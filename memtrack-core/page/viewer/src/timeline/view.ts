@@ -364,6 +364,7 @@ export class Timeline implements View {
       })));
     }
     if (this.kind === 'pools' && !this.stack!.envelopes.length) parts.push(h('span', {class: 'note'}, 'This device used no private pools: all blocks are in the default pool.'));
+    if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments: it is shown in the timeline.'));
     if (this.bands && new Set(this.bands.thread).size > 1) {
       const threads = [...new Set(this.bands.thread)].sort((a, b) => a - b);
       const choice = h('select', {onchange: () => this.choose_thread(Number(choice.value))},

@@ -179,9 +179,9 @@ test('the keyboard alone reaches tabs, peak, out of memory and blocks', async ()
     await page.keyboard.press(key);
     await settled(page);
     assert.equal((await state(page)).view, view);
-    assert.equal(await page.locator('[role=tab][aria-selected=true]').count(), 1);
+    assert.equal(await page.locator('header [role=tab][aria-selected=true]').count(), 1);
   }
-  await page.locator('[role=tab][aria-selected=true]').focus();
+  await page.locator('header [role=tab][aria-selected=true]').focus();
   await page.keyboard.press('ArrowRight');
   await settled(page);
   assert.equal((await state(page)).view, undefined, 'the tabs go round');
