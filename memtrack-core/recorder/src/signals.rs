@@ -4,6 +4,7 @@
 
 /// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
 /// program's threads.
+#[must_use = "signals reach the thread again when the guard is dropped"]
 pub struct Unsignalled {
     #[cfg(unix)]
     before: libc::sigset_t,

@@ -46,7 +46,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     /// A graph is gone: one user of its pool less for each [`Self::begin_allocate_to_pool`]. What the pool holds free
-    /// is given back with the next [`Self::empty_cache`] or when memory runs out, once it has no user.
+    /// is given back with the next [`empty_cache`](crate::Backend::empty_cache) or when memory runs out, once it has no user.
     ///
     /// # Errors
     /// When there is no such device, or the pool has no user there.

@@ -32,6 +32,7 @@ pub struct MemPool<M: DeviceMemory> {
 
 /// While it lives, the calling thread's requests on a device go to a pool.
 #[derive(Debug)]
+#[must_use = "the route ends when the guard is dropped: bind it to a name such as `_route`"]
 pub struct PoolRoute<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
     device: DeviceId,

@@ -181,6 +181,7 @@ impl Drop for Watch {
 }
 
 /// While it lives, hooked calls of this thread are not the program's.
+#[must_use = "hooked calls are recorded again when the guard is dropped"]
 pub(super) struct Quiet {
     before: bool,
 }
