@@ -100,7 +100,12 @@ export interface Elements {
   readonly total: Float64Array;
   /** How many bytes are set aside for a block that is live at the end, where that is not its size. */
   readonly final_bytes: Map<number, number>;
-  readonly notes: Map<number, number[]>;
+  readonly notes: Notes;
+}
+
+/** More text about some blocks: strings by row. */
+export interface Notes extends Iterable<[number, number[]]> {
+  get(row: number): number[] | undefined;
 }
 
 export interface Events {

@@ -7,6 +7,8 @@ import {bytes, count, visible} from '../format.ts';
 /** Colours as a little-endian canvas has them in 32 bits. */
 export interface Palette {
   readonly fill: Uint32Array;
+  /** Blocks inside of an envelope. */
+  readonly soft: Uint32Array;
   /** Edges between blocks, and hatching. */
   readonly edge: Uint32Array;
   /** Blocks that search and filter do not let through. */
@@ -59,16 +61,17 @@ const SCALE = Array.from({length: 16}, (_, i) => {
 const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
 
 function palette(colors: Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
-  const fill = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
+  const fill = new Uint32Array(256), soft = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
   const slack = mix(back, dark ? [255, 255, 255] : [0, 0, 0], 0.09);
   for (let i = 0; i < 256; i++) {
     const c = i === SLACK ? slack : colors[i % colors.length]!;
     fill[i] = packed(c);
+    soft[i] = packed(mix(c, back, 0.35));
     edge[i] = packed(mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
     dim[i] = packed(mix(mix(c, [128, 128, 128], 0.6), back, 0.78));
     css.push(`rgb(${c.join(' ')})`);
   }
-  return {fill, edge, dim, css, legend};
+  return {fill, soft, edge, dim, css, legend};
 }
 
 /** The colour of each row, and the palette. */
