@@ -54,7 +54,7 @@ const FEW = ['#4477aa', '#ee8866', '#228833', '#ccbb44', '#66ccee', '#aa3377', '
 /** From little (dark blue) over green to much (yellow), its lightness rising all the way. */
 const SCALE = Array.from({length: 16}, (_, i) => {
   const t = i / 15;
-  return oklch(0.38 + 0.5 * t, 0.1 + 0.04 * t, 275 - 180 * t);
+  return oklch(0.38 + 0.5 * t, 0.085 + 0.045 * t, 275 - 180 * t);
 });
 
 /** Longest lives, in events, of the steps of colour by age; blocks that are never freed get the last colour. */
