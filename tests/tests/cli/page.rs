@@ -102,6 +102,10 @@ fn names_are_data_whatever_they_are() {
     assert!(!page.contains("alert(1)</script>") && !page.contains("<img") && !page.contains("<b>&evil"));
     assert_eq!(head(&page)["settings"][evil], evil);
     assert!(page.contains("<title>&lt;b&gt;&amp;evil.json · memtrack</title>"));
+    // No segment holds the block, so that it is live after none of the events.
+    let first = &head(&page)["devices"][0]["first"][0];
+    let text = "1 block (512 B) allocated in the trace, neither freed in it nor held by a segment";
+    assert_eq!((&first["title"], &first["text"]), (&json!("Not shown"), &json!(text)));
 }
 
 #[test]
