@@ -45,9 +45,9 @@ function noise(texts: Texts, place: number): boolean {
 }
 
 function folded(texts: Texts, from: number, to: number): HTMLElement {
-  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Show these frames', onclick: () => {
+  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Of interpreter, dispatcher and allocator: show them', onclick: () => {
     item.replaceWith(...Array.from({length: to - from}, (_, i) => frame(texts, from + i)));
-  }}, `${to - from} frames of interpreter, dispatcher and allocator`));
+  }}, `${to - from} internal frames`));
   return item;
 }
 
