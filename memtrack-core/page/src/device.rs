@@ -53,6 +53,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
         memtrack: env!("CARGO_PKG_VERSION"),
         name: name.to_owned(),
         view: View::default().name(),
+        kept: false,
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,

@@ -77,6 +77,13 @@ impl Page {
         self
     }
 
+    /// The same, leaving out at first what is freed again in the trace, as PyTorch's `trace_plot --filter_freed`.
+    #[must_use]
+    pub fn without_freed(mut self) -> Self {
+        self.head.kept = true;
+        self
+    }
+
     /// Writes the page as one HTML file that needs nothing else.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ fn each_verb_writes_one_page_and_replaces_none() {
     for (arguments, view) in [
         (&["trace-plot", file][..], "timeline"),
         (&["trace_plot", file, "--segments"], "segments"),
+        (&["trace-plot", file, "-f"], "timeline"),
         (&["segment-plot", file], "state"),
         (&["profile-plot", file], "timeline"),
         (&["view", file, "--show", "flame"], "flame"),
@@ -41,6 +42,7 @@ fn each_verb_writes_one_page_and_replaces_none() {
         let page = fs::read_to_string(&path).unwrap();
         let head = head(&page);
         assert_eq!((head["view"].as_str(), head["name"].as_str()), (Some(view), Some("basic-1.pickle")));
+        assert_eq!(head["kept"], arguments.contains(&"-f"));
         let again = run(folder.path(), arguments);
         assert_eq!(again.status.code(), Some(2), "{arguments:?}");
         assert_eq!(run(folder.path(), &[arguments, &["--force"]].concat()).status.code(), Some(0));

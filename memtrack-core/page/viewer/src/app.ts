@@ -37,7 +37,7 @@ export class Page implements App {
     const device = Math.max(0, devices.findIndex(d => d.head.events || d.head.blocks));
     this.state = {
       view: head.view, device, axis: head.has_time ? 'time' : 'step', from: 0, to: 0, bottom: 0, top: 0,
-      event: (devices[device]?.head.events ?? 0) - 1, block: null, query: '', filter: {}, color: this.default_color(device), hide: false,
+      event: (devices[device]?.head.events ?? 0) - 1, block: null, query: '', filter: head.kept ? {kept: true} : {}, color: this.default_color(device), hide: head.kept,
     };
     this.panel = new Panel(this);
     this.side = new Side(this, this.panel.element);

@@ -6,6 +6,8 @@ export interface Head {
   memtrack: string;
   name: string;
   view: ViewName;
+  /** What was freed is left out at first. */
+  kept: boolean;
   served: boolean;
   start_us: number;
   since: 'start' | 'first_event';
@@ -72,6 +74,8 @@ export interface Filter {
   streams?: number[];
   pools?: number[];
   categories?: number[];
+  /** Only what is live at the end. */
+  kept?: boolean;
 }
 
 export const NONE = 0xffffffff;
