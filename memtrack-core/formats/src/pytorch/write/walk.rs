@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> {
     let pytorch = snapshot.pytorch.as_deref();
     let pytorch =
-        pytorch.ok_or_else(|| io::Error::other("a recording must be made a PyTorch snapshot first"))?;
+        pytorch.ok_or_else(|| io::Error::other("a recording must be converted to a PyTorch snapshot first"))?;
     Walk { snapshot, pytorch, sink }.root()
 }
 
