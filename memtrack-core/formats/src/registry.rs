@@ -116,7 +116,7 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
     match FORMATS.iter().find(|row| row.suffixes.contains(&suffix)) {
         Some(row) => Ok((row.format, compression)),
-        None => Err(format!("the name must end in {}, with .gz or .zst after it to pack it", listed("."))),
+        None => Err(format!("the name must end in {}, followed by .gz or .zst to compress it", listed("."))),
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(of("a.b.memtrack"), Ok((Format::Recording, Compression::None)));
         assert_eq!(of("json"), of("a.gz"));
         let refused =
-            "the name must end in .pickle, .json or .memtrack, with .gz or .zst after it to pack it";
+            "the name must end in .pickle, .json or .memtrack, followed by .gz or .zst to compress it";
         assert_eq!(of("a.txt"), Err(refused.to_owned()));
         assert_eq!(formats_listed(), "pickle, json or memtrack");
     }
