@@ -34,7 +34,7 @@ impl Exit {
     }
 }
 
-/// Why a command stopped. Its `Display` is one line.
+/// Why a command stopped. Displays as one line.
 #[derive(Debug)]
 pub(crate) enum CliError {
     /// Wrong usage: the line says what to do instead.
@@ -44,7 +44,7 @@ pub(crate) enum CliError {
     /// A program cannot be run: the shell's exit code, and why.
     #[cfg(unix)]
     Program(u8, String),
-    /// Whoever read our output has seen enough; not an error to the user.
+    /// The reader of the output closed the pipe; not an error to the user.
     ClosedPipe,
 }
 

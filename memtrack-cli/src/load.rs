@@ -49,7 +49,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = loaded.map_err(|error| CliError::input(path, error))?;
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
-    let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot is read, but {why}"));
+    let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
     if let Some(warning) = warning.or(unproved) {
         // A warning; when nobody can read it, the report is right all the same.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };

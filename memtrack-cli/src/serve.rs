@@ -72,7 +72,7 @@ impl Server {
                     {
                         continue;
                     }
-                    Err(error) => break Err(CliError::Io(format!("cannot serve any longer: {error}"))),
+                    Err(error) => break Err(CliError::Io(format!("cannot continue serving: {error}"))),
                 };
                 // Who asks more than a browser does waits for nobody.
                 if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_A_TIME {

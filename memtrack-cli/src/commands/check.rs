@@ -14,7 +14,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         // What is left of it may be within limits that the whole was not: a gate must not open for it.
         return Err(CliError::input(
             &args.file.path,
-            "a recording that lost its end cannot be checked; record it again",
+            "a recording whose end is missing cannot be checked; record it again",
         ));
     }
     let mut snapshot = in_pytorch_form(loaded.snapshot);

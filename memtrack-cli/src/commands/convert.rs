@@ -50,17 +50,16 @@ fn format_asked(args: &ConvertArgs) -> Result<(Format, Compression), CliError> {
         let name = format!("output.{}", to.trim_start_matches('.'));
         return format_of(Path::new(&name)).map_err(|_| {
             CliError::Usage(format!(
-                "--to {to}: write {}, with .gz or .zst after it to pack it",
+                "--to {to}: use {}, followed by .gz or .zst to compress it",
                 formats_listed()
             ))
         });
     }
     if args.output == Path::new("-") {
         return Err(CliError::Usage(
-            "say with --to what to write to standard output, such as --to json".into(),
+            "choose the format for standard output with --to, such as --to json".into(),
         ));
     }
-    format_of(&args.output).map_err(|why| {
-        CliError::Usage(format!("cannot tell what to write to {}: {why}", args.output.display()))
-    })
+    format_of(&args.output)
+        .map_err(|why| CliError::Usage(format!("cannot tell the format of {}: {why}", args.output.display())))
 }

@@ -6,7 +6,7 @@ use crate::error::{CliError, Exit};
 use crate::report::print_json;
 use memtrack_core::cuda::{Gpus, gpus};
 
-/// Asks the driver and NVML, prints the page. What could not be asked is said beside it.
+/// Asks the driver and NVML, prints the page. What could not be queried is reported on standard error.
 pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let page: Gpus = match gpus() {
         Ok(page) => page,

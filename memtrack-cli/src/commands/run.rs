@@ -71,7 +71,7 @@ fn preloaded(libraries: &[PathBuf]) -> OsString {
     ours.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// The recording's absolute path, which is free and can be written.
+/// The recording's absolute path, which does not exist yet and can be written.
 fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     let output = args.output.clone().unwrap_or_else(|| {
         let name = program.file_name().unwrap_or_else(|| OsStr::new("program"));
@@ -96,7 +96,7 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     Ok(absolute)
 }
 
-/// Says what was written.
+/// Reports what was written.
 fn tell(
     streams: &mut Streams<'_>,
     name: &OsStr,
@@ -131,7 +131,7 @@ fn tell(
             let (count, first) = (later.len(), first.display());
             writeln!(
                 stderr,
-                "memtrack: the {count} programs that it became recorded {first} and others beside it"
+                "memtrack: the {count} programs that it became recorded {first} and others next to it"
             )?;
         }
     }
@@ -147,7 +147,7 @@ fn tell(
             let count = children.len();
             writeln!(
                 stderr,
-                "memtrack: {count} child processes recorded {} and others beside it",
+                "memtrack: {count} child processes recorded {} and others next to it",
                 first.display()
             )
         }

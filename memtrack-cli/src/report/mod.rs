@@ -53,12 +53,12 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
-             they are taken, and numbered, in order of time"
+             they are read, and numbered, in order of time"
         );
     }
 }
 
-/// Says on standard error what is odd about a file.
+/// Reports on standard error what is odd about a file.
 pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
         // A warning; when nobody can read it, the report is there all the same.
@@ -66,14 +66,14 @@ pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     }
 }
 
-/// Says on standard error that sums over the blocks of a file are estimates, for answers that have no place for it.
+/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not say so.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     if snapshot.has_samples() {
         // A hint; when nobody can read it, the report is there all the same.
         let _ = writeln!(
             streams.stderr,
-            "memtrack: warning: small blocks were sampled: one that was picked is here as large as all that it stands for, \
-             and sums are estimates (`memtrack summary` says how far they may be off)"
+            "memtrack: warning: small blocks were sampled: each one that was picked is shown as large as all those it stands for, \
+             and sums are estimates (`memtrack summary` reports their error)"
         );
     }
 }

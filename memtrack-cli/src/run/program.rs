@@ -54,7 +54,7 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
         let refuse = |why: &str| Err(CliError::Program(CANNOT_RUN, format!("{}: {why}", at.display())));
         let absent = |what: &str, file: &Path| {
             let name = file.to_string_lossy().escape_debug().to_string();
-            refuse(&format!("its {what} {name} is not there"))
+            refuse(&format!("its {what} {name} does not exist"))
         };
         // A program that may be run but not read is the kernel's to judge.
         let Ok(mut file) = File::open(&at) else { return Ok(()) };
@@ -63,7 +63,7 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
             .is_ok_and(|data| data.mode() & 0o4000 != 0 && data.uid() != rustix::process::geteuid().as_raw());
         if privileged {
             return refuse(
-                "runs with another user's rights (setuid), and the loader preloads nothing into such",
+                "runs with another user's rights (setuid), so the loader preloads no libraries into it",
             );
         }
         match kind(&mut file) {
@@ -90,10 +90,10 @@ fn is_absent(file: &Path) -> bool {
     file.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Why the kernel did not run a program that [`check`] let pass.
+/// Why the kernel did not run a program that [`check`] accepted.
 pub(crate) fn refused(name: &OsStr, error: &io::Error) -> CliError {
     let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
-        "is no executable that this system knows, and has no `#!` line to name its interpreter".to_owned()
+        "is not an executable for this system, and has no `#!` line that names its interpreter".to_owned()
     } else {
         format!("cannot be run: {error}")
     };

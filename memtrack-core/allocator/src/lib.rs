@@ -19,18 +19,18 @@
 //! ```
 //!
 //! **How it works.** Memory is taken from the device in segments and cut into blocks. A request is rounded (`sizes`),
-//! given the best fitting free block of its stream and pool (`free_blocks`), and what is left of the block is split off
-//! (`malloc`). A block that comes back merges with its free neighbours (`free`); where other streams use it, when they are
-//! done (`events`). When the device has no more, cached segments are given back in a fixed order (`release`) before the
+//! given the best fitting free block of its stream and pool (`free_blocks`), and the remainder of the block is split off
+//! (`malloc`). A block that is freed merges with its free neighbours (`free`); if other streams use it, when they are
+//! done (`events`). When the device has no more memory, cached segments are given back in a fixed order (`release`) before the
 //! request fails (`oom`). With expandable segments, memory is mapped page by page into reserved address space
 //! (`expandable`). Private pools keep memory apart (`private_pools`).
 //!
-//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] is one without a GPU; `CudaMemory` (feature
-//! `cuda-stats`) is a CUDA device. Other allocators stand behind the same functions as a [`Backend`].
+//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] needs no GPU; `CudaMemory` (feature
+//! `cuda-stats`) is a CUDA device. Other allocators have the same functions as a [`Backend`].
 //!
-//! **What of `torch.cuda.memory` is not here**: the statistics of pinned host memory (`host_memory_stats`), which this does
-//! not allocate; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
-//! names (`memory_cached` and `reset_max_*`). `change_current_allocator` is the choice of a [`Backend`] at the start.
+//! **Not available from `torch.cuda.memory`**: the statistics of pinned host memory (`host_memory_stats`), which is
+//! not allocated here; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
+//! names (`memory_cached` and `reset_max_*`). Instead of `change_current_allocator`, choose a [`Backend`] at the start.
 
 mod api;
 mod backend;

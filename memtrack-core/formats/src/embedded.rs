@@ -1,5 +1,5 @@
-//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no place
-//! for half of what such a snapshot says, and a pickle has all of it.
+//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no columns
+//! for half of such a snapshot's data; a pickle has all of it.
 
 use crate::Format;
 use crate::pytorch::{read, write};
@@ -21,8 +21,8 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.close(&[], &[], &snapshot.devices, true)
 }
 
-/// Reads the snapshot back from its pickle. Of a file that is not whole the pickle mostly is not either, and half a pickle
-/// says nothing: an empty snapshot would look as if nothing had been in it.
+/// Reads the snapshot back from its pickle. If the file is incomplete, the pickle usually is too, and half a pickle
+/// cannot be read: an empty snapshot would look as if nothing had been in it.
 pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
     let stored = Cell::new(pickle.len() as u64);
     read::pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {

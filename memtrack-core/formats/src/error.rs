@@ -6,7 +6,7 @@ use memtrack_file::RecordingError;
 use std::fmt;
 use std::io;
 
-/// A snapshot that was refused or could not be read. Its `Display` is one line.
+/// A snapshot that was refused or could not be read. Displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -14,9 +14,9 @@ pub enum LoadError {
     Io(io::Error),
     /// The input is empty.
     Empty,
-    /// No pickle of plain data.
+    /// Not a pickle of plain data.
     Pickle(PickleError),
-    /// No JSON, or not Python's.
+    /// Not JSON as Python writes it.
     Json {
         /// The byte offset, from the start of the unpacked input.
         offset: u64,
@@ -25,24 +25,24 @@ pub enum LoadError {
     },
     /// The input ends in the middle of a pickle or of JSON.
     Cut {
-        /// The byte offset of what is not whole, from the start of the unpacked input.
+        /// The byte offset of what is incomplete, from the start of the unpacked input.
         offset: u64,
         /// What was being read.
         format: Format,
-        /// How many events were read before.
+        /// How many events were read before that.
         events: usize,
     },
-    /// No recording, or one of a newer version.
+    /// Not a recording, or one of a newer version.
     Recording(RecordingError),
-    /// The file is named `.pickle` and holds JSON.
+    /// The file is named `.pickle` but contains JSON.
     Misnamed,
     /// Readable, but not a snapshot.
     Shape {
         /// Where, as Python would write it.
         path: String,
-        /// What is there.
+        /// What was found there.
         found: &'static str,
-        /// What should be.
+        /// What was expected.
         wanted: &'static str,
     },
 }
@@ -63,10 +63,10 @@ impl fmt::Display for LoadError {
             Self::Json { offset, what } => write!(f, "at byte {offset} of the JSON: {what}"),
             Self::Recording(error) => write!(f, "{error}"),
             Self::Misnamed => {
-                f.write_str("it is named a pickle and holds JSON; rename it to .json to read it")
+                f.write_str("it is named as a pickle but contains JSON; rename it to .json to read it")
             }
             Self::Shape { path, found, wanted } => {
-                write!(f, "this is no memory snapshot: {path} is {found}, not {wanted}; ")?;
+                write!(f, "this is not a memory snapshot: {path} is {found}, not {wanted}; ")?;
                 f.write_str("write one with torch.cuda.memory._dump_snapshot or memtrack")
             }
         }

@@ -1,5 +1,5 @@
-//! One door for every file that holds a snapshot: recordings, PyTorch's pickles and their JSON, packed or not, told apart
-//! by what they hold.
+//! Opens and writes every kind of file that holds a snapshot: recordings, PyTorch's pickles and their JSON, compressed or
+//! not. Files are recognised by their contents.
 
 use crate::input::{Counted, Stored, peek, unpack};
 use crate::output::write_as;
@@ -16,9 +16,9 @@ use std::path::Path;
 pub enum Format {
     /// memtrack's own recording.
     Recording,
-    /// A pickle of PyTorch's.
+    /// A pickle from PyTorch.
     Pickle,
-    /// The same as JSON.
+    /// The same data as JSON.
     Json,
 }
 
@@ -29,12 +29,12 @@ pub struct Loaded {
     pub snapshot: Snapshot,
     /// What it was read from.
     pub format: Format,
-    /// How that was packed.
+    /// How the file was compressed.
     pub compression: Compression,
-    /// For a recording, whether it was whole.
+    /// For a recording, whether it was complete.
     pub report: Option<ReadReport>,
-    /// What is wrong with the packed data behind the end of a pickle: the snapshot is whole, but the checksum that
-    /// would prove it is missing or another.
+    /// What is wrong with the compressed data after the end of a pickle: the snapshot is complete, but its checksum
+    /// is missing or wrong.
     pub unproved: Option<String>,
 }
 
@@ -52,34 +52,34 @@ pub struct Loaded {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait SnapshotFiles: Sized {
-    /// Reads the file at `path`, whatever snapshot it holds; of a recording in parts also those beside it.
+    /// Reads the file at `path`, whichever format it has, and the other parts of a recording next to it.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is no snapshot; and when it is named a pickle and is JSON, because
-    /// then something else went wrong before.
+    /// When it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
+    /// then something went wrong earlier.
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads a snapshot of any kind from a stream, such as standard input.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is no snapshot.
+    /// When it cannot be read, is too large, or is not a snapshot.
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
-    /// Reads the recording at `path` to its last whole chunk; see [`load_from`](crate::load_from). Of a recording in
-    /// parts, those that lie beside it are read with it.
+    /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). The other
+    /// parts of a recording that are next to it are read with it.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no recording that this build knows.
+    /// When the file cannot be read, or is not a recording that this version knows.
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
 
-    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears whole or not at all.
+    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears complete or not at all.
     ///
     /// # Errors
     /// When the folder or the file cannot be written; what was there before is then unchanged.
     fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
 
     /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
-    /// mark is left out and readers will say that the recording was not ended.
+    /// mark is left out and readers will report that the recording was not ended.
     ///
     /// # Errors
     /// When `output` cannot be written.
@@ -88,17 +88,17 @@ pub trait SnapshotFiles: Sized {
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
 
     /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
-    /// or `.zst`), replacing what is there. The file appears whole or not at all. A recording's stacks are named by
-    /// `names` where the format has names.
+    /// or `.zst`), replacing what is there. The file appears complete or not at all. `names` names the frames of a
+    /// recording's stacks if the format has names.
     ///
     /// # Errors
-    /// When the suffix is none of these, the file cannot be written, or the format has no form for a value.
+    /// When the suffix is none of these, the file cannot be written, or the format cannot represent a value.
     fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
 
-    /// Writes what [`Self::save_as`] saves to any output, without a name that would say the format.
+    /// Like [`Self::save_as`], but writes to any output, without a name from which the format would follow.
     ///
     /// # Errors
-    /// When the output cannot be written, or the format has no form for a value.
+    /// When the output cannot be written, or the format cannot represent a value.
     fn write_as(
         &self,
         output: impl Write,
@@ -107,16 +107,16 @@ pub trait SnapshotFiles: Sized {
         names: &mut dyn NameFrames,
     ) -> io::Result<()>;
 
-    /// The snapshot in PyTorch's form: a recording is converted, with the names of `names`; a snapshot from PyTorch
-    /// is returned as it is, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
+    /// The snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
+    /// is returned unchanged, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
     ///
-    /// Times become microseconds, and a name that is no UTF-8 was made so when it was recorded. What PyTorch has no
-    /// place for (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
-    /// totals and peaks are the recording's estimates; its own size and its weight stand in its `user_metadata`.
+    /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. What PyTorch's form
+    /// cannot hold (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
+    /// totals and peaks are the recording's estimates; its own size and its weight are in its `user_metadata`.
     #[must_use]
     fn as_pytorch(&self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 
-    /// As [`Self::as_pytorch`], of a snapshot that is needed no more.
+    /// Like [`Self::as_pytorch`], for a snapshot that is no longer needed.
     #[must_use]
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }

@@ -1,31 +1,31 @@
-//! How bytes come in: from a file or a pipe, packed or not. What they are is told by their first bytes, never by the
-//! file's name; nothing here holds more than a window of them.
+//! How bytes are read: from a file or a pipe, compressed or not, which is recognised by their first bytes, never by the
+//! file's name. Nothing here holds more than a window of them.
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// How a load may cost, and who wants to know how far it is.
+/// How much a load may cost, and how it reports its progress.
 pub struct LoadOptions<'a> {
-    /// Most bytes of input, unpacked; more is refused.
+    /// The most bytes of input, uncompressed; more is refused.
     pub max_input: u64,
-    /// Called now and then with the bytes of the file that were read so far, as stored.
+    /// Called from time to time with the number of bytes read from the file so far, as stored.
     pub progress: Option<&'a mut dyn FnMut(u64)>,
-    /// Whether the events are wanted. Without them a PyTorch snapshot has as many traces as before, each empty, and is
-    /// for questions to its segments only; it takes half of the time and a fraction of the memory. A recording always
+    /// Whether to read the events. Without them a PyTorch snapshot has as many traces as before, all empty, so that only
+    /// its segments can be examined; loading takes half of the time and a fraction of the memory. A recording always
     /// has its events.
     pub events: bool,
 }
 
 impl Default for LoadOptions<'_> {
-    /// 64 GiB, nobody watches, and events are wanted.
+    /// 64 GiB, no progress reports, with events.
     fn default() -> Self {
         Self { max_input: 64 << 30, progress: None, events: true }
     }
 }
 
-/// How a file is packed.
+/// How a file is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
@@ -37,7 +37,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// What is known of the file behind a reader.
+/// What is known about the file behind a reader.
 #[derive(Debug, Default)]
 pub struct Stored {
     /// Bytes that were read so far.
@@ -66,7 +66,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// Unpacks what its first bytes say is packed.
+/// Decompresses data whose first bytes show that it is compressed.
 pub fn unpack<'a>(reader: Counted<'a, impl Read + 'a>) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
     let count = reader.count;
     let (head, reader) = peek(BufReader::with_capacity(32 << 10, reader))?;
@@ -83,7 +83,7 @@ pub fn unpack<'a>(reader: Counted<'a, impl Read + 'a>) -> io::Result<(Box<dyn Bu
     })
 }
 
-/// Says what is wrong with packed data in words for whoever has the file.
+/// Describes what is wrong with compressed data, for the owner of the file.
 struct Unpacked<'a, R> {
     inner: R,
     packed_by: &'static str,

@@ -1,4 +1,4 @@
-//! How bytes go out: packed by the name's suffix. Zstandard is written as one frame after another, each of a few
+//! How bytes are written: compressed according to the name's suffix. Zstandard is written as one frame after another, each of a few
 //! megabytes, so that nothing larger than that is held.
 
 use crate::registry::row;
@@ -8,10 +8,10 @@ use memtrack_model::{NameFrames, Snapshot};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::io::{self, Write};
 
-/// Bytes that are packed at once.
+/// Bytes that are compressed at once.
 const ZSTD_BYTES: usize = 4 << 20;
 
-/// Writes a snapshot in that format, packed so.
+/// Writes a snapshot in that format, compressed that way.
 pub(crate) fn write_as(
     snapshot: &Snapshot,
     mut output: impl Write,
@@ -36,7 +36,7 @@ pub(crate) fn write_as(
     output.flush()
 }
 
-/// Packs what passes.
+/// Compresses what passes.
 struct Zstd<W> {
     out: W,
     buffer: Vec<u8>,
@@ -64,7 +64,7 @@ impl<W: Write> Write for Zstd<W> {
         Ok(taken)
     }
 
-    /// Does nothing: a frame for each flush would pack badly.
+    /// Does nothing: a frame for each flush would compress badly.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

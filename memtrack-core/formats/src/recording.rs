@@ -7,11 +7,12 @@ use memtrack_model::Snapshot;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
-/// Reads a recording to its last whole chunk. The events come in merge order (by ticks; of equal ticks, as written).
+/// Reads a recording up to its last complete chunk. The events are in merge order (by ticks; those with equal ticks as
+/// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is something else, or is of a newer version. A file that is cut or damaged
-/// after its header is no error: the report says what is missing.
+/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// damaged after its header is not an error: the report says what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     let (content, report) = memtrack_file::read(input)?;
     match content {
@@ -20,7 +21,7 @@ pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingEr
     }
 }
 
-/// Reads the recording at `path`, and of one in parts those that lie beside it.
+/// Reads the recording at `path`, and its other parts next to it.
 pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
     load_from(BufReader::with_capacity(64 << 10, part::opened(path)?))
 }

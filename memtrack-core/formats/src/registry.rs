@@ -1,5 +1,5 @@
-//! Every format of snapshots, a row each: how its files are told, read, named and written. A format that is only written
-//! to has no reader; a new one is a file and a row.
+//! Every format of snapshots, one row each: how its files are recognised, read, named and written. A format that is only
+//! written has no reader; a new format is a file and a row.
 
 use crate::pytorch::read;
 use crate::{Compression, Format, LoadError, pytorch, recording};
@@ -9,14 +9,14 @@ use std::cell::Cell;
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// A file that is being read, unpacked.
+/// A file that is being read, uncompressed.
 pub(crate) struct Input<'a> {
     pub(crate) reader: &'a mut dyn BufRead,
     pub(crate) max_bytes: u64,
     /// Bytes of the file that were read so far, as stored.
     pub(crate) stored: &'a Cell<u64>,
     pub(crate) progress: &'a mut dyn FnMut(u64),
-    /// Whether the events are wanted.
+    /// Whether to read the events.
     pub(crate) events: bool,
 }
 
@@ -26,15 +26,15 @@ type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Resul
 /// A format.
 pub(crate) struct Row {
     pub(crate) format: Format,
-    /// What the names of its files end in, the usual one first.
+    /// The endings of its files' names, the usual one first.
     pub(crate) suffixes: &'static [&'static str],
-    /// Whether a file that begins so is one; the rows are asked in order.
+    /// Whether a file that begins like this has the format; the rows are tried in order.
     pub(crate) begins_with: fn(&[u8]) -> bool,
     pub(crate) read: ReadFile,
     pub(crate) write: WriteFile,
 }
 
-/// All formats. Any file that is none of the others is taken for a pickle, whose reader says what is wrong with it.
+/// All formats. Any file of no other format is taken for a pickle, whose reader reports what is wrong with it.
 pub(crate) static FORMATS: [Row; 3] = [
     Row {
         format: Format::Recording,
@@ -102,10 +102,10 @@ pub(crate) fn listed(before: &str) -> String {
     format!("{} or {last}", endings.collect::<Vec<_>>().join(", "))
 }
 
-/// What a file's name says it holds.
+/// The format and compression that a file's name stands for.
 ///
 /// # Errors
-/// A sentence that says which names there are.
+/// A sentence that lists the possible names.
 pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let (name, compression) = match name.rsplit_once('.') {
@@ -116,7 +116,7 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
     match FORMATS.iter().find(|row| row.suffixes.contains(&suffix)) {
         Some(row) => Ok((row.format, compression)),
-        None => Err(format!("the name must end in {}, with .gz or .zst after it to pack it", listed("."))),
+        None => Err(format!("the name must end in {}, followed by .gz or .zst to compress it", listed("."))),
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(of("a.b.memtrack"), Ok((Format::Recording, Compression::None)));
         assert_eq!(of("json"), of("a.gz"));
         let refused =
-            "the name must end in .pickle, .json or .memtrack, with .gz or .zst after it to pack it";
+            "the name must end in .pickle, .json or .memtrack, followed by .gz or .zst to compress it";
         assert_eq!(of("a.txt"), Err(refused.to_owned()));
         assert_eq!(formats_listed(), "pickle, json or memtrack");
     }

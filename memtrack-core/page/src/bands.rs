@@ -33,7 +33,7 @@ struct Open {
     from: u32,
 }
 
-/// What a thread is in.
+/// The scopes that a thread is in.
 #[derive(Default)]
 struct Running {
     open: Vec<Open>,
@@ -65,7 +65,7 @@ impl Bands {
         bands
     }
 
-    /// The thread is in `scope` now: what it left ends with its last event.
+    /// The thread is now in `scope`: the scopes that it left end with its last event.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
@@ -118,7 +118,7 @@ impl Bands {
         }
     }
 
-    /// Adds the profiler's ranges of `device`, which are told by the time.
+    /// Adds the profiler's ranges of `device`, which are located by time.
     pub(crate) fn annotate(
         &mut self,
         snapshot: &Snapshot,

@@ -1,8 +1,8 @@
 //! Blocks as lifetimes: from which event to which each was live, and from which on its free was pending.
 //!
 //! What is live at the end is known, so the events are undone from there, newest first, as PyTorch's viewer does. Then
-//! memory from before the recording, events that a ring dropped and a free that two files tell differently need no rules
-//! of their own: before an event the state is what the event made of it, undone.
+//! memory from before the recording, events that a ring dropped and a free that files record differently need no rules
+//! of their own: the state before an event is the state after it with the event undone.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -29,11 +29,11 @@ pub(crate) struct Life {
     pub(crate) ends_pending: bool,
     /// The event that requested that free.
     pub(crate) request: Option<u32>,
-    /// Bytes, or of a sample those it stands for.
+    /// Bytes; for a sampled block, those it stands for.
     pub(crate) bytes: u64,
     /// Its first address.
     pub(crate) address: u64,
-    /// Who allocated it.
+    /// The stack that allocated it.
     pub(crate) stack: StackId,
     /// The raw handle of its stream.
     pub(crate) stream: u64,
@@ -89,7 +89,7 @@ pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Live
 struct Building<'a> {
     snapshot: &'a Snapshot,
     ended: Vec<Life>,
-    /// By address what is live at the moment that the walk has reached.
+    /// What is live at the moment that the walk has reached, by address.
     live: HashMap<u64, u32, foldhash::fast::RandomState>,
 }
 
@@ -116,7 +116,7 @@ impl Building<'_> {
         })
     }
 
-    /// Undoes an event, and gives the block that it is about.
+    /// Undoes an event, and returns its block.
     fn undo(&mut self, event: u32, row: usize, started: &mut Vec<u32>) -> u32 {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
@@ -162,8 +162,8 @@ impl Building<'_> {
         }
     }
 
-    /// The lives in the order of the stack: older than the trace first, of these what stays longest lowest, so that what
-    /// goes moves little.
+    /// The lives in the order of the stack: those older than the trace first, among them those that stay longest at the bottom,
+    /// so that little moves when one goes.
     fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> Lives {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {

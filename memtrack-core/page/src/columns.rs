@@ -5,7 +5,7 @@ use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use std::io::Write;
 
-/// How far a section is packed: a higher level takes twice the time for a twentieth of the bytes.
+/// The compression level of a section: a higher one takes twice the time to save a twentieth of the bytes.
 const LEVEL: u32 = 4;
 
 /// How a column is coded.
@@ -26,7 +26,7 @@ pub(crate) struct Column {
     count: usize,
 }
 
-/// Columns one after another, unpacked.
+/// Columns one after another, uncompressed.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     columns: Vec<Column>,
@@ -47,7 +47,7 @@ impl Columns {
         self.columns.push(Column { name, code: Code::Varint, count });
     }
 
-    /// A column of numbers that lie near the one before, modulo 2^64.
+    /// A column of numbers close to the previous one, modulo 2^64.
     pub(crate) fn delta(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
         let mut before = 0u64;
         let mut next = |value: u64| {
@@ -88,11 +88,11 @@ impl Columns {
     }
 }
 
-/// Columns, packed.
+/// Columns, compressed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Section {
     columns: Vec<Column>,
-    /// Unpacked bytes.
+    /// Uncompressed bytes.
     bytes: usize,
     #[serde(skip)]
     packed: Vec<u8>,

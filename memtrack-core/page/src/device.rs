@@ -18,7 +18,7 @@ use memtrack_symbols::Symbolizer;
 use serde_json::json;
 use std::collections::HashMap;
 
-/// Values inside of one another that the settings show.
+/// The depth to which the settings show nested values.
 const DEEPEST_SETTING: usize = 32;
 
 /// A page of a whole snapshot.
@@ -64,7 +64,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
     Page { head, sections: pack(unpacked) }
 }
 
-/// Packs each section, on as many threads as there are sections up to what the machine has.
+/// Compresses each section, on as many threads as there are sections, up to the machine's.
 fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let queue = std::sync::Mutex::new(unpacked.into_iter().enumerate());
@@ -83,14 +83,14 @@ fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
     packed.into_iter().map(|(_, section)| section).collect()
 }
 
-/// Whether all events say when they were.
+/// Whether all events have a time.
 fn has_time(pytorch: &PyTorch) -> bool {
     let events = &pytorch.events;
     let with: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
     !events.is_empty() && events.shape.iter().all(|&shape| with[shape as usize])
 }
 
-/// A setting as JSON; what JSON cannot say as text.
+/// A setting as JSON; values that JSON cannot represent as text.
 fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
     let inner = |value: &Value| setting(snapshot, value, depth + 1);
     if depth > DEEPEST_SETTING {
@@ -121,7 +121,7 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
     }
 }
 
-/// The settings without what memtrack keeps beside them in files that it writes; nothing when that was all.
+/// The settings without those that memtrack adds to files that it writes; none if there are no others.
 fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
     match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
         Some((true, true)) => serde_json::Value::Null,
@@ -129,7 +129,7 @@ fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// Names that a device's columns refer to by their places.
+/// Names that a device's columns refer to by index.
 #[derive(Default)]
 struct Places<K> {
     names: Vec<String>,
@@ -146,7 +146,7 @@ impl<K: std::hash::Hash + Eq> Places<K> {
     }
 }
 
-/// What names a device's columns refer to.
+/// The names that a device's columns refer to.
 #[derive(Default)]
 struct Named {
     streams: Places<u64>,
@@ -164,7 +164,7 @@ struct DeviceTables<'a> {
 }
 
 impl DeviceTables<'_> {
-    /// Adds the device's sections; `None` when there is nothing of it.
+    /// Adds the device's sections; `None` if it has no data.
     fn build(
         &self,
         summary: Option<&DeviceSummary>,
@@ -300,7 +300,7 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// What a block's user and its compiler say of it; 0: nothing.
+    /// The user's and the compiler's text for a block; 0: none.
     fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
@@ -395,7 +395,7 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// What an event does that memtrack has no name for.
+    /// The action of an event that memtrack has no name for.
     fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
@@ -404,7 +404,7 @@ impl DeviceTables<'_> {
         }
     }
 
-    /// By event: the address and size that its block or piece says, to whoever looks them up by the events at which they
+    /// By event: the address and size of its block or piece, for a lookup by the events at which they
     /// start, become pending and end. `None` where several do, or none does.
     fn told(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
         let mut told: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
@@ -441,9 +441,9 @@ fn since(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }
 
-/// What the segments of a device say at the end.
+/// The segments of a device at the end.
 struct HeldRows {
-    /// By address: the row of an active block, and the bytes that are set aside for it.
+    /// By address: the row of an active block, and the bytes reserved for it.
     blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
     /// First address, bytes and row of each segment, by address.
     segments: Vec<(u64, u64, usize)>,
@@ -469,7 +469,7 @@ impl HeldRows {
         held
     }
 
-    /// The pool of the segment that an address lies in; `None` where the file does not say.
+    /// The pool of the segment that contains an address; `None` if the file does not have it.
     fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
         let after = self.segments.partition_point(|segment| segment.0 <= address);
         let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;

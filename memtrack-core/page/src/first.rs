@@ -1,4 +1,4 @@
-//! What a page says before anyone clicks: the summary's sentences, each with the place in the page that shows what it says.
+//! What a page shows before any click: the summary's sentences, each with the place in the page that shows its subject.
 
 use crate::head::{Sentence, Show};
 use memtrack_model::event::DeviceId;
@@ -8,7 +8,7 @@ use memtrack_report::analysis::reserved::ReservedPeak;
 use memtrack_report::analysis::summary::{DeviceSummary, LookAt};
 use memtrack_report::analysis::top::TopRow;
 
-/// The title of the lines that say what to look at.
+/// The title of the lines that tell what to look at.
 const LOOK: &str = "Look first at";
 
 /// The title of the line about the highest point of reserved memory.
@@ -71,7 +71,7 @@ pub(crate) fn sentences(
     most_wanted_first(sentences)
 }
 
-/// What people ask first comes first: the summary says what is held before it says what was.
+/// The most important lines come first, whereas the summary reports what is held before what was.
 fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,

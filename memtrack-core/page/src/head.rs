@@ -83,7 +83,7 @@ pub(crate) struct Sections {
     pub(crate) bands: usize,
 }
 
-/// A head with what the page around it decides.
+/// A head with the fields that depend on the page around it.
 #[derive(Serialize)]
 pub(crate) struct Whole<'a> {
     #[serde(flatten)]

@@ -1,8 +1,8 @@
 //! The page around the tables.
 //!
-//! Names in a snapshot are anybody's. They are in the page only as JSON and packed tables, both of which a browser takes for
-//! data, and its script shows them as text. The policy in the page's head forbids all that is not in it: no other script, no
-//! address but, when it is served, its own.
+//! Names in a snapshot are untrusted. They are in the page only as JSON and compressed tables, both of which a browser treats
+//! as data, and its script shows them as text. The policy in the page's head forbids everything outside the page: other
+//! scripts, and all addresses except, when it is served, its own.
 
 use crate::Page;
 use crate::head::Whole;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 const SCRIPT: &str = include_str!("../viewer/dist/viewer.js");
 const STYLE: &str = include_str!("../viewer/dist/viewer.css");
-/// Of the script, in base64: what the policy allows to run.
+/// The script's hash in base64: the only script that the policy allows.
 const SCRIPT_SHA256: &str = include_str!("../viewer/dist/viewer.sha256");
 
 /// A page with everything in it.
@@ -29,7 +29,7 @@ pub(crate) fn whole(page: &Page, mut out: impl Write) -> io::Result<()> {
     end(out)
 }
 
-/// A page that asks for its tables.
+/// A page that requests its tables.
 pub(crate) fn served(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, true, &mut out)?;
     end(out)

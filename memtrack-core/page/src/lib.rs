@@ -1,6 +1,6 @@
-//! A snapshot as a page: one HTML file that shows what pytorch.org/memory_viz shows, without a network. [`Page::of`] turns
-//! a snapshot into tables that a browser can draw from as they are; `viewer/` has the browser's half, and `viewer/README.md`
-//! says what the two agree on.
+//! A snapshot as a page: one HTML file that shows what pytorch.org/memory_viz shows, offline. [`Page::of`] turns a snapshot
+//! into tables from which a browser can draw directly; `viewer/` has the browser's part, and `viewer/README.md` describes
+//! the interface between the two.
 
 mod bands;
 mod blocks;
@@ -17,7 +17,7 @@ use head::Head;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
-/// What a page shows first.
+/// The view that a page shows first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum View {
@@ -62,7 +62,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Of a snapshot, which the page calls `name`. A recording is brought into PyTorch's form first
+    /// The page of a snapshot, titled `name`. A recording must first be converted to PyTorch's form
     /// (`Snapshot::into_pytorch`), which names its stacks.
     ///
     /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
@@ -84,7 +84,7 @@ impl Page {
         self
     }
 
-    /// Writes the page as one HTML file that needs nothing else.
+    /// Writes the page as one self-contained HTML file.
     ///
     /// # Errors
     /// When `out` cannot be written to.
@@ -92,7 +92,7 @@ impl Page {
         html::whole(self, out)
     }
 
-    /// The page without its tables, for a server: it asks for them at `section/0`, `section/1` …, relative to its own
+    /// The page without its tables, for a server: it requests them at `section/0`, `section/1` …, relative to its own
     /// address, and gets [`Self::section`].
     ///
     /// # Errors

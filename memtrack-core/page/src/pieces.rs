@@ -1,4 +1,4 @@
-//! Reserved memory as pieces: what one event took from the driver, for as long as it was held. A segment is one piece;
+//! Reserved memory as pieces: what one event took from the driver, as long as it was held. A segment is one piece;
 //! an expandable one has a piece for each part that was mapped at a time. Like blocks, they are found by undoing the events
 //! from what is held at the end.
 
@@ -20,7 +20,7 @@ pub(crate) struct Piece {
     pub(crate) address: u64,
     /// Its bytes.
     pub(crate) bytes: u64,
-    /// Who took it.
+    /// The stack that took it.
     pub(crate) stack: StackId,
     /// The raw handle of its stream.
     pub(crate) stream: u64,
@@ -92,7 +92,7 @@ impl Held {
         }
     }
 
-    /// What lies in a range was taken by `event`.
+    /// The pieces in a range were taken by `event`.
     fn began(&mut self, (address, bytes): (u64, u64), event: u32, stack: Option<StackId>, expandable: bool) {
         for mut piece in self.cut(address, bytes) {
             piece.start = Some(event);
@@ -102,7 +102,7 @@ impl Held {
         }
     }
 
-    /// Takes a range out, and leaves what pieces have beside it.
+    /// Removes a range, and leaves the parts of pieces outside it.
     fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
         let end = address.saturating_add(bytes);
         let mut found = Vec::new();
@@ -128,7 +128,7 @@ impl Held {
         found
     }
 
-    /// The pieces in the order of the stack: older than the trace first, of these what is held longest lowest.
+    /// The pieces in the order of the stack: those older than the trace first, among them those held longest at the bottom.
     fn in_order(self) -> Vec<Piece> {
         let mut older: Vec<Piece> = self.now.into_values().collect();
         older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));

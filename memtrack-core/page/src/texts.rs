@@ -5,12 +5,12 @@ use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
 use std::collections::HashMap;
 
-/// Texts that were asked for, in the order in which they were.
+/// The texts that were requested, in that order.
 pub(crate) struct Texts<'a> {
     snapshot: &'a Snapshot,
     strings: Vec<String>,
     by_text: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not asked for yet, where 0 is not its own.
+    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not requested yet, unless 0 is its own number.
     of_string: Vec<u32>,
     of_frame: Vec<u32>,
     of_stack: Vec<u32>,
@@ -72,7 +72,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The section of all that was asked for, and of all scopes.
+    /// The section of all requested texts, and of all scopes.
     pub(crate) fn columns(mut self) -> Columns {
         let mut stack_frames: Vec<u32> = Vec::new();
         for stack in std::mem::take(&mut self.stacks) {

@@ -61,9 +61,10 @@ fn standard_output_gets_what_a_file_would() {
     let named = folder.path().join("no suffix");
     assert_eq!(convert(&from, &named, &["--to", ".json"]).status.code(), Some(0));
     assert_eq!(fs::read(named).unwrap(), fs::read(folder.path().join("a.json")).unwrap());
-    for (arguments, said) in
-        [(&[][..], "say with --to"), (&["--to", "xml"], "write pickle, json or memtrack")]
-    {
+    for (arguments, said) in [
+        (&[][..], "choose the format for standard output with --to"),
+        (&["--to", "xml"], "use pickle, json or memtrack"),
+    ] {
         let output = convert(&from, Path::new("-"), arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(

@@ -160,9 +160,9 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
         (&["/"], 126, "folder"),
         (&["./static"], 126, "statically"),
         (&["./musl"], 126, "musl"),
-        (&["./orphan"], 126, "./orphan: its interpreter /no/such/interpreter is not there"),
-        (&["./from_windows"], 126, "its interpreter /bin/sh\\r is not there"),
-        (&["./text"], 126, "./text: is no executable that this system knows, and has no `#!` line"),
+        (&["./orphan"], 126, "./orphan: its interpreter /no/such/interpreter does not exist"),
+        (&["./from_windows"], 126, "its interpreter /bin/sh\\r does not exist"),
+        (&["./text"], 126, "./text: is not an executable for this system, and has no `#!` line"),
         (&["-o", "no/such/folder", "ls"], 126, "cannot write"),
         (&["-o", "plain.txt", "ls"], 2, "--force"),
     ];

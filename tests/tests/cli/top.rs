@@ -127,7 +127,7 @@ fn what_cannot_be_read_is_one_clear_line_and_exit_3() {
         (folder.0.join("missing"), "No such file"),
         (folder.0.clone(), "directory"),
         (folder.0.join("empty"), "the file is empty"),
-        (folder.0.join("pickle"), "no memory snapshot"),
+        (folder.0.join("pickle"), "not a memory snapshot"),
     ] {
         fs::write(folder.0.join("empty"), "").unwrap();
         fs::write(folder.0.join("pickle"), b"\x80\x04}\x94.").unwrap();

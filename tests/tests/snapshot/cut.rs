@@ -86,7 +86,7 @@ fn a_checksum_that_is_cut_off_is_one_warning() {
         match told {
             None => assert_eq!(said, ""),
             Some(told) => {
-                assert!(said.contains(&format!("a.pickle.gz: the snapshot is read, but {told}")), "{said}");
+                assert!(said.contains(&format!("a.pickle.gz: the snapshot was read, but {told}")), "{said}");
                 assert!(said.starts_with("memtrack: warning: ") && said.lines().count() == 1, "{said}");
             }
         }

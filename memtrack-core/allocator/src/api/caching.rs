@@ -1,4 +1,4 @@
-//! The allocator of all devices: locks, and the way in for clients.
+//! The allocator of all devices: its locks, and what clients call.
 
 use crate::api::error::AllocatorError;
 use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
@@ -15,12 +15,12 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Told when memory ran out.
+/// Called when memory ran out.
 pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// PyTorch's caching allocator for the devices of a process. Clones are the same allocator.
 ///
-/// A device has a lock of its own, which is held while memory of it is handed out or taken back.
+/// Each device has its own lock, which is held while its memory is handed out or taken back.
 pub struct CachingAllocator<M: DeviceMemory> {
     pub(crate) shared: Arc<Shared<M>>,
 }
@@ -50,7 +50,7 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// A panic elsewhere does not make the books wrong: nothing below panics half-way through a change.
+/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,7 +72,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// An allocator over the memory of devices; the first is device 0.
     ///
     /// # Errors
-    /// When a device cannot say how much memory it has, or the settings name another backend: `cuda_backend` makes that.
+    /// When a device cannot report how much memory it has, or the settings name another backend (use `cuda_backend`).
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         if settings.backend() != AllocatorBackend::Native {
             let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
@@ -124,17 +124,17 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     /// Hands out a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the address
-    /// is then 0, and it may be given back as any other.
+    /// is then 0, and it may be given back like any other.
     ///
-    /// A stream is known by its handle alone here. It must live for as long as the allocator has memory of it, cached or
-    /// handed out, and as long as a use of it is noted: the driver may give its handle to another stream, which would be
-    /// handed memory that the first one's work still uses. (`DeviceBuffer` sees to that itself.) Where the driver notices
-    /// that a stream is gone, the whole device is waited for.
+    /// A stream is identified only by its handle here. It must live as long as the allocator has memory that belongs to it,
+    /// cached or handed out, or has noted a use on it: the driver may give its handle to another stream, which would then get
+    /// memory that the first one's work still uses. (`DeviceBuffer` ensures this itself.) If the driver notices
+    /// that a stream is gone, the allocator waits for the whole device.
     ///
     /// # Errors
     /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released;
-    /// [`AllocatorError::OomRejection`] when the settings refuse it; of both, observers have then been told.
-    /// [`AllocatorError::TooLarge`] from 1 EiB on.
+    /// [`AllocatorError::OomRejection`] when the settings refuse it; observers were called in both cases.
+    /// [`AllocatorError::TooLarge`] for 1 EiB and more.
     #[inline]
     pub fn allocate(
         &self,
@@ -173,7 +173,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
     }
 
-    /// Takes a block back. Where other streams use it ([`Self::record_stream`]), its memory is free when they are done.
+    /// Takes a block back. If other streams use it ([`Self::record_stream`]), its memory is free when they are done.
     ///
     /// # Errors
     /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`.
@@ -192,14 +192,14 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Err(AllocatorError::InvalidPointer(address))
     }
 
-    /// `stream` uses the block at `address` too: its memory is not handed out again before the work that is queued there
-    /// when it is given back is done. An address that is not of this allocator is left alone, as in PyTorch.
+    /// `stream` uses the block at `address` too: its memory is not handed out again before the work that is queued on
+    /// `stream` when the block is freed is done. An address that is not from this allocator is ignored, as in PyTorch.
     pub fn record_stream(&self, address: u64, stream: StreamId) {
         // The first device that knows it ends the search.
         let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
     }
 
-    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Where there is no NVML the
+    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Without NVML the
     /// text says so.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Changes settings at run time, by PyTorch's rules: see [`Settings::apply`](crate::Settings::apply).
     ///
     /// # Errors
-    /// When the string is wrong. What was read before the error is then in force: see [`Settings::apply`](crate::Settings::apply).
+    /// When the string is wrong. The settings before the error then apply: see [`Settings::apply`](crate::Settings::apply).
     pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
         let mut settings = self.settings();
         let applied = settings.apply(text);
@@ -226,7 +226,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.settings().report()
     }
 
-    /// `observer` is told each time memory runs out, after all that were attached before it. No lock is held
+    /// `observer` is called each time memory runs out, after all that were attached before it. No lock is held
     /// meanwhile, so it may take a snapshot.
     pub fn attach_out_of_memory_observer(
         &self,

@@ -1,4 +1,4 @@
-//! What an allocator can refuse, with PyTorch's texts where it has one.
+//! Why an allocator refuses something, with PyTorch's text where it has one.
 
 use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
@@ -8,43 +8,43 @@ use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
-/// Why the allocator did not do what it was asked. Its state is as before, but for what a failed allocation released.
+/// Why the allocator refused a call. Its state is unchanged, except for memory that a failed allocation released.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough memory, also after everything cached was released.
+    /// There is not enough memory, even after everything cached was released.
     OutOfMemory(Box<OutOfMemoryError>),
     /// The request was refused before the device was asked for a segment: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
-    /// The address is no block that is handed out: it was freed already or never ours.
+    /// The address is not a block that is handed out: it was freed already or never came from this allocator.
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
-        /// The one that was named.
+        /// The device that was given.
         device: u16,
-        /// How many there are.
+        /// How many devices there are.
         devices: usize,
     },
     /// A fraction of memory must be from 0 to 1.
     InvalidFraction(f64),
     /// The settings string is wrong.
     Settings(SettingsError),
-    /// The pool was released; its memory lives on, but nothing is allocated in it.
+    /// The pool was released; its live memory remains, but nothing more is allocated in it.
     PoolReleased(MempoolId),
-    /// Requests go to the pool already.
+    /// Requests already go to the pool.
     AlreadyRouted(MempoolId),
     /// Requests do not go to the pool.
     NotRouted(MempoolId),
-    /// A backend does not do that, in PyTorch's words.
+    /// The backend does not support the call, in PyTorch's words.
     Unsupported(String),
     /// The device failed in another way.
     Device(DeviceError),
 }
 
 impl AllocatorError {
-    /// Whether there is no memory for a request, for whichever reason.
+    /// Whether there is no memory for a request, for any reason.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
     }

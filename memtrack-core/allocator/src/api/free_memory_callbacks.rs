@@ -1,4 +1,4 @@
-//! Whoever keeps memory that it could do without is asked for it before new memory is taken from the device.
+//! Callbacks that release memory clients can spare, called before new memory is taken from the device.
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Gives memory back; whether it did.
+/// Gives memory back; returns whether it did.
 type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callbacks of an allocator.
@@ -28,18 +28,18 @@ impl fmt::Debug for FreeMemoryCallbacks {
 }
 
 thread_local! {
-    /// The callbacks are being asked on this thread: what they allocate themselves does not ask again.
+    /// The callbacks are running on this thread: what they allocate themselves does not call them again.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl FreeMemoryCallbacks {
-    /// Whether there is one to ask.
+    /// Whether there is one to call.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed) && !ASKING.get()
     }
 
-    /// Asks all of them.
+    /// Calls all of them.
     fn ask(&self) {
         struct Asking;
         impl Drop for Asking {
@@ -57,17 +57,17 @@ impl FreeMemoryCallbacks {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// `callback` is asked to give memory back whenever the cache has no block for a request, before anything is taken
-    /// from the device: a client with a cache of its own empties it there. The cache is then searched again. It says whether
-    /// it gave something back, as PyTorch's do; nothing hangs on it here. No lock is held meanwhile; all callbacks are
-    /// asked, in the order they were added. PyTorch's `FreeMemoryCallback`.
+    /// `callback` is called to give memory back whenever the cache has no block for a request, before anything is taken
+    /// from the device: a client with a cache of its own empties it there. The cache is then searched again. It returns
+    /// whether it gave something back, as PyTorch's do, but the result is not used here. No lock is held meanwhile; all
+    /// callbacks are called, in the order they were added. PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
         lock(&callbacks.all).push(Arc::new(callback));
         callbacks.any.store(true, Ordering::Relaxed);
     }
 
-    /// Asks the callbacks if the cache has no block for a request. The device is unlocked while they run.
+    /// Calls the callbacks if the cache has no block for a request. The device is unlocked while they run.
     #[cold]
     pub(crate) fn ask_for_memory<'a>(
         &'a self,

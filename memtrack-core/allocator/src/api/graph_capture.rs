@@ -1,6 +1,6 @@
-//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays as it
-//! is for as long as the graph may be replayed. As in PyTorch, such a request asks for no event and has nothing cached
-//! released; requests for other streams go on as ever.
+//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays unchanged
+//! as long as the graph may be replayed. As in PyTorch, such a request queries no events and releases nothing cached;
+//! requests for other streams work as usual.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -22,8 +22,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         (self.shared.captures_made.fetch_add(1, Ordering::Relaxed) + 1, 0)
     }
 
-    /// A capture begins: requests for streams of which `is_captured` is true go to the pool, which is made if it is not
-    /// there. The newest such route counts. `is_captured` is asked with the device locked. Memory that is freed
+    /// Begins a capture: requests for streams for which `is_captured` is true go to the pool, which is created if it does
+    /// not exist. The newest such route counts. `is_captured` is called with the device locked. Memory that is freed
     /// meanwhile and that other streams use is free after the capture, at the next allocation.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.device(device)?.begin_allocate_to_pool(pool, Routed::Capture(Box::new(is_captured)))
     }
 
-    /// The capture ends. The pool stays until [`Self::release_pool`].
+    /// Ends the capture. The pool stays until [`Self::release_pool`].
     ///
     /// # Errors
     /// When there is no such device, or no route to this pool.
@@ -45,8 +45,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.device(device)?.end_allocate_to_pool(pool)
     }
 
-    /// A graph is gone: one user of its pool less for each [`Self::begin_allocate_to_pool`]. What the pool holds free
-    /// is given back with the next [`empty_cache`](crate::Backend::empty_cache) or when memory runs out, once it has no user.
+    /// Releases a graph's use of its pool; one call for each [`Self::begin_allocate_to_pool`]. Once the pool has no user, its
+    /// free memory is given back with the next [`empty_cache`](crate::Backend::empty_cache) or when memory runs out.
     ///
     /// # Errors
     /// When there is no such device, or the pool has no user there.
@@ -54,7 +54,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.device(device)?.release_pool(pool)
     }
 
-    /// Gives what a pool holds free back to the device, if it has no user any more.
+    /// Gives a pool's free memory back to the device, if it has no more users.
     ///
     /// # Errors
     /// When there is no such device, or it fails.
@@ -64,7 +64,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         device.release_cached(Some(pool), context)
     }
 
-    /// Where the segment that an address lies in begins, and its size: what a process shares with another.
+    /// The start and size of the segment that contains an address: what a process shares with another.
     ///
     /// # Errors
     /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`;

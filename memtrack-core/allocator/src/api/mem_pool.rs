@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-/// What sets a pool apart.
+/// The options of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemPoolOptions {
-    /// Requests for the default pool may be met from this one before everything cached is released.
+    /// Requests for the default pool may be served from this one before everything cached is released.
     pub use_on_oom: bool,
     /// Blocks are never split: each allocation takes a whole segment.
     pub no_split: bool,
@@ -30,14 +30,14 @@ pub struct MemPool<M: DeviceMemory> {
     id: MempoolId,
 }
 
-/// While it lives, the calling thread's requests on a device go to a pool.
+/// While this guard lives, the calling thread's requests on a device go to a pool.
 #[derive(Debug)]
 #[must_use = "the route ends when the guard is dropped: bind it to a name such as `_route`"]
 pub struct PoolRoute<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
     device: DeviceId,
     id: MempoolId,
-    /// It must end on the thread it began on.
+    /// It must be dropped on the thread that created it.
     _here: PhantomData<*const ()>,
 }
 
@@ -62,8 +62,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// A new pool whose segments come from `source`: `MemPool(allocator=…)`. What is handed out, cached and recorded is
-    /// still this allocator's to manage; expandable segments are not used in such a pool.
+    /// A new pool whose segments come from `source`: `MemPool(allocator=…)`. This allocator still
+    /// manages what is handed out, cached and recorded; expandable segments are not used in such a pool.
     ///
     /// # Errors
     /// When there is no such device.
@@ -80,7 +80,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> MemPool<M> {
-    /// The pool's id, as PyTorch's snapshots name it.
+    /// The pool's id, as in PyTorch's snapshots.
     pub fn id(&self) -> MempoolId {
         self.id
     }
@@ -93,12 +93,12 @@ impl<M: DeviceMemory> MemPool<M> {
         segments
     }
 
-    /// The device it was made for.
+    /// The device it was created for.
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// How many routes and objects keep it.
+    /// How many routes and objects keep it alive.
     pub fn use_count(&self) -> u32 {
         self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
     }

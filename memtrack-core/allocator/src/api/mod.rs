@@ -1,4 +1,4 @@
-//! The way in: the allocator as programs have it, with `torch.cuda.memory`'s functions, pools and messages.
+//! What programs call: the allocator with `torch.cuda.memory`'s functions, pools and messages.
 
 pub(crate) mod caching;
 pub(crate) mod error;

@@ -8,24 +8,24 @@ use crate::steps::malloc::Request;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
-/// A request that was refused because a new segment for it would have exceeded the share of the device that the setting
-/// `per_process_memory_fraction` names, as it was set last. As in PyTorch, no history has an event of it; memtrack's
-/// recorder has none either. Sizes in bytes.
+/// A request that was refused because a new segment for it would have exceeded the share of the device in the setting
+/// `per_process_memory_fraction`, as it was set last. As in PyTorch, histories have no event for it, nor has memtrack's
+/// recorder. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomRejection {
     /// The device.
     pub device: DeviceId,
     /// The stream it was for.
     pub stream: StreamId,
-    /// What was asked for.
+    /// The requested size.
     pub requested: u64,
     /// What the allocator had taken from the device.
     pub reserved: u64,
-    /// What the device has.
+    /// The device's memory.
     pub device_total: u64,
 }
 
-/// Told when a request was refused.
+/// Called when a request was refused.
 pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
@@ -51,7 +51,7 @@ impl<M: DeviceMemory> Device<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// `observer` is told each time a request is refused because of `throw_on_cudamalloc_oom`. No lock is held meanwhile.
+    /// `observer` is called each time a request is refused because of `throw_on_cudamalloc_oom`. No lock is held meanwhile.
     pub fn attach_oom_rejection_observer(&self, observer: impl Fn(&OomRejection) + Send + Sync + 'static) {
         lock(&self.shared.rejection_observers).push(Arc::new(observer));
     }

@@ -1,4 +1,4 @@
-//! What the caching allocator knows, as the snapshot that PyTorch takes of its own: the same keys in the same order.
+//! The caching allocator's state in the form of PyTorch's own snapshots: the same keys in the same order.
 
 use crate::{AllocatorSettings, TraceEntry};
 use memtrack_formats::pytorch::StringInterner;
@@ -16,12 +16,12 @@ pub(crate) struct AllocatorState {
     pub(crate) traces: Vec<Vec<TraceEntry>>,
     /// The settings in force.
     pub(crate) settings: AllocatorSettings,
-    /// The stacks, scopes and binaries that events and blocks name.
+    /// The stacks, scopes and binaries that events and blocks refer to.
     pub(crate) names: Snapshot,
 }
 
 impl AllocatorState {
-    /// The snapshot, with the names of `names`.
+    /// The snapshot, with names from `names`.
     pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {

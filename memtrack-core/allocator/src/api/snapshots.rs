@@ -15,7 +15,7 @@ use std::io;
 use std::path::Path;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Records events from now on, beside those that are kept already; or with `None` no more, and forgets what was
+    /// Starts recording events, in addition to those that are kept already; `None` stops it and discards what was
     /// recorded. Blocks keep the stacks they have.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Caller::prepare(options);
@@ -53,7 +53,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         all
     }
 
-    /// Everything, as `torch.cuda.memory._snapshot` says it: the events of each device's history, then its segments,
+    /// Everything, as `torch.cuda.memory._snapshot` returns it: the events of each device's history, then its segments,
     /// then the settings.
     pub fn snapshot(&self) -> PytorchSnapshot {
         let state = self.state();
@@ -72,14 +72,14 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing what is there.
     ///
     /// # Errors
-    /// When the file cannot be written, or its suffix is none of `.pickle`, `.json` and `.memtrack`.
+    /// When the file cannot be written, or its suffix is not one of `.pickle`, `.json` and `.memtrack`.
     pub fn dump_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
         state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
     }
 
-    /// Whether memtrack's recorder hears of this allocator's events while it is on; at the beginning it does.
+    /// Whether memtrack's recorder, while it is on, receives this allocator's events; by default it does.
     pub fn report_to_recorder(&self, reports: bool) {
         for mut device in self.devices() {
             device.reports = reports;

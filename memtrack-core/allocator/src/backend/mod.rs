@@ -1,6 +1,6 @@
-//! What PyTorch calls backends: allocators that programs may choose between. [`Backend`] is what all of them are asked;
-//! `native` is the caching allocator of this module, `malloc_async` takes from the driver's own pool, and `pluggable` is
-//! whatever a shared library brings. What a backend cannot do it refuses in PyTorch's words.
+//! What PyTorch calls backends: allocators that programs may choose between. [`Backend`] is their common interface;
+//! `native` is the caching allocator of this package, `malloc_async` uses the driver's own pool, and `pluggable` loads
+//! an allocator from a shared library. A backend refuses what it does not support, in PyTorch's words.
 
 #[cfg(feature = "cuda-stats")]
 mod malloc_async;
@@ -24,15 +24,15 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Told when memory ran out.
+/// Called when memory ran out.
 pub type OomObserver = Box<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// An allocator behind `torch.cuda.memory`'s functions. All sizes in bytes.
 ///
-/// Every method fails where there is no such device or the driver refuses, and with [`AllocatorError::Unsupported`]
-/// where the backend does not do such a thing at all.
+/// Every method fails if there is no such device or the driver refuses, and with [`AllocatorError::Unsupported`]
+/// if the backend does not support the call at all.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// PyTorch's name of it.
+    /// PyTorch's name for it.
     fn get_allocator_backend(&self) -> &'static str;
 
     /// Hands out memory for work on `stream`; 0 for 0 bytes.
@@ -55,7 +55,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// `stream` uses the memory at `address` too.
     ///
     /// # Errors
-    /// When the backend has to know the address and does not.
+    /// When the backend needs to know the address but does not.
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
 
     /// Gives what is cached back to the devices.
@@ -64,7 +64,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// When a device fails.
     fn empty_cache(&self) -> Result<(), AllocatorError>;
 
-    /// Of the device's memory, at most this share is used.
+    /// Limits the share of the device's memory that may be used.
     ///
     /// # Errors
     /// When `fraction` is not from 0 to 1.
@@ -82,13 +82,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError>;
 
-    /// Every peak becomes what is now.
+    /// Resets every peak to the current value.
     ///
     /// # Errors
     /// See [`Backend`].
     fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
 
-    /// Sums and counters begin again at 0.
+    /// Resets sums and counters to 0.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -100,7 +100,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError>;
 
-    /// Records events from now on, or with `None` no more.
+    /// Starts recording events; `None` stops it.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -112,7 +112,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError>;
 
-    /// `observer` is told each time memory runs out.
+    /// `observer` is called each time memory runs out.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -134,7 +134,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.nested())
     }
 
-    /// What is handed out now.
+    /// Bytes handed out now.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -142,7 +142,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.current as u64)
     }
 
-    /// The most that was handed out.
+    /// The most bytes that were handed out.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -150,7 +150,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.peak as u64)
     }
 
-    /// What is taken from the device now.
+    /// Bytes taken from the device now.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -158,7 +158,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.current as u64)
     }
 
-    /// The most that was taken from the device.
+    /// The most bytes that were taken from the device.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -189,7 +189,7 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
     })
 }
 
-/// The fraction, if it is one.
+/// The fraction, if it is valid.
 fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)

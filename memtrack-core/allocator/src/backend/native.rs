@@ -29,7 +29,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
-    /// Gives everything that is cached on any device back to it, as far as no live block is in the way.
+    /// Gives all cached memory back to its device, except where live blocks prevent it.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.devices() {
             let context = Caller::of_free(&device.history);

@@ -20,7 +20,7 @@ pub(crate) struct Context {
 pub(crate) fn failed(call: &str, code: CUresult) -> DeviceError {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
-        code => DeviceError::Failed(format!("the CUDA driver does not do it: {call} gives {code:?}")),
+        code => DeviceError::Failed(format!("the CUDA driver failed: {call} returned {code:?}")),
     }
 }
 

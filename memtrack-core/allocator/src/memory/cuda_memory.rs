@@ -38,7 +38,7 @@ const NEEDED: &[&str] = &[
 /// Handles up to this one are the default streams.
 const LAST_OF_THE_DRIVER: u64 = 2;
 
-/// The memory of one CUDA device. What is still allocated when it is dropped is given back.
+/// The memory of one CUDA device. When it is dropped, memory that is still allocated is given back.
 #[derive(Debug)]
 pub struct CudaMemory {
     context: Context,
@@ -69,7 +69,7 @@ impl CudaMemory {
     /// The memory of the device with that number in this process. Starts the driver, and a context if there is none.
     ///
     /// # Errors
-    /// No driver, an old one, one that fails, or no such device.
+    /// When there is no driver, it is too old or fails, or there is no such device.
     pub fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self { context: Context::of(ordinal, NEEDED)?, held: Mutex::default(), streams: Mutex::default() })
     }
@@ -77,7 +77,7 @@ impl CudaMemory {
     /// The memory of every device that this process may use, in order.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Those of [`Self::new`].
     pub fn all() -> Result<Vec<Self>, GpuError> {
         (0..device_count(NEEDED)?).map(Self::new).collect()
     }

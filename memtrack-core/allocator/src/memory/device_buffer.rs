@@ -19,9 +19,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// There is no memory for it.
+    /// There is not enough memory for it.
     Allocator(AllocatorError),
-    /// The driver did not fill it.
+    /// The driver could not fill it.
     Driver(cudarc::driver::DriverError),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for BufferError {
         match self {
             Self::Allocator(error) => error.fmt(f),
             // cudarc's own text would ask the driver, and panic where that is gone.
-            Self::Driver(error) => write!(f, "the CUDA driver does not do it: {:?}", error.0),
+            Self::Driver(error) => write!(f, "the CUDA driver failed: {:?}", error.0),
         }
     }
 }
@@ -51,10 +51,11 @@ impl From<cudarc::driver::DriverError> for BufferError {
 
 /// `length` values of `T` on a device, for work on one stream.
 ///
-/// Work on the buffer's own stream needs no care: it happens in order, and memory that is dropped is handed out again
-/// only to that stream, which lives for as long as the allocator has memory of it. A copy that is queued on another stream waits for the buffer's own stream first, and is waited for
-/// before the call returns. A kernel that is launched on another stream is the launcher's to order, as all that is unsafe
-/// about a launch; [`Self::record_stream`] then keeps the memory until that stream is done.
+/// Work on the buffer's own stream needs no synchronisation: it runs in order, and dropped memory is handed out again only
+/// to that stream, which lives as long as the allocator has memory that belongs to it. A copy queued on another stream first
+/// waits for the buffer's own stream, and the call returns when the copy is done. Ordering a kernel that is launched on
+/// another stream is up to the caller, like everything unsafe about a launch; [`Self::record_stream`] then keeps the memory
+/// until that stream is done.
 pub struct DeviceBuffer<T> {
     allocator: CachingAllocator<CudaMemory>,
     stream: Arc<CudaStream>,
@@ -70,7 +71,7 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 }
 
 impl<T: DeviceRepr> DeviceBuffer<T> {
-    /// Memory for `length` values, with whatever was there before.
+    /// Memory for `length` values, uninitialised.
     ///
     /// # Safety
     /// It must be written before it is read, unless every bit pattern is a `T`.
@@ -145,19 +146,19 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// `stream` uses the buffer too: after it is dropped, its memory is kept until what is queued there is done.
+    /// `stream` uses the buffer too: after it is dropped, its memory is kept until the work queued on `stream` is done.
     pub fn record_stream(&self, stream: &Arc<CudaStream>) {
         // A device that has handed the buffer out is there.
         let _ = self.allocator.keep_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
         self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
     }
 
-    /// Where it is.
+    /// Its device address.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Orders a use on another stream behind what its own has queued. The use is over when what is returned is dropped.
+    /// Orders a use on another stream after the work queued on the buffer's own. The use ends when the result is dropped.
     fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));

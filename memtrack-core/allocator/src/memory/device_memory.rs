@@ -1,13 +1,13 @@
-//! What the allocator needs of a device: memory, events, and address space for expandable segments.
+//! What the allocator needs from a device: memory, events, and address space for expandable segments.
 
 use memtrack_model::event::{DeviceId, StreamId};
 use std::fmt;
 
-/// Why a device did not do what it was asked.
+/// Why a device refused a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It has not enough memory left. The allocator releases what it caches and tries again.
+    /// It does not have enough memory left. The allocator releases what it caches and tries again.
     OutOfMemory,
     /// Anything else, in the driver's words.
     Failed(String),
@@ -16,7 +16,7 @@ pub enum DeviceError {
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory => f.write_str("the device has not enough memory left"),
+            Self::OutOfMemory => f.write_str("the device does not have enough memory left"),
             Self::Failed(why) => f.write_str(why),
         }
     }
@@ -24,12 +24,12 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// How much memory a device has, as `cudaMemGetInfo` says it, in bytes.
+/// How much memory a device has, as `cudaMemGetInfo` returns it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Not used by anybody.
+    /// Unused memory.
     pub free: u64,
-    /// All there is.
+    /// All memory.
     pub total: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct MemoryInfo {
 pub struct DeviceProcess {
     /// Its process id.
     pub pid: u32,
-    /// What it uses, in bytes.
+    /// How much it uses, in bytes.
     pub used: u64,
 }
 
@@ -64,10 +64,10 @@ pub trait DeviceMemory: Send + 'static {
     /// How much memory there is and how much of it is free.
     ///
     /// # Errors
-    /// When the driver cannot say.
+    /// When the driver fails.
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
 
-    /// Marks the present end of a stream's work.
+    /// Marks the current end of a stream's work.
     ///
     /// # Errors
     /// When the driver refuses.
@@ -94,7 +94,7 @@ pub trait DeviceMemory: Send + 'static {
     /// Reserves address space without memory.
     ///
     /// # Errors
-    /// When there is none, or the device cannot do it.
+    /// When there is none, or the device does not support it.
     fn reserve(&self, size: u64) -> Result<u64, DeviceError>;
 
     /// Puts memory behind `size` bytes at `address`, a multiple of `page` bytes each; all of it or nothing.
@@ -103,7 +103,7 @@ pub trait DeviceMemory: Send + 'static {
     /// [`DeviceError::OutOfMemory`] when there is not enough left.
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
-    /// Takes the memory behind `size` bytes at `address` away again.
+    /// Removes the memory behind `size` bytes at `address`.
     ///
     /// # Errors
     /// When the driver refuses.
@@ -115,7 +115,7 @@ pub trait DeviceMemory: Send + 'static {
     /// When the driver refuses.
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
 
-    /// The processes that use the device, for messages; none when nobody can say.
+    /// The processes that use the device, for messages; none if unknown.
     fn processes(&self) -> Vec<DeviceProcess> {
         Vec::new()
     }
@@ -123,7 +123,7 @@ pub trait DeviceMemory: Send + 'static {
     /// The text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls `device`.
     ///
     /// # Errors
-    /// When the driver says no.
+    /// When the driver fails.
     fn list_gpu_processes(&self, device: DeviceId) -> Result<String, DeviceError> {
         let mut lines = vec![format!("GPU:{}", device.0)];
         let processes = self.processes();
@@ -137,13 +137,13 @@ pub trait DeviceMemory: Send + 'static {
         Ok(lines.join("\n"))
     }
 
-    /// Whether memtrack's recorder hears of segments anyway, so that the allocator need not tell: a hook in the driver
-    /// does.
+    /// Whether memtrack's recorder receives segments anyway, by a hook in the driver, so that the allocator need not
+    /// report them.
     fn segments_are_recorded(&self) -> bool {
         false
     }
 
-    /// By what PyTorch's hash tables order streams: the handle, as it does with streams that it did not make itself. Only
+    /// The key by which PyTorch's hash tables order streams: the handle, as for streams that PyTorch did not create. Only
     /// the order of events that complete together depends on it.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0

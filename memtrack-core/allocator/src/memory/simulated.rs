@@ -13,12 +13,12 @@ const GRANULARITY: u64 = 2 << 20;
 /// Where the first device's address space begins; each further device has its own.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// Of so many bytes at most can be the memory of a device (8 PiB), so that every offset in a range has room in a key.
+/// The most bytes that a device can have (8 PiB), so that every offset in a range fits into a key.
 pub(crate) const MAX_TOTAL: u64 = 1 << 53;
 
-/// A device without memory: addresses are never used again, and later ones are higher.
+/// A device without memory: addresses are never reused, and later ones are higher.
 ///
-/// Clones are the same device, so that a test can keep one while the allocator has the other.
+/// Clones are the same device, so that a test can keep one while the allocator has another.
 #[derive(Clone, Debug)]
 pub struct SimulatedMemory {
     shared: Arc<Shared>,
@@ -56,12 +56,12 @@ impl SimulatedMemory {
         Self { shared: Arc::new(Shared { total, events_ready, space: Mutex::new(space) }) }
     }
 
-    /// Whether all streams' work is done from now on. At the beginning it is.
+    /// Sets whether all streams' work counts as done from now on. Initially it does.
     pub fn set_events_ready(&self, ready: bool) {
         self.shared.events_ready.store(ready, Ordering::Relaxed);
     }
 
-    /// The start of the reserved range that an address lies in, be the range still reserved or not.
+    /// The start of the reserved range that an address lies in, whether the range is still reserved or not.
     pub fn range_of(&self, address: u64) -> Option<u64> {
         let space = self.space();
         let (&start, &size) = space.ranges.range(..=address).next_back()?;

@@ -1,4 +1,4 @@
-//! What to make of a table of replays: whether to recommend other settings, and if not, why not.
+//! The conclusion from a table of replays: whether to recommend other settings, and if not, why not.
 
 use super::report::{ReplayReport, Row};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
@@ -15,7 +15,7 @@ const LEAST_GAIN: f64 = 0.01;
 pub(super) struct Advice {
     /// The settings to use; none where there is nothing to recommend.
     pub(super) recommended: Option<String>,
-    /// In words, as a line.
+    /// One line of text.
     pub(super) text: String,
 }
 
@@ -28,14 +28,14 @@ impl Advice {
     }
 }
 
-/// Why nothing can be said about settings at all.
+/// Why no settings can be recommended at all.
 fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {
         let after = match best.outcome.failed_requests.saturating_sub(1) {
             0 => String::new(),
             later => format!(
-                "; {} after it failed too, as a program would mostly not have gone on",
+                "; {} after it failed too, but most programs would have ended at the first",
                 counted(later, "request")
             ),
         };

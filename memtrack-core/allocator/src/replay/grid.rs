@@ -7,7 +7,7 @@ use crate::{AllocatorError, Settings};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Settings that are worth a try.
+/// Settings that are worth trying.
 pub const GRID: [&str; 10] = [
     "",
     "expandable_segments:True",
@@ -21,11 +21,11 @@ pub const GRID: [&str; 10] = [
     "expandable_segments:True,roundup_power2_divisions:8",
 ];
 
-/// Replays the requests under each of `settings`, several at once, and ranks what came of it: fewest failures first, then
+/// Replays the requests under each of `settings`, several at once, and ranks the results: fewest failures first, then
 /// fewest retries, then least memory, then fewest calls to the device. Settings that are equally good keep their order.
 ///
 /// # Errors
-/// As [`replay`].
+/// Those of [`replay`].
 pub fn replay_grid(
     requests: &Requests,
     settings: &[Settings],

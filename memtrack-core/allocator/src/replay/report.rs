@@ -1,4 +1,4 @@
-//! What replays came to, as a table for people and as JSON.
+//! The results of replays, as a table for people and as JSON.
 
 use super::advice::Advice;
 use super::run::Outcome;
@@ -9,7 +9,7 @@ use std::fmt;
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the snapshot was taken under these settings.
@@ -21,9 +21,9 @@ pub struct Row {
 pub struct ReplayReport {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// What it is called: `device 0`, `host heap` or `pinned host memory`.
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// How many requests the trace holds, frees included. What was live before it is put in place without being counted.
+    /// How many requests the trace contains, frees included. Blocks that were live before it are not counted.
     pub requests: usize,
     /// Blocks that were live before the trace began.
     pub existing_blocks: u64,
@@ -31,12 +31,12 @@ pub struct ReplayReport {
     pub existing_bytes: u64,
     /// The device's memory in bytes; none: it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most that was reserved when it was recorded; none where the trace shows no segments.
+    /// The most that was reserved when it was recorded; none if the trace shows no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// What the recorded settings reserve at most when they are replayed with the memory that there was; those of the
-    /// defaults where the file names no settings.
+    /// The most that the recorded settings reserve when they are replayed with the memory that was available; the default
+    /// settings if the file has none.
     pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program asked the driver for each block, so that another allocator is replayed than ran.
+    /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
     /// The settings, best first.
     #[serde(rename = "settings")]
@@ -60,7 +60,7 @@ impl ReplayReport {
         value
     }
 
-    /// The number of the first request of the trace that failed, from 1; 0: what was live before it did not fit already.
+    /// The number of the first request of the trace that failed, from 1; 0: even what was live before it did not fit.
     pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The caching allocator takes multiples of this from the driver.
 const SEGMENT_UNIT: u64 = 2 << 20;
 
-/// One thing a program asked for. A block is known by its slot: the number of its allocation.
+/// One request of a program. A block is identified by its slot: the number of its allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Allocate.
@@ -27,13 +27,13 @@ pub(super) enum Request {
     Complete { slot: u32 },
     /// `empty_cache`.
     EmptyCache,
-    /// The pool will not be asked again.
+    /// The pool gets no more requests.
     DropPool { pool: u32 },
     /// An allocation that failed when it was recorded.
     Failed { size: u64, stream: StreamId, pool: u32 },
 }
 
-/// What a program asked one device for, in order.
+/// The requests of a program to one device, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     pub(super) list: Vec<Request>,
@@ -42,23 +42,23 @@ pub struct Requests {
     pub(super) slots: u32,
     /// The device's ordinal in reports.
     pub(super) device: u16,
-    /// What the device is called.
+    /// The device's name.
     pub(super) device_name: String,
     /// Blocks that were live before the first event, and their bytes. They are allocated first.
     pub existing: (u64, u64),
-    /// What the device could give this program in bytes, if memory ever ran out.
+    /// How many bytes the device could give this program, if memory ever ran out.
     pub capacity: Option<u64>,
-    /// The settings that the snapshot names; none for a recording.
+    /// The settings in the snapshot; none for a recording.
     pub settings: Option<String>,
     /// The most bytes in segments that the trace shows, if it shows segments.
     pub recorded_peak: Option<u64>,
-    /// Whether no allocator stood between the program and the driver.
+    /// Whether there was no allocator between the program and the driver.
     pub driver_calls: bool,
 }
 
 impl Requests {
     /// The requests of `device` in a snapshot. A trace does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
-    /// that. `capacity` in bytes, what the program could use of the device, helps to tell where it is known.
+    /// that. `capacity` in bytes, how much of the device the program could use, helps to tell if it is known.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
@@ -123,7 +123,7 @@ fn asks_the_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool 
     blocks > 0 && returned >= frees && (frees > 0 || odd_size || !settings)
 }
 
-/// The settings string that the snapshot names.
+/// The settings string in the snapshot.
 fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
     let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
     let text_of = |value: &Value| match value {

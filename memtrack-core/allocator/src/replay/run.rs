@@ -8,11 +8,11 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 const DEVICE: DeviceId = DeviceId(0);
-/// A device on which nothing runs out, 256 TiB: far more than there is, and still room for thousands of ranges of
-/// addresses.
+/// A device that never runs out of memory, 256 TiB: far more than any real one, yet small enough for thousands of
+/// address ranges.
 const ENDLESS: u64 = 1 << 48;
 
-/// What came of it. Sizes in bytes.
+/// The result of a replay. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The settings string.
@@ -21,9 +21,9 @@ pub struct Outcome {
     pub peak_reserved_bytes: u64,
     /// The most that was handed out.
     pub peak_allocated_bytes: u64,
-    /// The same with blocks that waited for other streams.
+    /// The same, including blocks that waited for other streams.
     pub peak_active_bytes: u64,
-    /// The most that was asked for.
+    /// The most that was requested.
     pub peak_requested_bytes: u64,
     /// The share of reserved memory that no active block used, when most was reserved.
     pub fragmentation: f64,
@@ -31,11 +31,11 @@ pub struct Outcome {
     pub num_alloc_retries: i64,
     /// Requests that failed.
     pub num_ooms: i64,
-    /// The same as the replay saw it, with requests that no device could meet. After the first, a program would mostly
-    /// not have gone on: the others tell little.
+    /// The same in the replay, including requests that no device could meet. Most programs would not have continued after
+    /// the first, so the others say little.
     pub failed_requests: u64,
-    /// The number of the first that failed, from 0, where what was live before the trace is counted first; none: all were
-    /// met. [`ReplayReport`](super::ReplayReport) says it by the trace's own requests.
+    /// The number of the first that failed, from 0, counting what was live before the trace first; none: all were
+    /// met. [`ReplayReport`](super::ReplayReport) counts only the trace's own requests.
     pub first_oom: Option<usize>,
     /// How often memory was taken from the device: each is slow.
     pub num_device_alloc: i64,
@@ -45,10 +45,10 @@ pub struct Outcome {
     pub reserved_bytes_at_end: u64,
 }
 
-/// Runs the requests under `settings` on a device with `capacity` bytes; without, on one that never runs out.
+/// Runs the requests under `settings` on a device with `capacity` bytes; without a capacity, on one that never runs out.
 ///
 /// # Errors
-/// When the simulated address space does not suffice: with expandable segments and some hundred thousand ranges.
+/// When the simulated address space is not large enough: with expandable segments and some hundred thousand ranges.
 pub fn replay(
     requests: &Requests,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! What can be wrong with a settings string, in PyTorch's words, which programs may look for.
+//! Errors in a settings string, in PyTorch's words, which programs may look for.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The grammar of settings strings: `key:value,key:value`, where a value is a word or a list in brackets.
 //!
-//! A string is read three times, as in PyTorch: for the size of large segments, on which other values depend; for what
-//! all accelerators have; for what only CUDA has. So an error in an option of the last kind leaves all others in force,
-//! wherever they stand.
+//! A string is read three times, as in PyTorch: for the size of large segments, on which other values depend; for options
+//! of all accelerators; for those of CUDA only. So after an error in an option of the last kind all others apply,
+//! wherever they are in the string.
 
 use super::tokens::Tokens;
 use super::{Settings, SettingsError, all_accelerators, only_cuda};
@@ -76,7 +76,7 @@ fn pass(
     Ok(())
 }
 
-/// The size of large segments, be its key where it may.
+/// The size of large segments, wherever its key is.
 fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
     for place in 0..tokens.len() {
         if tokens.get(place)? != LARGE_SEGMENT_SIZE {

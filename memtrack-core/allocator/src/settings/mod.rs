@@ -1,5 +1,5 @@
-//! The allocator's options, as PyTorch has them: what they are ([`AllocatorOptions`]), the string they come in (`grammar`), and
-//! what is wrong with it ([`SettingsError`]).
+//! The allocator's options, as in PyTorch: their values ([`AllocatorOptions`]), the string that sets them (`grammar`), and
+//! its errors ([`SettingsError`]).
 
 mod all_accelerators;
 mod error;
@@ -19,7 +19,7 @@ pub use roundup::Roundup;
 
 use crate::settings::sizes::LARGE_BUFFER;
 
-/// What the algorithm looks up while it runs. Sizes in bytes.
+/// The options that the algorithm uses. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AllocatorOptions {
     /// Blocks of this size and more are never split; `u64::MAX`: no limit.
@@ -32,25 +32,25 @@ pub struct AllocatorOptions {
     pub roundup: Roundup,
     /// Whether new memory is mapped into growing ranges instead of being taken in segments.
     pub expandable_segments: bool,
-    /// What the large pool takes from the device at once.
+    /// How much the large pool takes from the device at once.
     pub large_segment_size: u64,
     /// How much address space an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit of its own only for an
-    /// allocator that is made with it.
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit by itself only for an
+    /// allocator that is created with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request is refused that would exceed that share, instead of releasing memory for it. Where a limit
-    /// that was set at run time is the first to be exceeded, memory is released for that one.
+    /// Whether a request is refused that would exceed that share, instead of releasing memory for it. If a limit
+    /// that was set at run time is exceeded first, memory is released for that one.
     pub throw_on_cudamalloc_oom: bool,
 }
 
-/// A variable of the environment, unless the program has more rights than its caller.
+/// An environment variable, unless the program has more rights than its caller.
 #[cfg(feature = "record")]
 fn variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// A variable of the environment. Without the recorder no file is named by one.
+/// An environment variable. Without the recorder, none of them names a file.
 #[cfg(not(feature = "record"))]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -92,29 +92,29 @@ impl AllocatorBackend {
     }
 }
 
-/// All options, those that do not concern the algorithm included, and the string that set them last.
+/// All options, including those that the algorithm does not use, and the string that set them last.
 ///
 /// ```
 /// use memtrack_core::allocator::Settings;
 ///
 /// let mut settings = Settings::parse("max_split_size_mb:64,expandable_segments:True").unwrap();
 /// assert_eq!(settings.options().max_split_size, 64 << 20);
-/// // As PyTorch does it, an option that is not named falls back, but for a few that stay.
+/// // As in PyTorch, an option that is not named falls back to its default, except for a few that stay.
 /// settings.apply("garbage_collection_threshold:0.8").unwrap();
 /// assert_eq!(settings.options().max_split_size, u64::MAX);
 /// assert!(settings.options().expandable_segments);
 /// ```
 ///
-/// **Without effect.** Every key of PyTorch's is read, checked and reported; these change nothing here:
+/// **Without effect.** All of PyTorch's keys are read, checked and reported; these change nothing here:
 /// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
 /// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
-/// `expandable_segments_reserve_by_class` (only PyTorch's own C++ puts streams into classes), and `pinned_*`, since no host
+/// `expandable_segments_reserve_by_class` (only PyTorch's own C++ assigns streams to classes), and `pinned_*`, since no host
 /// memory is allocated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
     options: AllocatorOptions,
-    /// None while the first string is read, which is the one that may choose.
+    /// None while the first string is read, which is the only one that may choose.
     backend: Option<AllocatorBackend>,
     others: Others,
     warnings: Vec<String>,
@@ -147,7 +147,7 @@ impl Settings {
     /// The settings of a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
-    /// When a key is unknown or a value is none it can have.
+    /// When a key is unknown or a value is not allowed.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let mut settings = Self { backend: None, ..Self::default() };
         settings.apply(text)?;
@@ -156,10 +156,10 @@ impl Settings {
     }
 
     /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
-    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first that is there counts, be it empty.
+    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first that is set counts, even if it is empty.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// Those of [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         match named.into_iter().find_map(variable) {
@@ -173,7 +173,7 @@ impl Settings {
     /// the others stay.
     ///
     /// # Errors
-    /// As [`Self::parse`]. What was read before the error is then in force, as in PyTorch: the size of large segments is read
+    /// Those of [`Self::parse`]. The options before the error then apply, as in PyTorch: the size of large segments is read
     /// first, options that only CUDA has last. [`Self::text`] is `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
         let fresh = AllocatorOptions::default();
@@ -186,27 +186,27 @@ impl Settings {
         grammar::parse(text, self)
     }
 
-    /// The string that was applied last, be it good or bad.
+    /// The string that was applied last, valid or not.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What was passed over in the string that was applied last, in PyTorch's words.
+    /// Warnings about the parts of the last applied string that were ignored, in PyTorch's words.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What the algorithm needs of it.
+    /// The options that the algorithm uses.
     pub fn options(&self) -> &AllocatorOptions {
         &self.options
     }
 
-    /// Which allocator was asked for at the start: `backend`.
+    /// Which allocator was requested at the start: `backend`.
     pub fn backend(&self) -> AllocatorBackend {
         self.backend.unwrap_or_default()
     }
 
-    /// The share of a device's memory that an allocator which is made with these settings may use:
+    /// The share of a device's memory that an allocator created with these settings may use:
     /// `per_process_memory_fraction` as it was set last.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction

@@ -1,4 +1,4 @@
-//! Numbers as C++'s `stoull` and `stod` read them: the longest beginning that is one; what follows does not count.
+//! Numbers as C++'s `stoull` and `stod` read them: the longest prefix that is one; what follows is ignored.
 
 use super::SettingsError;
 

@@ -86,7 +86,7 @@ fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), Sett
     }
 }
 
-/// A reserve; one that cannot be read is passed over, as in PyTorch.
+/// A reserve; one that cannot be read is ignored, as in PyTorch.
 fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     let read = Reserve::parse(text);
     if read.is_none() {
@@ -98,8 +98,8 @@ fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     read
 }
 
-/// `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code puts streams into classes, so
-/// that all are of none here and the values are only read. Whatever stands for the bracket and the colons counts as them.
+/// `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code assigns streams to classes, so
+/// here they have none and the values are only read. Any token in place of the bracket and the colons is accepted.
 fn reserve_by_class(
     tokens: &Tokens,
     value: usize,

@@ -3,7 +3,7 @@
 use super::{Roundup, Settings};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// What a snapshot says under `allocator_settings`, with PyTorch's keys in PyTorch's order. Sizes in bytes, −1: none.
+/// The `allocator_settings` of a snapshot, with PyTorch's keys in PyTorch's order. Sizes in bytes, −1: none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AllocatorSettings {
     /// The string that was applied last.
@@ -40,7 +40,7 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
     map.end()
 }
 
-/// As PyTorch's cast makes it: what is too large wraps round.
+/// As PyTorch's cast does it: values that are too large wrap around.
 fn signed(size: Option<u64>) -> i64 {
     size.map_or(-1, |size| size as i64)
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// Nanoseconds since the Unix epoch. In the ring it is ticks, which become time when somebody looks.
+    /// Nanoseconds since the Unix epoch. In the ring it is ticks, which are converted to time when they are read.
     pub time_ns: u64,
     /// The address in bytes; for [`Action::Oom`] the device's free bytes.
     pub address: u64,
@@ -19,7 +19,7 @@ pub struct TraceEntry {
     pub stream: StreamId,
     /// The pool it is in.
     pub pool: MempoolId,
-    /// Who did it.
+    /// The stack that caused it.
     pub stack: StackId,
     /// The scope that was open.
     pub scope: ScopeId,
@@ -30,12 +30,12 @@ pub struct TraceEntry {
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// Whether events are kept. Without them the stacks of live blocks are, and one event, the newest, as PyTorch's
-    /// `enabled="state"` has it.
+    /// Whether events are kept. If not, the stacks of live blocks and the newest event are, as with PyTorch's
+    /// `enabled="state"`.
     pub events: bool,
     /// Whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
     pub stacks: Context,
-    /// How many events are kept at most, per device; older ones go first.
+    /// How many events are kept at most, per device; the oldest are dropped first.
     pub max_entries: usize,
     /// Forget what was recorded before.
     pub clear: bool,
@@ -44,7 +44,7 @@ pub struct HistoryOptions {
 }
 
 impl Default for HistoryOptions {
-    /// PyTorch's: everything, without a bound.
+    /// PyTorch's default: everything, without a bound.
     fn default() -> Self {
         Self {
             events: true,

@@ -43,9 +43,9 @@ pub(crate) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
 }
 
-/// Where the segments of a pool come from, if not from the device: `MemPool(allocator=…)`.
+/// The source of a pool's segments, if it is not the device: `MemPool(allocator=…)`.
 pub trait PoolAllocator: fmt::Debug + Send + Sync {
-    /// Hands out a segment; none where there is not enough memory.
+    /// Hands out a segment; none if there is not enough memory.
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
 
     /// Takes a segment back.

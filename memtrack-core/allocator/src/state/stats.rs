@@ -1,4 +1,4 @@
-//! Counters and what they are made of. Every change applies to all memory and to the kind of pool it happens in.
+//! Statistics and their parts. Every change applies to all memory and to the kind of pool it happens in.
 
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 /// A value that goes up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is now.
+    /// The current value.
     pub current: i64,
-    /// The most it was.
+    /// The highest value.
     pub peak: i64,
-    /// The sum of all it grew by.
+    /// The sum of all increases.
     pub allocated: i64,
-    /// The sum of all it shrank by.
+    /// The sum of all decreases.
     pub freed: i64,
 }
 
@@ -108,17 +108,17 @@ pub struct DeviceStats {
     pub inactive_split: StatArray,
     /// Sizes of [`Self::allocation`].
     pub allocated_bytes: StatArray,
-    /// What was taken from the device.
+    /// Bytes taken from the device.
     pub reserved_bytes: StatArray,
     /// Sizes of [`Self::active`].
     pub active_bytes: StatArray,
     /// Sizes of [`Self::inactive_split`].
     pub inactive_split_bytes: StatArray,
-    /// What was asked for, of active blocks.
+    /// Requested bytes of active blocks.
     pub requested_bytes: StatArray,
     /// Blocks handed out that are as large as `max_split_size` or larger.
     pub oversize_allocations: Stat,
-    /// Segments that are.
+    /// Segments that are as large as that.
     pub oversize_segments: Stat,
     /// How often the cache was emptied to try again.
     pub num_alloc_retries: i64,
@@ -132,9 +132,9 @@ pub struct DeviceStats {
     pub num_device_free: i64,
     /// Requests refused because they would exceed the limit.
     pub num_oom_rejections: i64,
-    /// The option when the allocator was made, in bytes; −1: no limit.
+    /// `max_split_size` when the allocator was created, in bytes; −1: no limit.
     pub max_split_size: i64,
-    /// What private pools hold, each by its id; pools that are gone stay listed.
+    /// The memory of private pools, by id; pools that are gone stay listed.
     pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
 }
 
@@ -186,12 +186,12 @@ impl DeviceStats {
             .chain([&mut self.oversize_allocations, &mut self.oversize_segments])
     }
 
-    /// Every peak becomes what is now.
+    /// Resets every peak to the current value.
     pub(crate) fn reset_peak(&mut self) {
         self.each().for_each(Stat::reset_peak);
     }
 
-    /// Sums and counters begin again at 0.
+    /// Resets sums and counters to 0.
     pub(crate) fn reset_accumulated(&mut self) {
         self.each().for_each(Stat::reset_accumulated);
         self.num_alloc_retries = 0;

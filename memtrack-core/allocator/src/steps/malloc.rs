@@ -13,9 +13,9 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 /// A block that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How many bytes it has: the request rounded, or more where a remainder was not worth splitting off.
+    /// Its size in bytes: the request rounded up, or more if the remainder was not worth splitting off.
     pub size: u64,
 }
 

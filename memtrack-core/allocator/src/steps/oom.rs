@@ -1,4 +1,4 @@
-//! Out of memory: the facts, PyTorch's text of them, and who is told.
+//! Out of memory: the facts, PyTorch's message, and the observers.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -14,11 +14,11 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {
-    /// What every allocator can say of it.
+    /// What every allocator reports about it.
     pub facts: OutOfMemory,
-    /// The segment that was tried for.
+    /// The size of the segment that was requested.
     pub segment_bytes: u64,
-    /// What may be used of the device; none: all.
+    /// How much of the device may be used; none: all.
     pub limit_bytes: Option<u64>,
     /// PyTorch's message.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Workloads: sequences of requests in a small language, one JSON object a line, run on simulated devices. Results say
+//! Workloads: sequences of requests in a small language, one JSON object a line, run on simulated devices. Results describe
 //! for each operation what the allocator did, in a form that does not depend on addresses, so that two allocators (or
 //! one under two settings) can be compared line by line. `docs/WORKLOADS.md` describes both.
 

@@ -42,7 +42,7 @@ pub enum Operation {
     },
     /// Frees.
     Free {
-        /// What.
+        /// The block.
         id: Value,
     },
     /// Another stream uses a block too.
@@ -53,18 +53,18 @@ pub enum Operation {
         #[serde(default)]
         stream: u64,
     },
-    /// Whether all streams' work is done from now on.
+    /// Sets whether all streams' work counts as done from now on.
     EventsReady {
-        /// It is.
+        /// Whether it is done.
         ready: bool,
     },
     /// Releases what is cached.
     EmptyCache,
-    /// Peaks become what is now, on every device.
+    /// Resets peaks to the current values, on every device.
     ResetPeak,
-    /// Sums begin again at 0, on every device.
+    /// Resets sums to 0, on every device.
     ResetAccumulated,
-    /// Limits what may be used of a device.
+    /// Limits how much of a device may be used.
     SetFraction {
         /// The device.
         #[serde(default)]
@@ -81,18 +81,18 @@ pub enum Operation {
     Stats,
     /// Reports segments, blocks and settings.
     Snapshot {
-        /// A name for whoever writes files.
+        /// A name, for programs that write files.
         #[serde(default)]
         file: Option<String>,
     },
-    /// Routes requests on a device to a pool, which is made the first time.
+    /// Routes requests on a device to a pool, which is created the first time.
     BeginPool {
         /// The pool's name.
         pool: Value,
         /// The device.
         #[serde(default)]
         device: u16,
-        /// It lends when memory runs out.
+        /// The default pool may use it when memory runs out.
         #[serde(default)]
         use_on_oom: bool,
         /// Its blocks are not split.
@@ -135,7 +135,7 @@ impl Operation {
         }
     }
 
-    /// The fields it may have beside `op`.
+    /// The fields it may have besides `op`.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
             Self::Alloc { .. } => &["id", "size", "stream", "device"],

@@ -1,4 +1,4 @@
-//! Reading a workload: all of it before anything runs, so that an unreadable one has no half a result.
+//! Reading a workload: all of it before anything runs, so that an unreadable one does not give half a result.
 
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
@@ -13,7 +13,7 @@ use std::io::{self, BufRead, Read};
 
 /// No sensible line is longer.
 const LONGEST_LINE: usize = 1 << 20;
-/// PyTorch makes 32 streams of a kind and goes round then; this leaves room for whoever tries more.
+/// PyTorch creates 32 streams of a kind and then reuses them; this allows more for experiments.
 const MOST_STREAMS: u64 = 1 << 20;
 /// As many devices have an address space.
 const MOST_DEVICES: u16 = 63;
@@ -25,9 +25,9 @@ pub struct Workload {
     pub config: Config,
     /// The settings at the start.
     pub settings: Settings,
-    /// What is done, in order, by one thread.
+    /// The operations, in order, of one thread.
     pub operations: Vec<Operation>,
-    /// What was passed over while it was read, for who wrote it.
+    /// Warnings about what was ignored, for the author.
     pub hints: Vec<String>,
 }
 
@@ -40,11 +40,11 @@ const MOST_HINTS: usize = 10;
 pub enum WorkloadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// A line, counted from 1, is none of the language.
+    /// A line, counted from 1, is not a valid operation.
     Line(u64, String),
     /// The settings at the start are wrong.
     Settings(SettingsError),
-    /// There is no line.
+    /// The file is empty.
     Empty,
 }
 
@@ -79,10 +79,10 @@ struct First {
 }
 
 impl Workload {
-    /// Reads a workload, packed or not, of at most `max_input` bytes unpacked.
+    /// Reads a workload, compressed or not, of at most `max_input` bytes uncompressed.
     ///
     /// # Errors
-    /// When it cannot be read or a line is none of the language.
+    /// When it cannot be read or a line is not a valid operation.
     pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
         let count = Stored::default();
         let (reader, _) = unpack(Counted { inner: reader, count: &count })?;

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One line. What does not apply is left out.
+/// One line. Fields that do not apply are left out.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Line<'a> {
     pub(super) i: usize,

@@ -42,10 +42,10 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     run.write(output, end)
 }
 
-/// Runs a workload and returns what its devices recorded and count at the end, before its pools are dropped.
+/// Runs a workload and returns its devices' events and statistics at the end, before its pools are dropped.
 ///
 /// # Errors
-/// When the first line asks for what a simulated device cannot be.
+/// When the first line requests devices that cannot be simulated.
 pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>), AllocatorError> {
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {

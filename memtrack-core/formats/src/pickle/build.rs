@@ -45,7 +45,7 @@ impl<R: Read> Machine<'_, R> {
         self.document.push_dict(factory).map(Value::Dict)
     }
 
-    /// Sets keys and values, which take turns in `items`.
+    /// Sets keys and values, which alternate in `items`.
     pub(super) fn set_items(&mut self, dict: Value, items: &[Value]) -> Result<(), PickleErrorKind> {
         let Value::Dict(DictId(row)) = dict else { return Err(PickleErrorKind::WrongType("a dictionary")) };
         let (pairs, rest) = items.as_chunks::<2>();
@@ -78,7 +78,7 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
-    /// The few calls that are understood: they make empty dictionaries.
+    /// The few calls that are supported: they make empty dictionaries.
     pub(super) fn reduce(&mut self) -> Result<Value, PickleErrorKind> {
         let arguments = self.stack.pop()?;
         let callable = self.stack.pop()?;

@@ -4,7 +4,7 @@ use super::Global;
 use std::fmt;
 use std::io;
 
-/// A pickle that was refused or could not be read. Its `Display` is one line.
+/// A pickle that was refused or could not be read. Displays as one line.
 #[derive(Debug)]
 pub struct PickleError {
     /// The byte offset of the instruction that failed, from the start of the input.
@@ -21,7 +21,7 @@ pub enum PickleErrorKind {
     Truncated,
     /// Reading the input failed.
     Io(io::Error),
-    /// The byte is no pickle instruction: most likely another kind of file.
+    /// The byte is not a pickle instruction: most likely another kind of file.
     NotAPickle(u8),
     /// A protocol above 5.
     Protocol(u8),
@@ -29,9 +29,9 @@ pub enum PickleErrorKind {
     RefusedOpcode(&'static str),
     /// A Python name that is not on the caller's list.
     RefusedGlobal {
-        /// The module as the file spells it, shortened.
+        /// The module as spelled in the file, shortened.
         module: String,
-        /// The name in it, shortened.
+        /// The name in the module, shortened.
         name: String,
     },
     /// A call that is not one of the few understood, such as an empty `defaultdict`.
@@ -40,7 +40,7 @@ pub enum PickleErrorKind {
     StackUnderflow,
     /// An instruction that needs a mark and finds none.
     NoMark,
-    /// A mark where a value must be.
+    /// A mark where a value is expected.
     UnexpectedMark,
     /// A dictionary with a key but no value.
     OddItems,
@@ -52,18 +52,18 @@ pub enum PickleErrorKind {
     UnsetMemo(u64),
     /// A memo slot far beyond what the file can have filled.
     MemoIndex(u64),
-    /// A number, string or name that is not written as its instruction demands.
+    /// A number, string or name that is not written as its instruction requires.
     Malformed(&'static str),
     /// More of something than the reader accepts.
     TooLarge {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
         /// The most that is accepted, in the unit `what` names.
         limit: u64,
     },
     /// Containers nested deeper than the limit.
     TooDeep(u32),
-    /// A container that holds itself.
+    /// A container that contains itself.
     Cyclic,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for PickleError {
         write!(f, "{}", self.kind)?;
         // Text, archives and images may begin with a byte that is an instruction by chance.
         if self.offset == 0 && !matches!(self.kind, NotAPickle(_) | Protocol(_) | Truncated | Io(_)) {
-            f.write_str(" (few pickles begin like this; is it one?)")?;
+            f.write_str(" (few pickles begin like this; is it a pickle?)")?;
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl fmt::Display for PickleErrorKind {
             Self::Truncated => f.write_str("the pickle ends too early; the file is cut, write it again"),
             Self::Io(error) => write!(f, "{error}"),
             Self::NotAPickle(byte) => {
-                write!(f, "{byte:#04x} is no pickle instruction; this is not a pickle, or a damaged one")
+                write!(f, "{byte:#04x} is not a pickle instruction; the file is not a pickle, or is damaged")
             }
             Self::Protocol(version) => {
                 write!(f, "pickle protocol {version} is unknown; write the file with protocol 5 or less")
@@ -105,11 +105,11 @@ impl fmt::Display for PickleErrorKind {
                 write!(f, "this call of {global} is refused; memtrack calls nothing; save plain data")
             }
             Self::RefusedCall(None) => {
-                f.write_str("a call of something that is no function; the file is damaged")
+                f.write_str("a call of something that is not a function; the file is damaged")
             }
             Self::StackUnderflow => f.write_str("a value is missing; the file is damaged"),
             Self::NoMark => f.write_str("a mark is missing; the file is damaged"),
-            Self::UnexpectedMark => f.write_str("a mark stands where a value must be; the file is damaged"),
+            Self::UnexpectedMark => f.write_str("a mark where a value is expected; the file is damaged"),
             Self::OddItems => f.write_str("a dictionary key has no value; the file is damaged"),
             Self::WrongType(expected) => write!(f, "{expected} is missing here; the file is damaged"),
             Self::UnhashableKey => f.write_str("a list or dictionary is used as a key; the file is damaged"),
@@ -117,7 +117,7 @@ impl fmt::Display for PickleErrorKind {
                 write!(f, "memo slot {index} is read but was never set; the file is damaged")
             }
             Self::MemoIndex(index) => {
-                write!(f, "memo slot {index} is out of all proportion; the file is damaged")
+                write!(f, "memo slot {index} is far too high; the file is damaged")
             }
             Self::Malformed(what) => write!(f, "malformed {what}; the file is damaged"),
             Self::TooLarge { what, limit } => {
@@ -126,7 +126,7 @@ impl fmt::Display for PickleErrorKind {
             Self::TooDeep(limit) => {
                 write!(f, "values are nested more than {limit} deep; is it the right file?")
             }
-            Self::Cyclic => f.write_str("a container holds itself; is it the right file?"),
+            Self::Cyclic => f.write_str("a container contains itself; is it the right file?"),
         }
     }
 }

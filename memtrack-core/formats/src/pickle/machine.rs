@@ -1,5 +1,5 @@
 //! The machine that reads a pickle: one instruction at a time, from any reader, into a [`Document`]. It understands
-//! data and refuses everything else by name; [`load`] is the door.
+//! data and refuses everything else by name; [`load`] runs it.
 
 use super::error::{PickleError, PickleErrorKind};
 use super::opcode as op;
@@ -29,7 +29,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The default, with more memory for an input of `input_bytes` that is so large that it needs it: sound files of
+    /// The default, with more memory for an input of `input_bytes` that is large enough to need it: valid files with
     /// many small tuples take about ten times their size.
     pub fn for_input(input_bytes: u64) -> Self {
         let limits = Self::default();
@@ -37,13 +37,13 @@ impl Limits {
     }
 }
 
-/// Reads one pickle of any protocol up to 5. What follows it in the input is not looked at (though it may be taken
+/// Reads one pickle of any protocol up to 5. What follows it in the input is ignored (though it may be consumed
 /// from the reader). Only classes in `allowed` may be named, and `defaultdict` and `OrderedDict` may be made empty
 /// (`defaultdict` also with the factory `int`); nothing is ever imported or called.
 ///
 /// # Errors
-/// With the offset of the instruction, for anything that is no sound pickle of plain data within `limits`, and for
-/// data that holds itself.
+/// With the offset of the instruction, for anything but a valid pickle of plain data within `limits`, and for
+/// data that contains itself.
 pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Document, PickleError> {
     let mut machine = Machine {
         source: Source::new(reader),

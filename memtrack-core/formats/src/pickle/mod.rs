@@ -1,10 +1,10 @@
-//! Python's pickle format, read safely and written plainly. Nothing in a file is ever imported or called: a pickle is
-//! data here, and what is more than data is refused with its name and its place. This room knows nothing of trackers
-//! or snapshots; they say which of Python's classes they expect ([`Global`]) and walk the [`Document`].
+//! Python's pickle format, read safely and written with plain data only. Nothing in a file is ever imported or called: a
+//! pickle is data here, and anything else is refused with its name and offset. This module is independent of trackers and
+//! snapshots; their readers say which of Python's classes they expect ([`Global`]) and walk the [`Document`].
 //!
-//! What a file can cost is bounded by what it is: memory grows by a small constant times the bytes that really
+//! The cost of a file is bounded by its size: memory grows by a small constant times the bytes that really
 //! arrived, up to [`Limits::memory_bytes`]; shared values stay shared; the result has no cycles and no more than
-//! [`Limits::depth`] levels, so that whoever walks it may recurse.
+//! [`Limits::depth`] levels, so that code that walks it may recurse.
 
 mod build;
 pub(crate) mod emitter;

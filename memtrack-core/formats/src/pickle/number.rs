@@ -1,5 +1,5 @@
-//! Numbers as pickle spells them. An integer comes out as 64 bits where it fits and as its two's complement bytes
-//! where it does not; nothing here takes more than linear time in bytes, or quadratic in a few thousand digits.
+//! Numbers as pickle spells them. An integer is returned as 64 bits if it fits and as its two's complement bytes
+//! if not; nothing here takes more than linear time in bytes, or quadratic in a few thousand digits.
 
 use super::error::PickleErrorKind;
 

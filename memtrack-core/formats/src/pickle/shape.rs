@@ -1,5 +1,5 @@
-//! The last look at a document before it is handed out: no cycles, bounded depth. It takes one step per value and
-//! needs no recursion, however deep or shared the values are; whoever gets the document may then recurse.
+//! The last check of a document before it is returned: no cycles, bounded depth. It takes one step per value and
+//! needs no recursion, however deep or shared the values are; code that uses the document may then recurse.
 
 use super::error::PickleErrorKind;
 use super::value::{Document, Value};
@@ -9,7 +9,7 @@ type Node = usize;
 
 /// State of a container that was not entered yet.
 const NEW: u32 = 0;
-/// State of a container whose contents are being looked at.
+/// State of a container whose contents are being checked.
 const OPEN: u32 = u32::MAX;
 
 /// Checks everything the root refers to.
@@ -61,7 +61,7 @@ fn node(document: &Document, value: Value) -> Option<Node> {
     }
 }
 
-/// The `index`-th value in a container; keys and values of a dictionary take turns.
+/// The `index`-th value in a container; keys and values of a dictionary alternate.
 fn child(document: &Document, container: Node, index: usize) -> Option<Value> {
     let (tuples, lists) = (document.tuples.len(), document.lists.len());
     if container < tuples {

@@ -4,12 +4,12 @@ use super::error::PickleErrorKind;
 use super::token::{self, Token};
 use std::io::{ErrorKind, Read};
 
-/// Bytes that are asked for at a time: small enough to stay in the cache while events go past it, which for a large file is a
-/// seventh of the time, and what a buffered file reads past its buffer, so that nothing is copied twice.
+/// Bytes that are asked for at a time: small enough to stay in the cache while events are read, which saves a seventh of the time
+/// for a large file, and as much as a buffered file reads past its buffer, so that nothing is copied twice.
 const STEP: usize = 32 * 1024;
 
-/// Room before them for the beginning of a token that the step before cut: what is read always goes to the same place,
-/// which the kernel copies to faster than to any other.
+/// Space before them for the beginning of a token that the previous read cut off: reads always go to the same place,
+/// to which the kernel copies faster than to any other.
 const ROOM: usize = 16;
 
 /// A reader with a position.

@@ -1,12 +1,12 @@
-//! Tokens: instructions with the operands that lie beside them. How an operand is spelled stands here and nowhere else;
-//! whoever reads a pickle takes tokens, from a [`Source`](super::source::Source) or from bytes that it has.
+//! Tokens: instructions with the operands that follow them directly. Only this module knows how operands are encoded;
+//! readers of pickles take tokens, from a [`Source`](super::source::Source) or from bytes that it has.
 
 use super::opcode as op;
 
 /// No token is longer, in bytes.
 pub(crate) const LONGEST: usize = 10;
 
-/// An instruction and its operand. What has a length of its own comes behind the token: the bytes of strings and of long
+/// An instruction and its operand. What has a length of its own follows the token: the bytes of strings and of long
 /// integers, and the lines of the text protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token {
@@ -37,7 +37,7 @@ pub(crate) enum Rare {
     Protocol(u8),
     /// A frame of so many bytes, which follow.
     Frame(u64),
-    /// A length that Python reads with a sign, below 0: what it is of.
+    /// A length that Python reads with a sign, below 0; holds what it is the length of.
     Negative(&'static str),
 }
 

@@ -1,5 +1,5 @@
 //! What a pickle holds. A [`Value`] is small and copied freely; containers and strings are handles into the
-//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure is dropping a few
+//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure drops only a few
 //! flat tables.
 
 use super::Global;
@@ -53,7 +53,7 @@ pub enum Value {
     Global(Global),
 }
 
-/// The entries of a dictionary, in the order they were set; a key that was set twice is there twice, and its last
+/// The entries of a dictionary, in the order they were set; a key that was set twice appears twice, and its last
 /// value counts.
 #[derive(Clone, Debug, Default)]
 pub struct Dict {
@@ -129,7 +129,7 @@ impl Document {
         &self.dicts[id.0 as usize]
     }
 
-    /// What a dictionary holds under a string key: the last value that was set.
+    /// The value of a string key in a dictionary: the last one that was set.
     ///
     /// # Panics
     /// When the dictionary is of another document.

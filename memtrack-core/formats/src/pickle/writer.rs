@@ -71,7 +71,7 @@ impl<W: Write> Writer<W> {
         self.out.float(number)
     }
 
-    /// Writes a string; one that was written before becomes a reference to it.
+    /// Writes a string; if it was written before, a reference to that.
     ///
     /// # Errors
     /// When the output cannot be written.

@@ -1,8 +1,8 @@
-//! What a recorder knew of its recording and of its devices as wholes, in PyTorch's files: when it began, which of the
-//! devices is the heap of the process, how that was sampled, the exact counts, and what did not fit the recorder's tables.
+//! What a recorder knew about the recording and its devices as a whole, in PyTorch's files: when it began, which of the
+//! devices is the heap of the process, how it was sampled, the exact counts, and what did not fit the recorder's tables.
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
 //! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
-//! `.incomplete` is there where the recording was not ended.
+//! `.incomplete` is present if the recording was not ended.
 
 use super::convert::LARGEST;
 use super::settings::{of_memtrack, read_record, record};
@@ -11,7 +11,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Clock, DeviceStatistics, Folded, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
-/// By which rule a heap was sampled.
+/// The rule by which a heap was sampled.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Sampling {
@@ -53,7 +53,7 @@ fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
 }
 
-/// The counts, by the devices' numbers in the file; none where nobody counted.
+/// The counts, by the devices' numbers in the file; none if they were not counted.
 fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
     let counted = devices.iter().filter(|row| row.counted);
     let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();

@@ -1,4 +1,4 @@
-//! Interning while a file is read: each table beside an index that finds equal rows. The index is dropped with the
+//! Interning while a file is read: each table with an index that finds equal rows. The index is dropped with the
 //! reader; the tables go into the snapshot.
 
 use foldhash::fast::FixedState;
@@ -19,7 +19,7 @@ pub(super) fn table_bytes<T>(table: &HashTable<T>) -> u64 {
     (table.capacity() * 8 / 7 * (size_of::<T>() + 1)) as u64
 }
 
-/// Strings that are told apart by their bytes.
+/// Distinct strings, compared by their bytes.
 #[derive(Debug)]
 pub struct StringInterner {
     /// The strings so far; the [`vocabulary`] comes first.
@@ -72,7 +72,7 @@ impl StringInterner {
     }
 }
 
-/// Stacks of named frames that are told apart by their frames.
+/// Distinct stacks of named frames, compared by their frames.
 #[derive(Debug, Default)]
 pub(super) struct StackInterner {
     pub(super) table: NamedStacks,

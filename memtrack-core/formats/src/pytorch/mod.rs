@@ -1,4 +1,4 @@
-//! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` says, read from pickles and JSON, kept in tables without loss
+//! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` returns, read from pickles and JSON, kept in tables without loss
 //! ([`PyTorch`]), and written again ([`write`](fn@write)); and recordings, converted to that form ([`convert`](fn@convert)).
 
 pub mod convert;

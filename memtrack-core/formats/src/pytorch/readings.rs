@@ -1,4 +1,4 @@
-//! What the CUDA driver said of its devices, in PyTorch's files: `allocator_settings.memtrack.driver`, a list of
+//! What the CUDA driver reported about its devices, in PyTorch's files: `allocator_settings.memtrack.driver`, a list of
 //! readings, each a list of `[name, value]` with the names of [`DriverReading`]'s fields.
 
 use super::settings::{of_memtrack, read_record, record};

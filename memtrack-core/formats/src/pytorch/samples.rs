@@ -1,4 +1,4 @@
-//! Samples in PyTorch's files: their texts are written with a file, and found again when it is read.
+//! Samples in PyTorch's files: their texts are written with a file, and recognised when it is read.
 
 use super::StringInterner;
 use super::settings::of_memtrack;

@@ -1,6 +1,6 @@
 //! The exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds, folded,
-//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Of scopes with one
-//! path the sums are one, as their blocks are.
+//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Scopes with the same
+//! path share their sums, as they share their blocks.
 
 use super::Key;
 use super::settings::of_memtrack;

@@ -1,6 +1,6 @@
-//! Scopes in PyTorch's files. An event's scope travels as a path in its `user_metadata`, which the viewer shows. What the
-//! parts of a path are cannot be read off it (a module's name may hold dots, an operator's may be `forward`), so that
-//! stands once for each path among the settings, where only memtrack looks:
+//! Scopes in PyTorch's files. An event's scope is a path in its `user_metadata`, which the viewer shows. The parts
+//! cannot be derived from the path (a module's name may contain dots, an operator's may be `forward`), so they are
+//! stored once for each path in the settings, where only memtrack looks:
 //! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
 //! with a key such as `action` would be taken for an event.)
 
@@ -26,7 +26,7 @@ const MAX_DEPTH: usize = 256;
 /// Bytes of scopes' names that are read back at most: a file may refer to one endless name without end.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// What the parts of each path are, as a value; none where there are no paths.
+/// The parts of each path, as a value; none where there are no paths.
 pub(super) fn value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,

@@ -46,7 +46,7 @@ pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut String
     Value::List(pairs.collect())
 }
 
-/// Reads such a record back; `None` where it makes no sense. Names that are not known are passed over here and stay in
+/// Reads such a record back; `None` where it makes no sense. Unknown names are ignored here and stay in
 /// the file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };

@@ -1,4 +1,4 @@
-//! One device's default pool, through the driver: memory from it, and what it says of itself.
+//! One device's default pool, through the driver: memory from it, and its statistics.
 #![allow(unsafe_code)]
 
 use super::calls::{get, handle, set, wait_on};
@@ -77,7 +77,7 @@ impl Device {
         within(self.context.handle, action)
     }
 
-    /// Has the pool keep what it got, as PyTorch does at a device's first use.
+    /// Makes the pool keep what it got, as PyTorch does at a device's first use.
     fn start(&mut self) -> Result<Started, DeviceError> {
         if let Some(started) = self.started {
             return Ok(started);
@@ -146,7 +146,7 @@ impl Device {
         }
     }
 
-    /// Limits what may be used to a share of all there is.
+    /// Limits the memory that may be used to a share of the device's.
     pub(super) fn set_fraction(&mut self, fraction: f64) -> Result<(), DeviceError> {
         self.start()?;
         self.limit = (fraction * self.memory_info()?.total as f64) as u64;
@@ -161,7 +161,7 @@ impl Device {
         Ok(self.limit as f64 / self.memory_info()?.total as f64)
     }
 
-    /// Waits for all work and has the pool give back what nobody uses.
+    /// Waits for all work and makes the pool give back its unused memory.
     pub(super) fn trim(&self) -> Result<(), DeviceError> {
         let Some(Started { pool, .. }) = self.started else { return Ok(()) };
         self.within(|| {

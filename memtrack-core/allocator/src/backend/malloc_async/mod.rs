@@ -1,5 +1,5 @@
-//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches by itself. What is reported
-//! is what the driver says of its default pool; of blocks nothing is known.
+//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches by itself. Reports are
+//! the driver's numbers for its default pool; nothing is known about blocks.
 
 mod calls;
 mod device;
@@ -14,7 +14,7 @@ use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. What is live when it is dropped is
+/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. When it is dropped, live memory is
 /// given back.
 #[derive(Debug)]
 pub struct CudaMallocAsync {
@@ -25,7 +25,7 @@ impl CudaMallocAsync {
     /// The pools of all devices that this process may use. The memory of a device is touched at its first allocation.
     ///
     /// # Errors
-    /// No driver, or one without stream-ordered allocation.
+    /// When there is no driver, or it has no stream-ordered allocation.
     pub fn new() -> Result<Self, AllocatorError> {
         let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
         let devices: Result<_, AllocatorError> = (0..device_count(NEEDED)?).map(device).collect();
@@ -45,7 +45,7 @@ impl CudaMallocAsync {
     }
 }
 
-/// A panic elsewhere does not make the books wrong: nothing below panics half-way through a change.
+/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
 fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -152,7 +152,7 @@ impl Backend for CudaMallocAsync {
     }
 }
 
-/// Tells memtrack's recorder, unless its hook in the driver does.
+/// Reports to memtrack's recorder, unless its hook in the driver does.
 fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     #[cfg(feature = "cuda")]
     if memtrack_cuda::hook_is_in_place() {

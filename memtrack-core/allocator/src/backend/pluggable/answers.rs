@@ -1,4 +1,4 @@
-//! What a loaded allocator answers: what the library does, it is asked; the rest is refused, as PyTorch refuses it.
+//! The functions of a loaded allocator: those that the library has are called; the rest is refused, as in PyTorch.
 #![allow(unsafe_code)]
 
 use super::super::{Backend, OomObserver, checked_fraction, not_yet};
@@ -125,7 +125,7 @@ impl PoolAllocator for Pluggable {
     }
 }
 
-/// The library said null. PyTorch would go on with it.
+/// The library returned null. PyTorch would continue with it.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).ok();
     OutOfMemoryError {

@@ -1,5 +1,5 @@
 //! An allocator from a shared library with PyTorch's C interface, as `torch.cuda.memory.CUDAPluggableAllocator` loads
-//! it. What the library is given back it must know by address, size, device and stream, so these are kept here.
+//! it. The library needs the address, size, device and stream of memory it gets back, so these are kept here.
 #![allow(unsafe_code)]
 
 mod answers;
@@ -25,8 +25,8 @@ type MemoryFraction = unsafe extern "C" fn(f64, c_int);
 type BaseAlloc = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
 type RecordStream = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
-/// A loaded allocator. What is live when it is dropped is given back; the library stays open, since others may have
-/// what it handed out.
+/// A loaded allocator. When it is dropped, live memory is given back; the library stays open, because others may have
+/// memory from it.
 pub struct Pluggable {
     library: ManuallyDrop<Library>,
     alloc: Alloc,
@@ -72,7 +72,7 @@ impl Pluggable {
     ///
     /// # Safety
     /// The library's start-up code runs. The functions must be of these types, may be called by any thread, and must
-    /// hand out memory that nobody else has.
+    /// return memory that nobody else uses.
     ///
     /// # Errors
     /// When the library cannot be loaded or lacks a function.
@@ -109,7 +109,7 @@ impl Pluggable {
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it; so do those below.
+    /// When the library lacks it; so do the functions below.
     pub unsafe fn set_init_fn(&mut self, name: &str, devices: u16) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         unsafe { find::<Init>(&self.library, name).map(|init| init(devices.into())) }
@@ -167,7 +167,7 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Where the memory begins that `address` lies in, and its bytes, which only the library can know.
+    /// The start and size in bytes of the memory that contains `address`, which only the library knows.
     pub fn base_allocation(&self, address: u64) -> (u64, Option<u64>) {
         let Some(base_alloc) = self.base_alloc else { return (address, None) };
         let mut size = 0;
@@ -180,7 +180,7 @@ impl Pluggable {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the library hand out memory; none when it says null.
+    /// Requests memory from the library; none if it returns null.
     fn take(&self, size: u64, device: DeviceId, stream: StreamId, is_block: bool) -> Option<u64> {
         let bytes = isize::try_from(size).ok()?;
         // SAFETY: of that type, by the promise at `load`.

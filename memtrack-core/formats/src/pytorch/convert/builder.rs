@@ -1,4 +1,4 @@
-//! A snapshot in PyTorch's form from what an allocator knows of itself: the same keys in the same order as PyTorch's own.
+//! A snapshot in PyTorch's form from an allocator's own tables: the same keys in the same order as PyTorch's own.
 
 use super::segments::{block_shapes, segment_shapes};
 use super::{Convert, event_shapes};
@@ -33,7 +33,7 @@ impl<'a> Builder<'a> {
         &mut self.convert.names.strings
     }
 
-    /// Appends the trace of the next device: its events with their pools. Ticks are what the clock of the tables says.
+    /// Appends the trace of the next device: its events with their pools. Ticks are those of the tables' clock.
     pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
@@ -98,7 +98,7 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// What stands under `allocator_settings`.
+    /// The value of `allocator_settings`.
     pub fn settings(&mut self, settings: Value) {
         self.settings = Some(settings);
     }

@@ -1,5 +1,5 @@
 //! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
-//! `free_completed`, scopes travel in `user_metadata`, live blocks and held segments become segments with blocks.
+//! `free_completed`, scopes are stored in `user_metadata`, live blocks and held segments become segments with blocks.
 
 mod builder;
 mod names;
@@ -182,8 +182,8 @@ impl<'a> Convert<'a> {
         })
     }
 
-    /// What memtrack adds: what the parts of the scopes' paths are, what the driver said and the recorder counted, and
-    /// what sampled blocks stand for. Of scopes with one path the first speaks for all.
+    /// What memtrack adds: the parts of the scopes' paths, the driver's readings, the recorder's counts, and what sampled
+    /// blocks stand for. If several scopes have one path, the parts are those of the first.
     fn settings(&mut self) -> Value {
         let sums = self.scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
@@ -260,9 +260,9 @@ impl<'a> Convert<'a> {
 /// The largest integer that is written.
 ///
 /// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's issue
-/// 115234), and today make them another type than all other numbers. A size that large is not real and becomes this one.
-/// An address or handle may be (tagged pointers), and there the bits count: see [`keep_bits`]. What was read from a file
-/// of PyTorch's is not made here: Python's own pickler would write it as it was, and so does memtrack.
+/// 115234), and today give them another type than all other numbers. A size that large is not real and becomes this one.
+/// An address or handle may be real (tagged pointers), and its bits matter: see [`keep_bits`]. What was read from a file
+/// of PyTorch's does not pass here: Python's own pickler would write it unchanged, and so does memtrack.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
 /// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
@@ -275,14 +275,14 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// The flags without what says that a block was sampled: it has the bytes that it stands for already.
+/// The flags without the mark of a sampled block: its size is already the bytes that it stands for.
 fn without_sampling(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
     let kept = others.into_iter().filter(|&other| flags.contains(other));
     kept.fold(EventFlags::default(), EventFlags::with)
 }
 
-/// Everything of ours is of the default pool.
+/// All memory in a recording is in the default pool.
 fn set_default_pool(records: &mut Records, row: usize, key: Key) {
     let pool = records.pool_number((0, 0)).unwrap_or(0);
     records.set(row, key, pool);

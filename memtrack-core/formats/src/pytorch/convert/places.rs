@@ -1,5 +1,5 @@
-//! Where sampled blocks lie in a PyTorch file. There a sampled block has the bytes that it stands for, and would reach over
-//! its neighbours at its own address: so it gets a place of its own above all memory of the heap. Blocks that were not
+//! Where sampled blocks are placed in a PyTorch file. There a sampled block has the bytes that it stands for, and would
+//! overlap its neighbours at its own address, so it gets a place of its own above all memory of the heap. Blocks that were not
 //! sampled keep their addresses.
 
 use foldhash::fast::FixedState;
@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Places are a multiple of this many bytes.
 const UNIT: u64 = 512;
-/// Addresses above are no memory's, and nothing is placed above them.
+/// No memory has higher addresses, and nothing is placed above.
 const HIGHEST: u64 = 1 << 62;
 
 /// The places of one device's blocks while its events are walked in order.

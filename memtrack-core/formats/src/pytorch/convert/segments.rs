@@ -1,4 +1,4 @@
-//! Held segments and live blocks as PyTorch's segments with their blocks. What lies between live blocks of a segment
+//! Held segments and live blocks as PyTorch's segments with their blocks. The memory between live blocks of a segment
 //! is an inactive block; a live block outside all segments is a segment of its own.
 
 use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
@@ -196,7 +196,7 @@ impl Convert<'_> {
     }
 }
 
-/// The segment that a block alone is.
+/// The segment that consists of one block.
 fn around(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,

@@ -1,5 +1,5 @@
-//! The snapshot as JSON: what pytorch.org/memory_viz reads as well as a pickle. Nothing can be shared there, so it is
-//! larger; what JSON has no form for is refused, as Python does.
+//! The snapshot as JSON, which pytorch.org/memory_viz also reads. Nothing can be shared there, so it is
+//! larger; what JSON cannot represent is refused, as Python does.
 
 use super::{Container, Shared, Sink};
 use memtrack_model::snapshot::{StringId, Value};

@@ -1,4 +1,4 @@
-//! How long a snapshot becomes where nothing can be shared, found without writing it: what is shared is measured once.
+//! How long a snapshot becomes if nothing can be shared, computed without writing it: what is shared is measured once.
 
 use super::{Container, Shared, Sink};
 use memtrack_model::snapshot::StringId;
@@ -6,10 +6,10 @@ use memtrack_model::text::lossy;
 use std::collections::HashMap;
 use std::io;
 
-/// Longer than this times its length with everything shared, no snapshot of PyTorch's becomes. Real ones, with a
-/// hundred frames under each event, become 100 times as long.
+/// No snapshot of PyTorch's becomes longer than this times its length with everything shared. Real ones, with a
+/// hundred frames for each event, become 100 times as long.
 const MOST_TIMES: u64 = 4096;
-/// Documents up to this length trouble nobody.
+/// Documents up to this length are never refused.
 const SMALL_BYTES: u64 = 16 << 20;
 /// About the length of a reference to something that was written before.
 const REFERENCE_BYTES: u64 = 3;

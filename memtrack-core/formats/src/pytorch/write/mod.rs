@@ -1,5 +1,5 @@
 //! Writing: one walk over the tables ([`walk`]), two kinds of output ([`Sink`]). The keys come in the order of the
-//! records' shapes, so that what was read is written again as it was.
+//! records' shapes, so that what was read is written unchanged.
 
 mod json;
 mod measure;
@@ -31,7 +31,7 @@ enum Shared {
 }
 
 /// Takes a snapshot apart into values, one call each, in order. A container is begun with its number of items; each
-/// item (of a dictionary: a key and a value) stands between [`Sink::item`] and [`Sink::item_end`].
+/// item (of a dictionary: a key and a value) comes between [`Sink::item`] and [`Sink::item_end`].
 trait Sink {
     fn none(&mut self) -> io::Result<()>;
     fn bool(&mut self, truth: bool) -> io::Result<()>;
@@ -51,12 +51,12 @@ trait Sink {
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// Writes a snapshot from PyTorch to `output` and gives it back. A recording is made one first, by
+/// Writes a snapshot from PyTorch to `output` and gives it back. A recording must be converted first, by
 /// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch).
 ///
 /// # Errors
-/// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format has no form for
-/// (bytes in JSON; values that share each other so often that their text would have no end).
+/// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format cannot represent
+/// (bytes in JSON; values that share each other so often that their text would be endless).
 /// [`Format::Recording`] is not written here.
 pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Result<W> {
     match format {

@@ -10,8 +10,8 @@ use std::ops::Range;
 /// Walks over the whole snapshot.
 pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> {
     let pytorch = snapshot.pytorch.as_deref();
-    let pytorch =
-        pytorch.ok_or_else(|| io::Error::other("a recording must be made a PyTorch snapshot first"))?;
+    let pytorch = pytorch
+        .ok_or_else(|| io::Error::other("a recording must be converted to a PyTorch snapshot first"))?;
     Walk { snapshot, pytorch, sink }.root()
 }
 

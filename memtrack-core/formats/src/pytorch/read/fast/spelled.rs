@@ -1,5 +1,5 @@
 //! Reading an event by a [stencil](crate::pytorch::read::fast::stencil): from its bytes to its row. Nothing is changed before all of it is
-//! known to fit, so that the machine reads whatever does not fit as if nobody had tried.
+//! known to fit, so that the machine reads whatever does not fit as if nothing had been tried.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -29,7 +29,7 @@ struct Fitting {
 /// What an event has under `frames`.
 #[derive(Clone, Copy)]
 enum Frames {
-    /// Nothing, or nobody asks.
+    /// Nothing, or it is not needed.
     None,
     /// A list that is there already, and is a stack.
     Known(Cell),

@@ -1,4 +1,4 @@
-//! Folding: a dictionary becomes a row of a table as soon as it is filled. What a dictionary is, its keys say: one
+//! Folding: a dictionary becomes a row of a table as soon as it is filled. Its keys tell what a dictionary is: one
 //! with an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are
 //! folded by [`crate::pytorch::read::finish::whole`].
 
@@ -72,7 +72,7 @@ pub(crate) struct Folder {
     pub(crate) blocks_again: u64,
     /// The file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
-    /// Nobody asks for the events: they are told from the rest and dropped.
+    /// Events are not read: they are recognised and dropped.
     pub(crate) skips_events: bool,
     pub(crate) scratch_fields: Fields,
     pub(crate) scratch_cells: Vec<Cell>,

@@ -1,20 +1,20 @@
-//! What reading costs, watched on the way: progress for whoever waits, and the bounds on input and memory.
+//! What reading costs, checked on the way: progress reports, and the bounds on input and memory.
 
 use crate::pickle::PickleErrorKind;
 use std::cell::Cell as Counter;
 
-/// How often there is a look, in bytes of input.
+/// How often it is checked, in bytes of input.
 const STEP_BYTES: u64 = 64 << 10;
-/// Memory that every file may take.
+/// Memory that every file may use.
 const BASE_BYTES: u64 = 192 << 20;
-/// And for each byte that really came in (before it was unpacked), this many more. Sound files take less than ten;
-/// packed ones up to the factor they were packed by.
+/// And this many more bytes for each byte that was really read (before decompression). Valid files take less than ten;
+/// compressed ones up to their compression factor.
 const BYTES_PER_BYTE: u64 = 64;
 
 /// Watches one load.
 pub(crate) struct Watch<'a> {
     next: u64,
-    /// Most bytes of input, unpacked.
+    /// The most bytes of input, uncompressed.
     max_input: u64,
     /// Bytes of the file that were read so far, as stored.
     stored: &'a Counter<u64>,
@@ -26,16 +26,16 @@ impl<'a> Watch<'a> {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
 
-    /// Whether it is time for a look.
+    /// Whether it is time for a check.
     #[inline]
     pub(crate) fn is_due(&self, offset: u64) -> bool {
         offset >= self.next
     }
 
-    /// Tells the progress; refuses what is too large.
+    /// Reports the progress; refuses what is too large.
     ///
     /// # Errors
-    /// When more than the limits came in, or too much memory is used for what came in.
+    /// When more input was read than the limits allow, or too much memory is used for it.
     pub(crate) fn look(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {
