@@ -1,8 +1,10 @@
 //! The texts of a page: strings, frames, stacks and scopes, each once, and only those that are used.
 
 use crate::columns::Columns;
+use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
+use memtrack_report::analysis::trim::{is_allocator_entry, is_internal, is_plumbing};
 use std::collections::HashMap;
 
 /// The texts that were requested, in that order.
@@ -98,11 +100,36 @@ impl<'a> Texts<'a> {
         columns.varint("frame_name", names);
         columns.varint("frame_file", files);
         columns.varint("frame_line", frames.iter().map(|&frame| table.line(frame)));
+        columns.bytes("frame_noise", frames.iter().map(|&frame| u8::from(is_internal(&self.frame(frame)))));
         columns.varint("stack_length", lengths);
+        columns.varint("stack_skip", self.skipped(&frames));
         columns.varint("stack_frames", stack_frames);
         columns.varint("scope_parent", scopes.iter().map(|scope| scope.parent.0));
         columns.varint("scope_name", scope_names);
         columns.varint("scope_kind", scopes.iter().map(|scope| scope.kind as u32));
         columns
+    }
+
+    fn frame(&self, frame: FrameId) -> Frame {
+        let (table, strings) = (&self.snapshot.frames, &self.snapshot.strings);
+        let file = strings.get(table.filename(frame)).into_owned();
+        Frame { function: strings.get(table.name(frame)).into_owned(), file: Some(file), ..Frame::default() }
+    }
+
+    /// By stack: how many frames, from the innermost on, only carry the allocation out. Reports leave out the same.
+    fn skipped(&self, frames: &[FrameId]) -> Vec<u32> {
+        let carries = |frame: &FrameId| {
+            let function = self.frame(*frame).function;
+            (is_allocator_entry(&function), is_plumbing(&function))
+        };
+        let carries: Vec<(bool, bool)> = frames.iter().map(carries).collect();
+        let of = |frame: &FrameId| carries[self.of_frame[frame.index()] as usize - 1];
+        let skipped = |&stack: &StackId| {
+            let frames = self.snapshot.named.get(stack);
+            let outside = frames.iter().rposition(|frame| of(frame).0).map_or(0, |entry| entry + 1);
+            let first = frames[outside..].iter().position(|frame| !of(frame).1);
+            first.map_or(0, |first| (outside + first) as u32)
+        };
+        self.stacks.iter().map(skipped).collect()
     }
 }

@@ -146,6 +146,10 @@ export interface Texts {
   readonly frame_name: Uint32Array;
   readonly frame_file: Uint32Array;
   readonly frame_line: Float64Array;
+  /** 1: the frame only passes a call on. */
+  readonly frame_noise: Uint8Array;
+  /** How many frames of a stack, from the innermost on, only carry the allocation out. */
+  readonly stack_skip: Uint32Array;
   /** Frames of stack s: `stack_frames[stack_from[s] .. stack_from[s + 1]]`, innermost first. */
   readonly stack_from: Uint32Array;
   readonly stack_frames: Uint32Array;

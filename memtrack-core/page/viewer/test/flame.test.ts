@@ -3,7 +3,7 @@ import {test} from 'node:test';
 import {Places} from '../src/flame/draw.ts';
 import {group_rows, type GroupBy} from '../src/flame/grouping.ts';
 import {short_name} from '../src/flame/names.ts';
-import {is_noise} from '../src/flame/noise.ts';
+import {is_noise, own_frames} from '../src/flame/noise.ts';
 import {selected_rows, window_events} from '../src/flame/selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type Tree, type TreeOptions} from '../src/flame/tree.ts';
 import {scope_of, weigh} from '../src/flame/weights.ts';
@@ -147,4 +147,11 @@ test('names lose their parameters and nothing else', () => {
     ['x::operator()(int) const', 'x::operator()'], ['x::operator()', 'x::operator()'], ['a::(anonymous namespace)', 'a::(anonymous namespace)'], ['(no stack recorded)', '(no stack recorded)'], ['unwind() [clone .cold]', 'unwind'], [')', ')'], ['', '']]) {
     assert.equal(short_name(name!), short);
   }
+});
+
+test('what carries an allocation out and what passes calls on is left out, as the file says', () => {
+  const t = texts([['carry@host.rs:1', 'pass@rt.rs:2', 'work@main.rs:3', 'carry@host.rs:1']]);
+  t.stack_skip[1] = 1;
+  t.frame_noise[1] = 1;
+  assert.equal(t.string(t.frame_name[own_frames(t)[1]! - 1]!), 'work');
 });

@@ -119,7 +119,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
   const gib = (n: number) => `${(n / 2 ** 30).toFixed(1)} GiB`;
   const oom = action.indexOf(11, Math.floor(events * 0.8));
   action[oom] = 8;
-  const column = (name: string, code: 'varint' | 'delta', values: number[]) => ({name, code, values}) as const;
+  const column = (name: string, code: 'u8' | 'varint' | 'delta', values: number[]) => ({name, code, values}) as const;
   return {
     blocks, events,
     head: {
@@ -140,7 +140,8 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
       [
         {name: 'strings', code: 'text', values: strings},
         column('frame_name', 'varint', frames.map(f => f.name)), column('frame_file', 'varint', frames.map(f => f.file)), column('frame_line', 'varint', frames.map(f => f.line)),
-        column('stack_length', 'varint', stacks.map(s => s.length)), column('stack_frames', 'varint', stacks.flat()),
+        column('frame_noise', 'u8', frames.map(() => 0)),
+        column('stack_length', 'varint', stacks.map(s => s.length)), column('stack_skip', 'varint', stacks.map(() => 0)), column('stack_frames', 'varint', stacks.flat()),
         column('scope_parent', 'varint', [0, 0, 0, 0, 3]), column('scope_name', 'varint', [0, 1, 2, 3, 4]), column('scope_kind', 'varint', [0, 2, 3, 4, 0]),
       ],
       [...element_columns(blocks, events, 'blocks'), column('note_block', 'delta', [3]), column('note_text', 'varint', [at('<script>alert(1)</script>')]), column('final_block', 'delta', []), column('final_bytes', 'varint', [])],

@@ -10,11 +10,13 @@ export function decode_texts(bytes: Uint8Array, columns: Map<string, number>): T
   const frame_name = reader.varint32(n('frame_name'));
   const frame_file = reader.varint32(n('frame_file'));
   const frame_line = reader.varint(n('frame_line'));
+  const frame_noise = reader.u8(n('frame_noise'));
   const lengths = reader.varint32(n('stack_length'));
   const stack_from = new Uint32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) stack_from[i + 1] = stack_from[i]! + lengths[i]!;
+  const stack_skip = reader.varint32(n('stack_skip'));
   return {
-    string: id => strings.get(id), strings: strings.count, frame_name, frame_file, frame_line, stack_from,
+    string: id => strings.get(id), strings: strings.count, frame_name, frame_file, frame_line, frame_noise, stack_from, stack_skip,
     stack_frames: reader.varint32(n('stack_frames')),
     scope_parent: reader.varint32(n('scope_parent')),
     scope_name: reader.varint32(n('scope_name')),

@@ -35,7 +35,7 @@ export function noise_frames(texts: Texts): Uint8Array {
   let made = known.get(texts);
   if (!made) {
     const noise = new Uint8Array(texts.frame_name.length);
-    for (let f = 0; f < noise.length; f++) noise[f] = Number(is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!)));
+    for (let f = 0; f < noise.length; f++) noise[f] = Number(texts.frame_noise[f] === 1 || is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!)));
     known.set(texts, made = {noise});
   }
   return made.noise;
@@ -49,7 +49,7 @@ export function own_frames(texts: Texts): Uint32Array {
     for (let s = 0; s < own.length; s++) {
       const from = stack_from[s]!, to = stack_from[s + 1]!;
       if (from === to) continue;
-      let i = from;
+      let i = from + texts.stack_skip[s]!;
       while (i < to && noise[stack_frames[i]!]) i++;
       own[s] = 1 + stack_frames[i < to ? i : from]!;
     }

@@ -118,7 +118,7 @@ export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: 
 /** Fills `path` with a stack's keys, innermost first; how many frames were left out. A stack of noise alone stays as it is. */
 function own_path(texts: Texts, stack: number, keys: Keys, noise: Uint8Array | null, path: number[]): number {
   const from = texts.stack_from[stack]!, to = texts.stack_from[stack + 1]!;
-  for (let i = from; i < to; i++) if (!noise || !noise[texts.stack_frames[i]!]) path.push(keys.of_frame[texts.stack_frames[i]!]!);
+  for (let i = noise ? from + texts.stack_skip[stack]! : from; i < to; i++) if (!noise || !noise[texts.stack_frames[i]!]) path.push(keys.of_frame[texts.stack_frames[i]!]!);
   if (path.length === 0) for (let i = from; i < to; i++) path.push(keys.of_frame[texts.stack_frames[i]!]!);
   return to - from - path.length;
 }

@@ -3,7 +3,7 @@
 
 import type {Texts} from '../types.ts';
 import {h} from '../dom.ts';
-import {is_noise} from '../flame/noise.ts';
+import {noise_frames} from '../flame/noise.ts';
 import {visible} from '../format.ts';
 
 const STEP = 200;
@@ -13,16 +13,16 @@ export function stack_of(stack: number, texts: Texts): Node[] {
   const from = texts.stack_from[stack] ?? 0, to = texts.stack_from[stack + 1] ?? from;
   if (from === to) return [h('p', {class: 'note'}, 'No stack was recorded.')];
   const list = h('ol', {class: 'stack'});
-  add(list, texts, from, to, from);
+  add(list, texts, from, to, from, from + texts.stack_skip[stack]!);
   return [list];
 }
 
-function add(list: HTMLElement, texts: Texts, from: number, to: number, first: number): void {
-  const nodes: HTMLElement[] = [];
+function add(list: HTMLElement, texts: Texts, from: number, to: number, first: number, own: number): void {
+  const nodes: HTMLElement[] = [], noise = noise_frames(texts);
   const end = Math.min(to, from + STEP);
   for (let i = from; i < end; i++) {
     let j = i;
-    while (j < end && noise(texts, j)) j++;
+    while (j < end && (j < own || noise[texts.stack_frames[j]!])) j++;
     // One frame is as short as what would stand for it; a stack of nothing else is shown.
     if (j - i >= 2 && (i > first || j < to)) {
       nodes.push(folded(texts, i, j));
@@ -32,16 +32,11 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
   if (end < to) {
     const more = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', onclick: () => {
       more.remove();
-      add(list, texts, end, to, first);
+      add(list, texts, end, to, first, own);
     }}, `${to - end} more frames`));
     nodes.push(more);
   }
   list.append(...nodes);
-}
-
-function noise(texts: Texts, place: number): boolean {
-  const f = texts.stack_frames[place]!;
-  return is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!));
 }
 
 function folded(texts: Texts, from: number, to: number): HTMLElement {
