@@ -43,6 +43,9 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
+    /// Leave out at first what is freed again: only what is live at the end is shown
+    #[arg(short, long, alias = "filter_freed")]
+    pub(crate) filter_freed: bool,
 }
 
 /// Arguments of `memtrack view`.

@@ -47,9 +47,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Summary(args) => summary::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
-        Command::TracePlot(args) => {
-            page::run(&args.page, if args.segments { View::Segments } else { View::Timeline }, streams)
-        }
+        Command::TracePlot(args) => page::trace_plot(&args, streams),
         Command::Tracker(args) => tracker::run(&args, streams),
         Command::View(args) => page::view(&args, streams),
     }

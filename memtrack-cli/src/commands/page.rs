@@ -1,7 +1,7 @@
 //! `memtrack view`, `trace-plot`, `segment-plot` and `profile-plot`: a snapshot as one HTML page.
 
 use crate::Streams;
-use crate::args::{FileArgs, PageArgs, ViewPageArgs};
+use crate::args::{FileArgs, PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
 use crate::output::check_targets;
@@ -13,12 +13,28 @@ use std::path::Path;
 
 /// Loads the snapshot, and writes its page.
 pub(crate) fn run(args: &PageArgs, view: View, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    write(args, streams, |page| page.showing(view))
+}
+
+/// The same for PyTorch's verb, with its options.
+pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    write(&args.page, streams, |page| {
+        let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
+        if args.filter_freed { page.without_freed() } else { page }
+    })
+}
+
+fn write(
+    args: &PageArgs,
+    streams: &mut Streams<'_>,
+    shown: impl FnOnce(Page) -> Page,
+) -> Result<Exit, CliError> {
     let output = &args.target.output;
     let to_stdout = output == Path::new("-");
     if !to_stdout {
         check_targets([output.as_path()], args.target.force)?;
     }
-    let page = page_of(&args.file, view, streams)?;
+    let page = shown(page_of(&args.file, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         return Ok(Exit::Fine);
@@ -37,7 +53,7 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     if !args.serve {
         return run(&args.page, args.show.into(), streams);
     }
-    let page = page_of(&args.page.file, args.show.into(), streams)?;
+    let page = page_of(&args.page.file, streams)?.showing(args.show.into());
     let server = Server::new(page, args.port)?;
     writeln!(streams.stdout, "{}", server.url())?;
     streams.stdout.flush()?;
@@ -46,9 +62,9 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     Ok(Exit::Fine)
 }
 
-fn page_of(file: &FileArgs, view: View, streams: &mut Streams<'_>) -> Result<Page, CliError> {
+fn page_of(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let snapshot = load_pytorch(&file.path, file.input, streams)?;
-    Ok(Page::of(&snapshot, &name(&file.path)).showing(view))
+    Ok(Page::of(&snapshot, &name(&file.path)))
 }
 
 /// What the page calls its file.

@@ -4,13 +4,14 @@ use crate::bands::Bands;
 use crate::blocks::{Life, Lives, NONE, lives};
 use crate::columns::{Columns, Section};
 use crate::first::sentences;
-use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections};
+use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
 use crate::pieces::{Piece, pieces};
 use crate::texts::Texts;
 use crate::{Page, View};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
 use memtrack_model::snapshot::{ReadingMoment, Snapshot, StringId, Value};
+use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
 use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
@@ -52,6 +53,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
         memtrack: env!("CARGO_PKG_VERSION"),
         name: name.to_owned(),
         view: View::default().name(),
+        kept: false,
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,
@@ -188,6 +190,9 @@ impl DeviceTables<'_> {
         unpacked.push(bands.columns());
         let action = |row: u32| self.snapshot.events.action[row as usize];
         let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
+        let mut first =
+            summary.map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows));
+        first.splice(0..0, self.not_shown(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
         Some(DeviceHead {
@@ -207,12 +212,27 @@ impl DeviceTables<'_> {
             pools: named.pools.names,
             categories: named.categories.names,
             capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
-            first: summary
-                .map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows)),
+            first,
             ooms: ooms.map(|(event, _)| event).collect(),
             markers,
             sections: Sections { blocks: next, events: next + 1, segments: next + 2, bands: next + 3 },
         })
+    }
+
+    /// What to say of allocations that nothing else in the file agrees with, if there are any.
+    fn not_shown(&self, of_event: &[u32]) -> Option<Sentence> {
+        let (mut blocks, mut bytes) = (0, 0u64);
+        for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
+            if self.snapshot.events.action[row as usize] == Action::Alloc {
+                blocks += 1;
+                bytes = bytes.saturating_add(self.snapshot.weighed_event(row as usize).bytes);
+            }
+        }
+        let text = || {
+            let (blocks, bytes) = (counted(blocks, "block"), human_bytes(bytes));
+            format!("{blocks} ({bytes}) allocated in the trace, neither freed in it nor held by a segment")
+        };
+        (blocks > 0).then(|| Sentence { title: "Not shown".to_owned(), text: text(), show: None })
     }
 
     fn row(&self, event: u32) -> usize {

@@ -12,7 +12,7 @@ use memtrack_report::analysis::top::TopRow;
 const LOOK: &str = "Look first at";
 
 /// The title of the line about the highest point of reserved memory.
-const MOST_RESERVED: &str = "Reserved";
+const MOST_RESERVED: &str = "Reserved peak";
 
 /// The sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn sentences(

@@ -13,6 +13,7 @@ pub(crate) struct Head {
     pub(crate) memtrack: &'static str,
     pub(crate) name: String,
     pub(crate) view: &'static str,
+    pub(crate) kept: bool,
     pub(crate) start_us: u64,
     pub(crate) since: &'static str,
     pub(crate) has_time: bool,

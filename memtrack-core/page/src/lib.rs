@@ -77,6 +77,13 @@ impl Page {
         self
     }
 
+    /// The same, at first without blocks that are freed again in the trace, as PyTorch's `trace_plot --filter_freed`.
+    #[must_use]
+    pub fn without_freed(mut self) -> Self {
+        self.head.kept = true;
+        self
+    }
+
     /// Writes the page as one self-contained HTML file.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays
 }
 
 /// What takes a snapshot, and its arguments after the file.
-const VERBS: [(&str, &[&str]); 14] = [
+const VERBS: [(&str, &[&str]); 18] = [
     ("stats", &[]),
     ("trace", &[]),
     ("segments", &["--output", "OUT.svg"]),
@@ -78,6 +78,10 @@ const VERBS: [(&str, &[&str]); 14] = [
     ("convert", &["OUT.memtrack"]),
     ("replay", &[]),
     ("replay", &["--set", "expandable_segments:True"]),
+    ("view", &["--output", "OUT.html"]),
+    ("trace-plot", &["--output", "OUT.html"]),
+    ("segment-plot", &["--output", "OUT.html"]),
+    ("profile-plot", &["--output", "OUT.html"]),
 ];
 
 /// What takes something else.

@@ -46,8 +46,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     /// Releases a graph's use of its pool; one call for each [`Self::begin_allocate_to_pool`]. Once the pool has no user, its
-    /// free memory is given back with the next [`Backend::empty_cache`](crate::Backend::empty_cache)
-    /// or when memory runs out.
+    /// free memory is given back with the next [`empty_cache`](crate::Backend::empty_cache) or when memory runs out.
     ///
     /// # Errors
     /// When there is no such device, or the pool has no user there.

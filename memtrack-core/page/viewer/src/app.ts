@@ -29,14 +29,15 @@ export class Page implements App {
   private readonly help = new Help();
   private readonly search: SearchBar | null;
   private loading: Promise<void> | null = null;
-  private started = false;
+  /** Whether a first picture was asked for. */
+  started = false;
   private address = 0;
 
   constructor(readonly head: Head, readonly devices: LazyDevice[], private readonly load_texts: () => Promise<Texts>) {
     const device = Math.max(0, devices.findIndex(d => d.head.events || d.head.blocks));
     this.state = {
       view: head.view, device, axis: head.has_time ? 'time' : 'step', from: 0, to: 0, bottom: 0, top: 0,
-      event: (devices[device]?.head.events ?? 0) - 1, block: null, query: '', filter: {}, color: this.default_color(device), hide: false,
+      event: (devices[device]?.head.events ?? 0) - 1, block: null, query: '', filter: head.kept ? {kept: true} : {}, color: this.default_color(device), hide: head.kept,
     };
     this.panel = new Panel(this);
     this.side = new Side(this, this.panel.element);
@@ -173,12 +174,12 @@ export class Page implements App {
     this.into(next, axis);
     this.state = next;
     this.axis = axis;
-    this.started = true;
     const changed = new Set<keyof State>();
     for (const key of Object.keys(next) as (keyof State)[]) if (first || !same(next[key], before[key])) changed.add(key);
     if (other) changed.add('device');
     if ((['device', 'query', 'filter', 'event', 'block', 'hide'] as const).some(c => changed.has(c))) await this.sift();
     this.draw_shell(changed);
+    this.started = true;
     let view = this.views.get(next.view);
     if (!view) {
       this.views.set(next.view, view = view_of(next.view, this));
@@ -280,8 +281,8 @@ export class Page implements App {
       case 'Escape': {
         const view = this.view as View & {unpin?(): boolean} | undefined;
         if (view?.unpin?.()) return true;
-        if (this.state.block === null) return false;
-        void this.show({block: null});
+        if (this.state.block === null) this.panel.rest();
+        void this.show(this.state.block === null ? {event: this.device.head.events - 1, from: this.state.from, to: this.state.to} : {block: null});
         return true;
       }
       default: return false;

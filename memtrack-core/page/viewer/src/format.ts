@@ -2,6 +2,10 @@
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
+// Making a formatter takes longer than all it ever formats.
+const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
+const thousandths = new Intl.NumberFormat('en-US', {minimumFractionDigits: 3, maximumFractionDigits: 3});
+
 /** Bytes with one decimal: `1.4 GiB`, exact below 1 KiB. */
 export function bytes(value: number): string {
   let unit = 0, v = Math.abs(value);
@@ -19,14 +23,14 @@ export function exact_bytes(value: number): string {
 
 /** A number with thousands set off. */
 export function count(value: number): string {
-  return value.toLocaleString('en-US', {maximumFractionDigits: 0});
+  return whole.format(value);
 }
 
 /** Microseconds in a unit that suits `scale`, the range they are seen in: `12.345 ms`. */
 export function time(us: number, scale: number = Math.abs(us)): string {
   const [unit, name] = scale >= 1e6 ? [1e6, 's'] : scale >= 1e3 ? [1e3, 'ms'] : [1, 'µs'];
   const digits = unit === 1 ? 0 : 3;
-  return `${us < 0 ? '−' : ''}${(Math.abs(us) / unit).toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits})} ${name}`;
+  return `${us < 0 ? '−' : ''}${(digits ? thousandths : whole).format(Math.abs(us) / unit)} ${name}`;
 }
 
 /** An address as text, from its two halves. */

@@ -6,6 +6,8 @@ export interface Head {
   memtrack: string;
   name: string;
   view: ViewName;
+  /** What was freed is left out at first. */
+  kept: boolean;
   served: boolean;
   start_us: number;
   since: 'start' | 'first_event';
@@ -72,6 +74,8 @@ export interface Filter {
   streams?: number[];
   pools?: number[];
   categories?: number[];
+  /** Only what is live at the end. */
+  kept?: boolean;
 }
 
 export const NONE = 0xffffffff;
@@ -100,7 +104,12 @@ export interface Elements {
   readonly total: Float64Array;
   /** How many bytes are set aside for a block that is live at the end, where that is not its size. */
   readonly final_bytes: Map<number, number>;
-  readonly notes: Map<number, number[]>;
+  readonly notes: Notes;
+}
+
+/** More text about some blocks: strings by row. */
+export interface Notes extends Iterable<[number, number[]]> {
+  get(row: number): number[] | undefined;
 }
 
 export interface Events {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import {Checkpoints, rows_until, totals} from '../src/data/elements.ts';
+import {Checkpoints, decode_elements, rows_until, totals} from '../src/data/elements.ts';
 import {decode_events, decode_times, rising} from '../src/data/events.ts';
 import {NONE} from '../src/types.ts';
-import {section, type Column} from './encode.ts';
+import {element_columns, section, type Column} from './encode.ts';
 import {random} from './synthetic.ts';
 import {elements, live_slowly, random_blocks} from './tables.ts';
 
@@ -61,4 +61,14 @@ test('an event’s block is the one that starts, begins to be pending, or ends t
   assert.deepEqual([...events.segment], Array(5).fill(NONE));
   assert.deepEqual(events.odd.get(4), {address: 0xfffffffffffffff0n, size: 77, text: 0});
   assert.deepEqual(events.threads, ['', 'main']);
+});
+
+test('notes and final sizes belong to their blocks', () => {
+  const columns: Column[] = [...element_columns(Array.from({length: 9}, (_, i) => ({start: i, end: 20, size: 8})), 20, 'blocks'),
+    {name: 'note_block', code: 'delta', values: [2, 2, 7]}, {name: 'note_text', code: 'varint', values: [5, 6, 5]},
+    {name: 'final_block', code: 'delta', values: [3, 8]}, {name: 'final_bytes', code: 'varint', values: [512, 1024]}];
+  const rows = decode_elements(section(columns), new Map(columns.map(c => [c.name, c.values.length])), 20);
+  assert.deepEqual([1, 2, 3, 7, 8].map(row => rows.notes.get(row)), [undefined, [5, 6], undefined, [5], undefined]);
+  assert.deepEqual([...rows.notes], [[2, [5, 6]], [7, [5]]]);
+  assert.deepEqual([...rows.final_bytes], [[3, 512], [8, 1024]]);
 });

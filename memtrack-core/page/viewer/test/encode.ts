@@ -137,6 +137,13 @@ ${raw.map((bytes, i) => `<script type="text/plain" id="memtrack-section-${i}">${
 `;
 }
 
+/** A page as `memtrack view --serve` gives it, and what lies at `section/n` beside it. */
+export function served(parts: Parts): {html: string; sections: Uint8Array[]} {
+  const html = page({...parts, head: {...parts.head, served: true}}).replace(/<script type="text\/plain" id="memtrack-section[^]*?<\/script>\n/g, '')
+    .replace("img-src data:", "connect-src 'self'; img-src data:");
+  return {html, sections: parts.sections.map(s => zlib.deflateRawSync(section(s)))};
+}
+
 /** A device's head with everything that a test does not care for. */
 export function device_head(some: Partial<DeviceHead> & Pick<DeviceHead, 'events' | 'blocks' | 'segments' | 'sections'>): DeviceHead {
   return {name: 'device 0', ordinal: 0, kind: 'device', estimated: false, streams: ['0'], pools: ['default pool'], categories: [], capacity_bytes: null, first: [], ooms: [], markers: [], ...some};

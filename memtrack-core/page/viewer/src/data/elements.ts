@@ -1,6 +1,6 @@
 // Blocks and pieces of segments: decoding, the sum of what is live, and who is live after an event.
 
-import type {Elements} from '../types.ts';
+import type {Elements, Notes} from '../types.ts';
 import {Reader} from './columns.ts';
 
 const NEVER = 0x7fffffff;
@@ -24,15 +24,8 @@ export function decode_elements(bytes: Uint8Array, columns: Map<string, number>,
   const pool = reader.varint_into(new Uint16Array(count));
   const category = columns.has('category') ? reader.varint_into(new Uint8Array(count)) : new Uint8Array(count);
   const flags = reader.varint_into(new Uint8Array(count));
-  const notes = new Map<number, number[]>(), final_bytes = new Map<number, number>();
-  if (columns.has('note_block')) {
-    const n = columns.get('note_block')!, rows = reader.delta32(n), texts = reader.varint32(n);
-    for (let i = 0; i < n; i++) {
-      const list = notes.get(rows[i]!);
-      if (list) list.push(texts[i]!);
-      else notes.set(rows[i]!, [texts[i]!]);
-    }
-  }
+  const final_bytes = new Map<number, number>(), noted = columns.get('note_block') ?? 0;
+  const notes = new NoteColumns(reader.delta32(noted), reader.varint32(noted));
   if (columns.has('final_block')) {
     const n = columns.get('final_block')!, rows = reader.delta32(n), sizes = reader.varint(n);
     for (let i = 0; i < n; i++) final_bytes.set(rows[i]!, sizes[i]!);
@@ -41,6 +34,34 @@ export function decode_elements(bytes: Uint8Array, columns: Map<string, number>,
     count, start, end, pending, size, stack, address_low: low, address_high: high, stream, pool, category, flags,
     total: totals(start, end, size, events), final_bytes, notes,
   };
+}
+
+/** Notes as the file has them: nearly every block may have one, so no object is made before it is asked for. */
+class NoteColumns implements Notes {
+  constructor(private readonly rows: Int32Array, private readonly texts: Uint32Array) {}
+
+  get(row: number): number[] | undefined {
+    const {rows, texts} = this;
+    let low = 0, high = rows.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (rows[middle]! < row) low = middle + 1;
+      else high = middle;
+    }
+    let to = low;
+    while (to < rows.length && rows[to] === row) to++;
+    return to > low ? [...texts.subarray(low, to)] : undefined;
+  }
+
+  *[Symbol.iterator](): Generator<[number, number[]]> {
+    const {rows, texts} = this;
+    for (let from = 0; from < rows.length;) {
+      let to = from + 1;
+      while (to < rows.length && rows[to] === rows[from]) to++;
+      yield [rows[from]!, [...texts.subarray(from, to)]];
+      from = to;
+    }
+  }
 }
 
 /** Sum of the sizes of what is live before the first event and after each, of the rows that `only` lets through. */

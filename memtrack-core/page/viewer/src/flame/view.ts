@@ -205,8 +205,8 @@ class FlameView implements View {
   private crumbs(): void {
     const {tree} = this.made!, parts: HTMLElement[] = [];
     const part = (text: string, act: () => void): void => { parts.push(h('button', {class: 'fl-part', type: 'button', onclick: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
-    if (this.callers_of !== null) part(`callers of ${visible(this.made!.keys.text(this.callers_of))} ×`, () => this.callers(null));
-    for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(this.text(node), () => this.zoom(node)); }
+    if (this.callers_of !== null) part(`callers of ${short_name(visible(this.made!.keys.text(this.callers_of)))} ×`, () => this.callers(null));
+    for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(short_name(this.text(node)), () => this.zoom(node)); }
     // Always there, so that the graph does not move under the pointer that zooms it.
     part('all', () => this.zoom(0));
     parts.reverse();

@@ -34,6 +34,7 @@ export function chips_of(filter: Filter, head: DeviceHead): Chip[] {
   list('streams', 'stream', value_names(head.streams, null));
   list('pools', 'pool', value_names(head.pools, 'unknown'));
   list('categories', 'category', value_names(head.categories, 'none'));
+  if (filter.kept) chips.push({text: 'live at the end', without: without(filter, 'kept')});
   return chips;
 }
 

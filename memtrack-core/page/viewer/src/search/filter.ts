@@ -5,7 +5,7 @@ import type {Elements, Filter} from '../types.ts';
 /** Whether a filter lets everything through. */
 export function is_empty(filter: Filter): boolean {
   return filter.min_bytes === undefined && filter.max_bytes === undefined && filter.min_life === undefined && filter.max_life === undefined
-    && !filter.streams && !filter.pools && !filter.categories;
+    && !filter.streams && !filter.pools && !filter.categories && !filter.kept;
 }
 
 /**
@@ -18,9 +18,10 @@ export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array
   const {size, start, end} = blocks, low = filter.min_bytes ?? 0, high = filter.max_bytes ?? Infinity;
   const short = filter.min_life ?? 0, long = filter.max_life ?? Infinity;
   const streams = set(filter.streams), pools = set(filter.pools), categories = set(filter.categories);
+  const last = filter.kept ? blocks.total.length - 1 : 0;
   for (let row = 0; row < blocks.count; row++) {
     const life = end[row]! - start[row]!;
-    if (size[row]! < low || size[row]! > high || life < short || life > long || (streams && !streams[blocks.stream[row]!])
+    if (size[row]! < low || size[row]! > high || life < short || life > long || end[row]! < last || (streams && !streams[blocks.stream[row]!])
       || (pools && !pools[blocks.pool[row]!]) || (categories && !categories[blocks.category[row]!])) out[row] = 0;
   }
   return out;

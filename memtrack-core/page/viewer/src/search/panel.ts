@@ -18,6 +18,7 @@ export class FilterPanel {
   private boxes: {box: HTMLInputElement; key: Listed; place: number}[] = [];
   private made_for: Device | null = null;
   private filter: Filter = {};
+  private readonly kept: HTMLInputElement;
 
   constructor(private readonly change: (filter: Filter) => void) {
     const field = (key: 'min_bytes' | 'max_bytes' | 'min_life' | 'max_life', label: string, hint: string): HTMLElement => {
@@ -27,11 +28,13 @@ export class FilterPanel {
       return input;
     };
     this.lists = h('div', {class: 'fp-lists'});
+    this.kept = h('input', {type: 'checkbox', onchange: () => this.keep(this.kept.checked)});
     this.element = h('div', {class: 'filter-panel', role: 'group', 'aria-label': 'Filter'},
       h('div', {class: 'fp-ranges'},
         h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Size'), field('min_bytes', 'Least size', 'from'), ' to ', field('max_bytes', 'Greatest size', 'e.g. 1.5 MiB')),
         h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Lifetime'), field('min_life', 'Shortest lifetime in events', 'from'), ' to ',
-          field('max_life', 'Longest lifetime in events', 'events'), ' events')),
+          field('max_life', 'Longest lifetime in events', 'events'), ' events'),
+        h('label', {class: 'fp-range'}, this.kept, ' only what is live at the end')),
       this.lists);
   }
 
@@ -43,6 +46,7 @@ export class FilterPanel {
       if (document.activeElement !== input) input.value = value === undefined ? '' : size ? short_size(value) : String(value);
       input.setCustomValidity('');
     }
+    this.kept.checked = filter.kept === true;
     if (this.made_for !== device) this.make(device);
     for (const {box, key, place} of this.boxes) box.checked = !filter[key] || filter[key].includes(place);
   }
@@ -81,6 +85,12 @@ export class FilterPanel {
   private set(key: Listed, places: number[] | undefined): void {
     const filter = {...this.filter};
     if (places) filter[key] = places; else delete filter[key];
+    this.change(filter);
+  }
+
+  private keep(only: boolean): void {
+    const filter = {...this.filter};
+    if (only) filter.kept = true; else delete filter.kept;
     this.change(filter);
   }
 

@@ -22,7 +22,7 @@ export function fragment_of(page: Page): string {
   if (state.event !== page.device.head.events - 1) out.set('event', String(state.event));
   if (state.block !== null) out.set('block', String(state.block));
   if (state.query) out.set('query', state.query);
-  if (Object.keys(state.filter).length) out.set('filter', JSON.stringify(state.filter));
+  if (Object.keys(state.filter).length || head.kept) out.set('filter', JSON.stringify(state.filter));
   if (state.color !== (page.device.head.categories.length ? 'category' : 'stack')) out.set('color', state.color);
   if (state.hide) out.set('hide', '1');
   return out.toString();
@@ -51,6 +51,7 @@ function filter(text: string | null): Filter | undefined {
   try {
     const raw = JSON.parse(text) as Record<string, unknown>, out: Filter = {};
     for (const key of ['min_bytes', 'max_bytes', 'min_life', 'max_life'] as const) if (typeof raw[key] === 'number') out[key] = raw[key];
+    if (raw.kept === true) out.kept = true;
     for (const key of ['streams', 'pools', 'categories'] as const) if (Array.isArray(raw[key])) out[key] = (raw[key] as unknown[]).filter(v => typeof v === 'number');
     return out;
   } catch {

@@ -12,7 +12,8 @@ export class Glance {
   show(): void {
     const {head, device} = this.page;
     const facts = device.head.first.map(({title, text, show}) => {
-      const parts = [h('b', {}, visible(title)), ' ', h('span', {}, visible(text))];
+      // Without a title it goes on with what the one before speaks of.
+      const parts = [title ? h('b', {}, visible(title)) : '· ', h('span', {}, visible(text))];
       return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void this.page.show(show)}, ...parts) : h('p', {}, ...parts);
     });
     fill(this.element, ...head.first.map(text => h('p', {class: 'note'}, visible(text))), ...facts);

@@ -5,14 +5,14 @@ import {h} from '../dom.ts';
 const KEYS: [string, [string, string][]][] = [
   ['Everywhere', [
     ['1 … 6', 'the views, in the order of their tabs'], ['/', 'search'], ['a', 'axis: real time, or one step for each event'], ['c', 'copy a link to what is shown'],
-    ['t', 'light or dark'], ['d', 'side: details, or the largest groups of what is selected'], ['Esc', 'let go of the pinned block; leave a field'], ['?', 'this help'],
+    ['t', 'light or dark'], ['d', 'side: details, or the largest groups of what is selected'], ['Esc', 'let go of the pinned block, then of the selected event; leave a field'], ['?', 'this help'],
   ]],
   ['Timelines', [
     ['wheel', 'zoom in time; with Shift in bytes, with Alt in both'], ['drag', 'move in time and bytes'], ['double click', 'zoom in; with Shift out of bytes'],
-    ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'all of it'], ['p', 'to the peak'], ['o', 'to the next time memory ran out'],
+    ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'all of it'], ['f', 'fit bytes to what is shown'], ['p', 'to the peak'], ['o', 'to the next time memory ran out'],
     [', .', 'one event back, one forward'], ['j k', 'pin the block below, the block above'], ['z', 'zoom to the life of the pinned block'], ['click', 'pin a block and show its life'],
   ]],
-  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further'], ['g', 'to an event by its number'],
+  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further'], ['g', 'to an event by its number'], ['j k', 'map: pin the next block, the block before'], ['p o', 'to the peak, to the next time memory ran out'],
     ['+ − 0', 'map: fewer or more bytes on a row; all rows'], ['Ctrl wheel', 'the same']]],
   ['Search', [['Enter, n', 'next match, or next event with this address'], ['Shift Enter, N', 'the match before'],
     ['in:text', 'only in the innermost frame that is the program’s own'], ['scope:text', 'only in operators and modules; so do frame: category: pool: stream: note: address:'], ['stack:17', 'one stack']]],

@@ -18,6 +18,9 @@ export class Panel {
   private shown: string | null = null;
   private turn = 0;
   private next: number | null = null;
+  /** Nothing is selected: the panel speaks of all of the device. */
+  private whole = false;
+  private shown_device = -1;
 
   constructor(private readonly page: Page) {}
 
@@ -25,9 +28,19 @@ export class Panel {
   pin(): void {
     const {block, event} = this.page.state;
     this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
+    // The last event is selected until someone selects another: then the whole is worth more words than it.
+    const unselected = block === null && event === this.page.device.head.events - 1;
+    if (this.shown_device !== this.page.state.device) this.whole = true;
+    this.whole &&= unselected;
+    this.shown_device = this.page.state.device;
     if (this.next !== null) cancelAnimationFrame(this.next);
     this.next = null;
     this.draw(this.pinned, true);
+  }
+
+  /** From the next time that nothing is selected, speaks of all of the device. */
+  rest(): void {
+    this.shown_device = -1;
   }
 
   show(what: Detail | null, pinned: boolean): void {
@@ -43,7 +56,7 @@ export class Panel {
   }
 
   private draw(what: Detail, pinned: boolean): void {
-    const key = JSON.stringify([what, pinned, this.page.state.device, this.page.state.event]);
+    const key = JSON.stringify([what, pinned, this.whole, this.page.state.device, this.page.state.event]);
     if (key === this.shown) return;
     this.shown = key;
     const turn = ++this.turn;
@@ -61,7 +74,7 @@ export class Panel {
     const device = this.page.device;
     switch (what.kind) {
       case 'text': return what.lines.map((line, i) => h(i ? 'p' : 'h2', {}, line));
-      case 'event': return this.event(what.event);
+      case 'event': return this.whole ? this.device() : this.event(what.event);
       case 'segment': {
         const [rows, texts] = await Promise.all([device.segments(), this.page.texts()]);
         return this.element_of(what.row, rows, texts, null, 'segment', pinned);
@@ -73,13 +86,36 @@ export class Panel {
     }
   }
 
+  private device(): (Node | string)[] {
+    const {device, head: file} = this.page, {head, blocks, clock} = device, last = head.events - 1;
+    let peak = 0;
+    for (let i = 1; i < blocks.total.length; i++) if (blocks.total[i]! > blocks.total[peak]!) peak = i;
+    const mark = head.estimated ? '~' : '';
+    const facts: Fact[] = [
+      ['events', count(head.events)], ['blocks', count(head.blocks)], ['segments', count(head.segments)],
+      ['streams', count(head.streams.length)], ['pools', count(head.pools.length)],
+    ];
+    if (clock && last >= 0) facts.push(['recorded', time(clock[last]! - Math.min(0, clock[0]!))]);
+    if (file.start_us > 0 && clock) facts.push(['began', new Date(file.start_us / 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'medium'})]);
+    facts.push(['before it', mark + bytes(blocks.total[0]!)]);
+    const waiting = device.live_after(blocks, peak - 1).some(row => blocks.pending[row]! < peak);
+    facts.push(['peak', h('span', {}, `${mark}${bytes(blocks.total[peak]!)}${waiting ? ' with pending frees' : ''}, `, this.when(peak - 1))]);
+    facts.push(['at the end', mark + bytes(blocks.total[last + 1]!)]);
+    if (head.capacity_bytes) facts.push(['capacity', bytes(head.capacity_bytes)]);
+    const out: (Node | string)[] = [h('h2', {}, visible(head.name)), list(facts)];
+    if (!head.events) out.push(h('p', {class: 'note'}, 'No events were recorded on this device. What is shown was live when the snapshot was taken.'));
+    if (head.estimated) out.push(h('p', {class: 'note'}, '~ marks estimates: small blocks were sampled, and each that is shown stands for others.'));
+    out.push(h('p', {class: 'note'}, 'Point at a block to see what it is and who allocated it; a click keeps it here. The wheel zooms, dragging moves, and ? lists all keys.'));
+    return out;
+  }
+
   private when(event: number): Node | string {
     const {head, device} = this.page;
     if (event < 0) return 'before the recording';
     if (event >= device.head.events) return 'never, in this recording';
-    const at = device.clock ? `, ${time(device.clock[event]!)}` : '';
+    const at = device.clock ? [', ', h('span', {class: 'whole'}, time(device.clock[event]!))] : [];
     return h('span', {title: `Times count from ${head.since === 'start' ? 'the start' : 'the first event'}`},
-      h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`), at);
+      h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`), ...at);
   }
 
   private element_of(row: number, rows: Elements, texts: Texts, events: Events | null, kind: 'block' | 'segment', pinned: boolean): (Node | string)[] {
@@ -115,8 +151,7 @@ export class Panel {
   }
 
   private async event(event: number): Promise<(Node | string)[]> {
-    const {device} = this.page, {head} = device;
-    if (!head.events) return [h('p', {class: 'note'}, 'No events were recorded on this device. What is shown was live when the snapshot was taken.')];
+    const {device} = this.page;
     if (event < 0) return [h('h2', {}, 'Before the first event'), list([['live', exact_bytes(device.blocks.total[0]!)]])];
     const [events, texts] = await Promise.all([device.events(), this.page.texts()]);
     const odd = events.odd.get(event), action = events.action[event]!, facts: Fact[] = [];

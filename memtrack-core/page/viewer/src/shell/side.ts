@@ -15,8 +15,8 @@ export class Side {
   constructor(private readonly app: App, details: HTMLElement) {
     this.groups = groups_panel(app);
     this.panels = [details, this.groups.element];
-    this.tabs = ['Details', 'Groups'].map((title, place) => h('button', {type: 'button', role: 'tab', title: `${title} (key d)`, onclick: () => this.turn_to(place)}, title));
-    this.element = h('div', {class: 'side'}, h('div', {class: 'tabs side-tabs', role: 'tablist', 'aria-label': 'Side'}, ...this.tabs), ...this.panels);
+    this.tabs = ['Details', 'Groups'].map((title, place) => h('button', {type: 'button', title: `${title} (key d)`, onclick: () => this.turn_to(place)}, title));
+    this.element = h('div', {class: 'side'}, h('div', {class: 'tabs side-tabs', role: 'group', 'aria-label': 'Side'}, ...this.tabs), ...this.panels);
     this.turn_to(0);
   }
 
@@ -33,7 +33,7 @@ export class Side {
   private turn_to(place: number): void {
     this.shown = place;
     this.tabs.forEach((tab, i) => {
-      tab.setAttribute('aria-selected', String(i === place));
+      tab.setAttribute('aria-pressed', String(i === place));
       this.panels[i]!.hidden = i !== place;
     });
     if (place === 1) void this.groups.show(this.app.state);

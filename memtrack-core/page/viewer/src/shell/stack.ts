@@ -1,12 +1,10 @@
-// A call stack as a list, the innermost frame first. Frames of the interpreter itself are folded away until asked for.
+// A call stack as a list, the innermost frame first. Frames that say how a program
+// runs rather than what it does are folded away until asked for.
 
 import type {Texts} from '../types.ts';
 import {h} from '../dom.ts';
+import {is_noise} from '../flame/noise.ts';
 import {visible} from '../format.ts';
-
-/** Names of frames that say how Python runs, rather than what. */
-const NOISE_NAME = /^(_?Py[A-Z_]\w*|_PyEval\w*|cfunction_\w+|method_vectorcall\w*|vectorcall_\w+|slot_tp_\w+|object_vacall|type_call|wrap_call|builtin_(exec|eval)\w*|run_mod|pymain_\w+|pyrun_\w*|clone3?|_start|__libc_start\w*|start_thread|thread_run|_call_impl|_wrapped_call_impl)$/i;
-const NOISE_FILE = /^<frozen |\/runpy\.py$/;
 
 const STEP = 200;
 
@@ -25,7 +23,8 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
   for (let i = from; i < end; i++) {
     let j = i;
     while (j < end && noise(texts, j)) j++;
-    if (j - i >= 2) {
+    // One frame is as short as what would stand for it; a stack of nothing else is shown.
+    if (j - i >= 2 && (i > first || j < to)) {
       nodes.push(folded(texts, i, j));
       i = j - 1;
     } else nodes.push(frame(texts, i));
@@ -42,13 +41,13 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
 
 function noise(texts: Texts, place: number): boolean {
   const f = texts.stack_frames[place]!;
-  return NOISE_NAME.test(texts.string(texts.frame_name[f]!)) || NOISE_FILE.test(texts.string(texts.frame_file[f]!));
+  return is_noise(texts.string(texts.frame_name[f]!), texts.string(texts.frame_file[f]!));
 }
 
 function folded(texts: Texts, from: number, to: number): HTMLElement {
-  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Show these frames', onclick: () => {
+  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Of interpreter, dispatcher and allocator: show them', onclick: () => {
     item.replaceWith(...Array.from({length: to - from}, (_, i) => frame(texts, from + i)));
-  }}, `${to - from} frames of the interpreter`));
+  }}, `${to - from} internal frames`));
   return item;
 }
 

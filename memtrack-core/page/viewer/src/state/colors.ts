@@ -1,14 +1,21 @@
 // What colours blocks have in the map: those of the timeline.
 
 import type {ColorBy, Device} from '../types.ts';
-import {colors_of} from '../timeline/palette.ts';
+import {colors_of, type Palette} from '../timeline/palette.ts';
 
-let kept: {device: Device; by: ColorBy; dark: boolean; color: (row: number) => number} | null = null;
+/** Colours of a device's blocks. */
+export interface BlockColors {
+  /** Of a row: 0xBBGGRR. */
+  of(row: number): number;
+  readonly palette: Palette;
+}
 
-/** Colours of blocks by what the page colours by: 0xBBGGRR. Kept while a user steps from event to event. */
-export function block_colors(device: Device, by: ColorBy, dark: boolean): (row: number) => number {
-  if (kept?.device === device && kept.by === by && kept.dark === dark) return kept.color;
+let kept: {device: Device; by: ColorBy; dark: boolean; colors: BlockColors} | null = null;
+
+/** Colours of blocks by what the page colours by. Kept while a user steps from event to event. */
+export function block_colors(device: Device, by: ColorBy, dark: boolean): BlockColors {
+  if (kept?.device === device && kept.by === by && kept.dark === dark) return kept.colors;
   const {of, palette} = colors_of(device.blocks, by, device.head, dark), fill = palette.fill.map(color => color & 0xffffff);
-  kept = {device, by, dark, color: row => fill[of[row]!]!};
-  return kept.color;
+  kept = {device, by, dark, colors: {of: row => fill[of[row]!]!, palette}};
+  return kept.colors;
 }

@@ -4,6 +4,7 @@ import type {App, Elements, Hit} from '../types.ts';
 import {h, set_text} from '../dom.ts';
 import {find_distance, find_row, what_is_at, type At} from './items.ts';
 import {rounding_after, type Group, type Layout} from './layout.ts';
+import type {BlockColors} from './colors.ts';
 import type {StateModel} from './model.ts';
 import {bytes as size_text, hex, plural} from '../format.ts';
 import {mix, Painter, parse_color, type Colors, type Scene} from './paint.ts';
@@ -18,7 +19,7 @@ export interface MapData {
   readonly model: StateModel;
   readonly event: number;
   readonly layout: Layout;
-  readonly color: (row: number) => number;
+  readonly colors: BlockColors;
   readonly passing: Uint8Array | null;
   /** What the event did: row of its block and, if that is not there any more, where it was. */
   readonly touched: {row: number; table: 'block' | 'segment'} | null;
@@ -36,6 +37,8 @@ export class MemoryMap {
   private readonly over: HTMLCanvasElement;
   private readonly scale: HTMLElement;
   private readonly note: HTMLElement;
+  private readonly meanings: HTMLElement;
+  private legend: unknown = null;
   private image: ImageData | null = null;
   private painter: Painter | null = null;
   private data: MapData | null = null;
@@ -69,7 +72,8 @@ export class MemoryMap {
       button('+', 'Fewer bytes on a row (+)', () => this.zoom(1)), button('fit', 'Fit all rows (0)', () => this.fit()), this.scale,
       h('span', {class: 'map-legend'}, key('k-block', 'block'), key('k-free', 'free'), key('k-round', 'rounding'), key('k-pending', 'pending free'),
         key('k-touched', 'this event')));
-    this.element = h('div', {class: 'map'}, bar, this.note, this.scroller);
+    this.meanings = h('ul', {class: 'legend map-meanings', 'aria-label': 'Colours'});
+    this.element = h('div', {class: 'map'}, bar, this.meanings, this.note, this.scroller);
     // Its own size changes also when the note above it comes or goes.
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
@@ -84,7 +88,21 @@ export class MemoryMap {
       : totals.outside_blocks > 0 ? `${plural(totals.outside_blocks, 'block')} (${size_text(totals.outside)}) lie${totals.outside_blocks === 1 ? 's' : ''} in no segment that the file knows: shown last, packed by address.`
       : '');
     this.note.hidden = this.note.textContent === '';
+    this.explain(data.colors);
+    this.scroller.setAttribute('aria-label', `Segments and blocks: ${size_text(totals.allocated)} allocated in ${plural(totals.blocks, 'block')}, ${size_text(totals.reserved)} reserved in ${plural(totals.segments, 'segment')}`);
     this.lay();
+  }
+
+  /** What colours mean, where they mean something that has a name. */
+  private explain({palette}: BlockColors): void {
+    if (this.legend === palette) return;
+    this.legend = palette;
+    this.meanings.hidden = palette.legend.length === 0;
+    this.meanings.replaceChildren(...palette.legend.slice(0, 12).map(({color, name}) => {
+      const swatch = h('i', {'aria-hidden': 'true'});
+      swatch.style.background = palette.css[color]!;
+      return h('li', {title: name}, swatch, name);
+    }));
   }
 
   /** Theme or size changed. */
@@ -186,7 +204,7 @@ export class MemoryMap {
       this.painter = new Painter(new Uint32Array(this.image.data.buffer), w, h);
     }
     const colors = this.theme(), elements = data.model.device.blocks;
-    const scene: Scene = {layout: data.layout, elements, event: data.event, events: data.model.device.head.events, color: data.color,
+    const scene: Scene = {layout: data.layout, elements, event: data.event, events: data.model.device.head.events, color: data.colors.of,
       passing: data.passing, colors};
     this.painter!.clear(colors);
     const strips = this.visible();
@@ -237,7 +255,7 @@ export class MemoryMap {
   private labels(context: CanvasRenderingContext2D, strips: readonly Strip[], elements: Elements): void {
     if (this.pitch < 16) return;
     context.textAlign = 'left';
-    const {layout, color, passing, event, model} = this.data!, about = model.device.head.estimated ? '~' : '';
+    const {layout, colors, passing, event, model} = this.data!, color = colors.of, about = model.device.head.estimated ? '~' : '';
     let left = 200;
     for (const strip of strips) {
       const scale = strip.width / (strip.to - strip.from || 1), group = strip.group, least = 62 / scale;
@@ -310,25 +328,27 @@ export class MemoryMap {
   }
 
   private frame(context: CanvasRenderingContext2D, group: Group, from: number, to: number, kind: 'hover' | 'pinned' | 'touched' | 'gone'): void {
-    const style = getComputedStyle(this.element), accent = style.getPropertyValue('--map-accent'), dark = style.getPropertyValue('--map-outline');
+    const style = getComputedStyle(this.element), accent = style.getPropertyValue('--map-accent'), dark = style.getPropertyValue('--map-outline'), pinned = style.getPropertyValue('--map-pinned');
     for (const strip of this.visible()) {
       if (strip.group !== group || strip.to <= from || strip.from >= to && to > from) continue;
       const scale = strip.width / (strip.to - strip.from || 1), wide = Math.max(4, (Math.min(to, strip.to) - Math.max(from, strip.from)) * scale);
       const x = GUTTER + strip.x + Math.max(0, from - strip.from) * scale, y = this.top_of(strip.row), h = this.pitch - BETWEEN;
       context.setLineDash(kind === 'gone' ? [4, 3] : []);
       if (kind === 'hover') { context.lineWidth = 1.5; context.strokeStyle = dark; context.strokeRect(x + 0.5, y + 0.5, wide - 1, h - 1); continue; }
-      context.lineWidth = 4; context.strokeStyle = kind === 'pinned' ? accent : dark; context.strokeRect(x, y, wide, h);
+      context.lineWidth = 4; context.strokeStyle = dark; context.strokeRect(x, y, wide, h);
       context.setLineDash(kind === 'gone' ? [4, 3] : []);
-      context.lineWidth = 2; context.strokeStyle = kind === 'pinned' ? dark : accent; context.strokeRect(x, y, wide, h);
+      context.lineWidth = 2; context.strokeStyle = kind === 'pinned' ? pinned : accent; context.strokeRect(x, y, wide, h);
     }
     context.setLineDash([]);
   }
 
-  /** Scrolls to what the event touched, if that is out of sight. */
-  reveal(): void {
-    const touched = this.data && this.rows && this.touched();
-    if (!touched) return;
-    const row = this.rows!.row_of(touched.group, touched.from), before = this.scroll.top;
+  /** Scrolls to a block, or to what the event touched, if that is out of sight. */
+  reveal(block: number | null): void {
+    if (!this.data || !this.rows) return;
+    const pinned = block === null ? null : find_row(this.data.layout, block), touched = this.touched();
+    const group = pinned?.group ?? touched?.group, from = pinned?.offset ?? touched?.from;
+    if (!group) return;
+    const row = this.rows.row_of(group, from!), before = this.scroll.top;
     this.scroll.reveal(row);
     if (before !== this.scroll.top) this.place();
   }

@@ -6,6 +6,7 @@ import {NONE} from '../types.ts';
 import {of_segment} from './actions.ts';
 import {block_colors} from './colors.ts';
 import {h, set_text} from '../dom.ts';
+import {peak_event} from '../search/results.ts';
 import {EventList} from './list.ts';
 import {MemoryMap} from './map.ts';
 import {StateModel} from './model.ts';
@@ -30,6 +31,7 @@ class StateView implements View {
   private loaded: {device: Device; events: Events; segments: Elements; texts: Texts} | null = null;
   private list_key = '';
   private turn = 0;
+  private pinned: number | null = null;
 
   constructor(private readonly app: App) {
     this.list = new EventList(app);
@@ -85,9 +87,11 @@ class StateView implements View {
     this.input.value = event.toString();
     set_text(this.of, events.count === 0 ? ' (the trace has no events)' : ` of ${count_text(events.count)} (−1 to ${count_text(events.count - 1)})`);
     this.totals(layout.totals, model.classes, device);
-    this.map.set({model, event, layout, color: block_colors(device, state.color, this.app.dark), passing: this.app.passing,
+    this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
-    this.map.reveal();
+    // A block that was just pinned is what is looked for; else what the event did.
+    this.map.reveal(state.block !== this.pinned ? state.block : null);
+    this.pinned = state.block;
   }
 
   private touched(event: number): {row: number; table: 'block' | 'segment'} | null {
@@ -191,6 +195,14 @@ class StateView implements View {
       case 'PageUp': return go(place - this.list.page);
       case 'Home': return go(0);
       case 'End': return go(last);
+      case 'p': void this.app.show({event: peak_event(this.loaded.device)}); return true;
+      case 'o': {
+        const {ooms} = this.loaded.device.head, next = ooms.find(e => e > this.app.state.event) ?? ooms[0];
+        if (next !== undefined) void this.app.show({event: next});
+        return next !== undefined;
+      }
+      case 'j': return this.neighbour(1);
+      case 'k': return this.neighbour(-1);
       case '+': case '=': this.map.zoom(1); return true;
       case '-': this.map.zoom(-1); return true;
       case '0': this.map.fit(); return true;
@@ -203,6 +215,15 @@ class StateView implements View {
       return true;
     }
     return false;
+  }
+
+  /** Pins the next block of the map, or the one before. */
+  private neighbour(by: 1 | -1): boolean {
+    const {items} = this.model().at(Math.max(-1, this.app.state.event)), n = items.length;
+    if (n === 0) return false;
+    const {block} = this.app.state, at = items.indexOf(block ?? this.touched(this.app.state.event)?.row ?? NONE);
+    void this.app.show({block: items[at < 0 ? 0 : (at + by + n) % n]!});
+    return true;
   }
 
   hit(x: number, y: number): Hit | null {

@@ -53,11 +53,13 @@ function line({context, height}: Place, x: number, color: string, dash: number[]
 /** Markers and events that ran out of memory. Labels that would cover one another are left out; the lines stay. */
 export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis: Axis): void {
   place.context.font = inks.font;
-  let free = -Infinity;
-  for (const {event, name} of device.markers) {
-    const x = place.x(axis.at(event));
-    if (x < -1 || x > place.width + 1) continue;
-    line(place, x, inks.muted, [4, 3]);
+  let free = -Infinity, before = -Infinity;
+  const at = device.markers.map(m => ({...m, x: place.x(axis.at(m.event))})).filter(({x}) => x >= -1 && x <= place.width + 1);
+  const many = at.length > place.width / 40;
+  for (const {x, name} of at) {
+    // Many lines would hide the picture: then they are ticks at its upper edge.
+    if (x - before >= 1) line({...place, height: many ? 18 : place.height}, x, inks.muted, many ? [] : [4, 3]);
+    before = x;
     if (x >= free) free = label(place, inks, visible(name), x, 2, inks.ink) + 4;
   }
   free = -Infinity;
@@ -72,7 +74,7 @@ export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis:
     context.lineTo(x + 6, 0);
     context.lineTo(x + 0.5, 8);
     context.fill();
-    if (x >= free) free = label(place, inks, 'out of memory', x + 4, 2, inks.alarm) + 4;
+    if (x >= free) free = label(place, inks, 'out of memory', x, device.markers.length ? 19 : 9, inks.alarm) + 4;
   }
 }
 
@@ -80,7 +82,7 @@ export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis:
 export function draw_reserved(place: Place, inks: Inks, axis: Axis, from: number, to: number, total: Float64Array, peaks: Peaks): void {
   const {context, width} = place;
   context.strokeStyle = inks.reserved;
-  context.lineWidth = 1.5;
+  context.lineWidth = 1;
   context.setLineDash([]);
   context.beginPath();
   let before = axis.before(from), shown = NaN, last = 0;

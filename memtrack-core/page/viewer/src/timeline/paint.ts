@@ -13,6 +13,8 @@ export interface Looks {
   palette: Palette;
   /** Rows drawn in full colour; the others are dimmed. Null: all. */
   passing: Uint8Array | null;
+  /** Rows of layers above the first are inside of an envelope, and lighter. */
+  layer: Uint16Array | null;
 }
 
 /** How high a block must be for an edge between it and the next, and for a pattern. */
@@ -27,7 +29,7 @@ let columns = new Uint32Array(0);
 /** Paints a frame. Pixels where nothing is stay transparent. */
 export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
   const {width, height, bottom, top} = frame.window, {run_from, run_to, run_row, run_flags} = frame;
-  const {start} = frame.stack.elements, {of, passing, palette} = looks, {fill, edge, dim} = palette;
+  const {start} = frame.stack.elements, {of, passing, palette, layer} = looks, {fill, soft, edge, dim} = palette;
   const per_byte = height / (top - bottom);
   if (columns.length < BATCH * height) columns = new Uint32Array(BATCH * height);
   const batch = columns;
@@ -37,6 +39,7 @@ export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
     return y < 0 ? 0 : y > height ? height : y;
   };
   const line_of = (row: number) => (row < 0 ? edge[SLACK]! : passing !== null && !passing[row] ? dim[SLACK]! : edge[of[row]!]!);
+  const color_of = (row: number) => (row < 0 ? fill[SLACK]! : passing !== null && !passing[row] ? dim[of[row]!]! : layer !== null && layer[row]! > 0 ? soft[of[row]!]! : fill[of[row]!]!);
   let at = -1;
   for (let span = 0; span < frame.spans; span++) {
     const x0 = frame.span_x[span]!, x1 = frame.span_x[span + 1]!;
@@ -55,8 +58,7 @@ export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
           const y0 = level(run_from[run]!), y1 = level(run_to[run]!);
           if (y1 <= y0) continue;
           if (y0 > y) batch.fill(0, base + y, base + y0);
-          const row = run_row[run]!, slot = row < 0 ? SLACK : of[row]!;
-          const color = row >= 0 && passing !== null && !passing[row] ? dim[slot]! : fill[slot]!;
+          const row = run_row[run]!, color = color_of(row);
           for (let i = base + y0, to = base + y1; i < to; i++) batch[i] = color;
           if (y1 - y0 >= EDGED) {
             if (edges && x === x0 && row >= 0 && start[row]! > before) batch.fill(line_of(row), base + y0, base + y1);
@@ -71,8 +73,7 @@ export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
         if (!(flags & PATTERNED)) continue;
         const y0 = level(run_from[run]!), y1 = level(run_to[run]!);
         if (y1 - y0 < EDGED) continue;
-        const row = run_row[run]!, slot = row < 0 ? SLACK : of[row]!, line = line_of(row);
-        const color = row >= 0 && passing !== null && !passing[row] ? dim[slot]! : fill[slot]!;
+        const row = run_row[run]!, line = line_of(row), color = color_of(row);
         const lid = run_to[run]! <= top ? 1 : 0;
         // The pattern of the column that was copied goes, the one of this column comes.
         if (edges && x === x0 && row >= 0 && start[row]! > before) continue;

@@ -2,11 +2,13 @@
 // no fact is told by colour alone.
 
 import type {ColorBy, DeviceHead, Elements} from '../types.ts';
-import {bytes, count, visible} from '../format.ts';
+import {bytes, visible} from '../format.ts';
 
 /** Colours as a little-endian canvas has them in 32 bits. */
 export interface Palette {
   readonly fill: Uint32Array;
+  /** Blocks inside of an envelope. */
+  readonly soft: Uint32Array;
   /** Edges between blocks, and hatching. */
   readonly edge: Uint32Array;
   /** Blocks that search and filter do not let through. */
@@ -49,26 +51,27 @@ const grey = (dark: boolean): Rgb => (dark ? [92, 96, 104] : [176, 180, 188]);
 /** Few that differ as much as may be, for names: told apart with the common kinds of colour blindness. */
 const FEW = ['#4477aa', '#ee8866', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#bbbbbb', '#44bb99', '#cc3311', '#99ddff', '#999933', '#ddaa99'].map(parse);
 
-/** From little (dark blue) to much (yellow), its lightness rising all the way. */
+/** From little (dark blue) over green to much (yellow), its lightness rising all the way. */
 const SCALE = Array.from({length: 16}, (_, i) => {
   const t = i / 15;
-  return mix(oklch(0.36 + 0.5 * t, 0.09, 262), oklch(0.36 + 0.52 * t, 0.13, 95), t);
+  return oklch(0.38 + 0.5 * t, 0.085 + 0.045 * t, 275 - 180 * t);
 });
 
 /** Longest lives, in events, of the steps of colour by age; blocks that are never freed get the last colour. */
 const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
 
 function palette(colors: Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
-  const fill = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
+  const fill = new Uint32Array(256), soft = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
   const slack = mix(back, dark ? [255, 255, 255] : [0, 0, 0], 0.09);
   for (let i = 0; i < 256; i++) {
     const c = i === SLACK ? slack : colors[i % colors.length]!;
     fill[i] = packed(c);
+    soft[i] = packed(mix(c, back, 0.35));
     edge[i] = packed(mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
     dim[i] = packed(mix(mix(c, [128, 128, 128], 0.6), back, 0.78));
     css.push(`rgb(${c.join(' ')})`);
   }
-  return {fill, edge, dim, css, legend};
+  return {fill, soft, edge, dim, css, legend};
 }
 
 /** The colour of each row, and the palette. */
@@ -99,9 +102,17 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       return made(Array.from({length: 256}, (_, i) => (i === 254 ? grey(dark) : hues[i % n]!)), none ? [{color: 254, name: 'no stack recorded'}] : []);
     }
     case 'size': {
-      // One step of colour for each doubling from 512 B on.
-      for (let row = 0; row < of.length; row++) of[row] = Math.max(0, Math.min(15, Math.floor((Math.log2(rows.size[row]! + 1) - 8) / 1.5)));
-      return made(SCALE, SCALE.map((_, i) => ({color: i, name: i === 0 ? `< ${bytes(2 ** 9.5)}` : `≥ ${bytes(2 ** (8 + 1.5 * i))}`})).filter((_, i) => i % 3 === 0));
+      // Steps of doublings up to the largest; what is less than a four-thousandth of it is not seen beside it anyway.
+      let least = Infinity, most = 1;
+      for (const size of rows.size) {
+        if (size < least) least = size;
+        if (size > most) most = size;
+      }
+      const high = Math.floor(Math.log2(most)), low = Math.max(Math.floor(Math.log2(Math.max(1, least))), high - 12);
+      const color = (size: number) => Math.max(0, Math.min(15, Math.floor(((Math.log2(size + 1) - low) * 16) / (high - low + 1))));
+      for (let row = 0; row < of.length; row++) of[row] = color(rows.size[row]!);
+      const step = Math.max(1, Math.ceil((high - low) / 6)), powers = Array.from({length: Math.floor((high - low) / step) + 1}, (_, i) => 2 ** (low + i * step));
+      return made(SCALE, rows.count ? powers.map(power => ({color: color(power), name: power === powers[0] ? `< ${bytes(power * 2 ** step)}` : `≥ ${bytes(power)}`})) : []);
     }
     case 'age': {
       const {start, end} = rows, events = rows.total.length - 1;
@@ -109,8 +120,8 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
         const life = end[row]! - start[row]!;
         of[row] = end[row]! >= events || start[row]! < 0 ? 15 : AGES.findIndex(a => life <= a);
       }
-      return made(SCALE, [{color: 1, name: 'freed within 3 events'}, {color: 4, name: '100'}, {color: 6, name: count(1000)}, {color: 8, name: count(10_000)},
-        {color: 11, name: 'later'}, {color: 15, name: 'older than the recording, or live at its end'}]);
+      return made(SCALE, [{color: 1, name: 'freed within 3 events'}, {color: 4, name: 'within 100'}, {color: 6, name: 'within 1,000'}, {color: 8, name: 'within 10,000'},
+        {color: 11, name: 'later'}, {color: 15, name: 'live at the end, or from before'}]);
     }
     case 'stream':
       return named(rows.stream, device.streams.map(s => `stream ${s}`), null);

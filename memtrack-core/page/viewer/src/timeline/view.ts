@@ -10,8 +10,8 @@ import {listen, type Ranges} from './gestures.ts';
 import {extent, Lanes} from './lanes.ts';
 import {draw_cursor, draw_level, draw_markers, draw_reserved, outline, type Inks, type Place} from './marks.ts';
 import {Minimap} from './minimap.ts';
-import {paint} from './paint.ts';
-import {colors_of, type Palette} from './palette.ts';
+import {paint, type Looks} from './paint.ts';
+import {colors_of} from './palette.ts';
 import {Peaks} from './pyramid.ts';
 import {draw_along, draw_bytes} from './scales.ts';
 import {plain_stack, pool_stack, type Stack} from './stack.ts';
@@ -58,7 +58,7 @@ export class Timeline implements View {
   private pixels = new Uint32Array(0);
 
   private stack: Stack | null = null;
-  private looks: {of: Uint8Array; palette: Palette} | null = null;
+  private looks: Omit<Looks, 'passing'> | null = null;
   private segments: Elements | null = null;
   private reserved: Peaks | null = null;
   private bands: Bands | null = null;
@@ -150,7 +150,10 @@ export class Timeline implements View {
   }
 
   private recolor(state: State): void {
-    this.looks = colors_of(this.stack!.elements, state.color, this.page.device.head, this.page.dark);
+    const rows = this.stack!.elements;
+    // Segments have no category, and in many files no stack.
+    const by = this.kind !== 'segments' || (state.color !== 'category' && state.color !== 'stack') ? state.color : rows.stack.some(s => s > 0) ? 'stack' : 'size';
+    this.looks = {...colors_of(rows, by, this.page.device.head, this.page.dark), layer: this.stack!.layer};
   }
 
   /** What the first picture does without: names of bands, segments when they are many. */
@@ -166,13 +169,13 @@ export class Timeline implements View {
       }
       const bands = await device.bands();
       if (bands.count) {
-        const [events, texts] = await Promise.all([device.events(), this.page.texts()]);
+        const texts = await this.page.texts(), used = new Map<number, number>();
+        for (const thread of bands.thread) used.set(thread, (used.get(thread) ?? 0) + 1);
+        const threads = used.size > 1 ? (await device.events()).threads : [];
         if (device !== this.page.device) return;
         this.bands = bands;
         this.texts = texts;
-        this.threads = events.threads;
-        const used = new Map<number, number>();
-        for (const thread of bands.thread) used.set(thread, (used.get(thread) ?? 0) + 1);
+        this.threads = threads;
         this.choose_thread([...used].sort((a, b) => b[1] - a[1])[0]![0]);
       }
     } catch (error) {
@@ -252,7 +255,8 @@ export class Timeline implements View {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     this.along_axis.setAttribute('transform', `translate(0,${this.height})`);
-    this.shared.setAttribute('y', String(this.height + 30));
+    this.shared.setAttribute('x', '-8');
+    this.shared.setAttribute('y', String(this.height + 16));
   }
 
   /** Draws before the next frame is shown. */
@@ -360,6 +364,7 @@ export class Timeline implements View {
       })));
     }
     if (this.kind === 'pools' && !this.stack!.envelopes.length) parts.push(h('span', {class: 'note'}, 'This device used no private pools: all blocks are in the default pool.'));
+    if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments: it is shown in the timeline.'));
     if (this.bands && new Set(this.bands.thread).size > 1) {
       const threads = [...new Set(this.bands.thread)].sort((a, b) => a - b);
       const choice = h('select', {onchange: () => this.choose_thread(Number(choice.value))},
@@ -494,6 +499,7 @@ export class Timeline implements View {
       case '}': lift(1 / 1.5); break;
       case '{': lift(1.5); break;
       case '0': void this.page.show({from: this.axis.from, to: this.axis.to, bottom: 0, top: 0}); break;
+      case 'f': this.fit(); break;
       case 'p': void this.page.go_to(this.stack!.peaks.top(0, this.stack!.total.length - 1) - 1); break;
       case 'o': {
         const {ooms} = this.page.device.head;
@@ -523,6 +529,13 @@ export class Timeline implements View {
       this.page.detail(this.detail_of(next), true);
       void this.request(false);
     } else void this.page.show({block: next});
+  }
+
+  /** Scales bytes to what is live in the window. */
+  private fit(): void {
+    const {from, to} = this.ranges(), {peaks, total} = this.stack!;
+    const first = this.axis.before(from), high = total[peaks.top(first, Math.max(first, this.axis.before(to)))]!;
+    this.move({from, to, bottom: 0, top: Math.max(64, high * 1.06)});
   }
 
   /** Shows the whole life of the pinned block. */

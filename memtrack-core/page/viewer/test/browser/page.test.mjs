@@ -2,11 +2,12 @@
 // A made-up training run is the file, so that every block is known; `npm run browser` builds and runs it.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
+import http from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
 import {launch, open} from './browser.mjs';
-import {device_head, element_columns, page as html, training} from './made.mjs';
+import {device_head, element_columns, page as html, served, training} from './made.mjs';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-browser-'));
 const run = training(6000, 60);
@@ -144,7 +145,7 @@ test('a click pins a block, shows all about it, and Escape lets it go', async ()
   const panel = await page.locator('.panel').innerText();
   assert.match(panel, new RegExp('0x' + block.address.toString(16)));
   assert.match(panel, new RegExp(`${block.size.toLocaleString('en-US')} bytes`));
-  assert.match(panel, /frames of the interpreter/);
+  assert.match(panel, /3 internal frames/);
   await page.locator('.panel .fold button').first().click();
   assert.match(await page.locator('.panel').innerText(), /_PyEval_EvalFrameDefault/);
   await page.keyboard.press('Escape');
@@ -179,9 +180,9 @@ test('the keyboard alone reaches tabs, peak, out of memory and blocks', async ()
     await page.keyboard.press(key);
     await settled(page);
     assert.equal((await state(page)).view, view);
-    assert.equal(await page.locator('[role=tab][aria-selected=true]').count(), 1);
+    assert.equal(await page.locator('header [role=tab][aria-selected=true]').count(), 1);
   }
-  await page.locator('[role=tab][aria-selected=true]').focus();
+  await page.locator('header [role=tab][aria-selected=true]').focus();
   await page.keyboard.press('ArrowRight');
   await settled(page);
   assert.equal((await state(page)).view, undefined, 'the tabs go round');
@@ -281,4 +282,42 @@ test('a browser that cannot show the page, and a damaged page, are told so in wo
   await cut.goto('file://' + broken);
   await cut.waitForSelector('.alarm:not([hidden])');
   assert.match(await cut.locator('.alarm').innerText(), /cannot show all of the file: a table of this page/);
+});
+
+test('a served page fetches its tables when they are needed, and says so when the server is gone', async () => {
+  const {html: text, sections} = served(run), asked = [];
+  const server = http.createServer((request, answer) => {
+    const n = /^\/token\/section\/(\d+)$/.exec(request.url)?.[1];
+    if (request.url !== '/token/' && n === undefined) return void answer.writeHead(404).end();
+    if (n !== undefined) asked.push(Number(n));
+    answer.end(n === undefined ? text : sections[n]);
+  });
+  await new Promise(done => server.listen(0, '127.0.0.1', done));
+  const page = await browser.newPage(), wrong = [];
+  page.on('pageerror', e => wrong.push(e.stack));
+  await page.goto(`http://127.0.0.1:${server.address().port}/token/`);
+  await page.evaluate('memtrack.ready');
+  assert.equal((await page.evaluate('memtrack.blocksAt(0, 3000)')).length, live_after(3000).length);
+  assert.deepEqual([...asked].sort().filter((n, i, all) => all.indexOf(n) !== i), [], 'nothing is fetched twice');
+  assert.ok(asked.includes(1) && asked.includes(2));
+  await page.waitForTimeout(500);
+  const gone = await browser.newPage();
+  await gone.route('**/section/1', route => route.abort());
+  await gone.goto(`http://127.0.0.1:${server.address().port}/token/`);
+  await gone.waitForSelector('.alarm:not([hidden])');
+  assert.match(await gone.locator('.alarm').innerText(), /does not answer; is .memtrack view --serve. still running/);
+  server.closeAllConnections();
+  server.close();
+  assert.deepEqual(wrong, []);
+});
+
+test('on a screen of fine pixels points and pixels still belong together', async () => {
+  const page = await browser.newPage({viewport: {width: 1000, height: 700}, deviceScaleFactor: 2});
+  await page.goto('file://' + file);
+  await page.evaluate('memtrack.ready');
+  await page.evaluate('memtrack.show({axis: "step", from: 0, to: 300, bottom: 0, top: 2e9})');
+  const box = await stage(page), hit = await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + box.width * 0.6, box.y + box.height * 0.95]);
+  const below = live_after(hit.event).filter(row => row < hit.row).reduce((s, row) => s + run.blocks[row].size, 0), value = 2e9 * 0.05;
+  assert.ok(Math.abs(value - below - hit.size / 2) <= hit.size / 2 + 2e9 / box.height);
+  assert.equal(await page.evaluate('document.querySelector(".picture").width'), 2 * await page.evaluate('document.querySelector(".picture").clientWidth'));
 });

@@ -188,3 +188,19 @@ impl Machine<'_> {
         Some(Stencil { shape, places })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_number_spelled_long_may_end_the_window() {
+        let (memo, mut runs) = (Memo::default(), Runs::default());
+        let bytes = b"\x8a\x08\x05\0\0\0\0\0\0\0";
+        let Some((Spelled::Value(value), 10)) = value_in(&memo, &mut runs, bytes) else {
+            panic!("no number")
+        };
+        assert_eq!(value.as_int(), 5);
+        assert!(value_in(&memo, &mut runs, &bytes[..9]).is_none());
+    }
+}
