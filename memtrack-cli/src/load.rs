@@ -1,5 +1,5 @@
 //! How every verb gets its snapshot: from a file of any kind or standard input, with a bound on its size, a progress
-//! bar for whoever waits, and a warning when a recording is not whole.
+//! bar, and a warning when a recording is incomplete.
 
 use crate::Streams;
 use crate::args::InputArgs;

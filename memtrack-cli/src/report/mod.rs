@@ -1,4 +1,4 @@
-//! What reports share on their way out: the width of the terminal, JSON, and what is said beside an answer.
+//! What reports share on their way out: the width of the terminal, JSON, and warnings on standard error.
 
 use crate::Streams;
 use crate::args::TextArgs;
@@ -11,7 +11,7 @@ use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// Characters of a line where nobody says how many there is room for: in a file or a pipe.
+/// Characters of a line if the width is unknown: in a file or a pipe.
 const WIDTH_OF_FILES: usize = 120;
 /// Narrower than this no table can be.
 const NARROWEST: usize = 40;

@@ -14,7 +14,7 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// `None` where there is no room for it: then all are recorded, and nothing is said of the others.
+    /// `None` if there is no memory for it: then all are recorded, and nothing is reported about the others.
     pub(crate) fn begin() -> Option<Self> {
         let folder = (0..100)
             .map(|number| env::temp_dir().join(format!("memtrack-processes-{}-{number}", process::id())));

@@ -101,7 +101,7 @@ fn leads_somewhere(probe: &Path) -> bool {
     said.ends_with(b"file too short")
 }
 
-/// Makes a folder that nobody else can write to, or finds it so.
+/// Makes sure that there is a folder that no other user can write to.
 fn own_folder(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

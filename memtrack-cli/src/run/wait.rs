@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// What whoever stops the command wants to tell the program.
+/// The signals of those who stop the command, meant for the program.
 const PASSED_ON: [i32; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 

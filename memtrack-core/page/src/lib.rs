@@ -77,7 +77,7 @@ impl Page {
         self
     }
 
-    /// The same, leaving out at first what is freed again in the trace, as PyTorch's `trace_plot --filter_freed`.
+    /// The same, at first without blocks that are freed again in the trace, as PyTorch's `trace_plot --filter_freed`.
     #[must_use]
     pub fn without_freed(mut self) -> Self {
         self.head.kept = true;

@@ -101,7 +101,7 @@ impl CudaMemory {
         self.streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
     }
 
-    /// The streams that are kept and that nobody else has.
+    /// The streams that are kept and have no other references.
     pub(crate) fn unused_streams(&self) -> Vec<StreamId> {
         let streams = self.streams();
         let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);
@@ -172,7 +172,7 @@ impl CudaMemory {
         }
     }
 
-    /// Takes the pages of a stretch away; all are tried, the first failure is told.
+    /// Unmaps the pages of a range; all are tried, the first failure is returned.
     fn unmap_pages(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
         let mut result = Ok(());
         for at in (address..address + size).step_by(page as usize) {

@@ -1,8 +1,7 @@
-//! Streams that live as long as memory of theirs does. Cached memory stays its stream's after the last buffer is gone: it
-//! is waited for by the stream's handle before its pages are unmapped, and whoever else got that handle would be handed
-//! it while work of the old stream uses it. So of each stream that buffers were on one reference is kept. When a buffer
-//! comes on a stream that is new, those that nobody else refers to, and that have nothing left to do, are let go together
-//! with their memory.
+//! Streams that live as long as memory belongs to them. Cached memory stays its stream's after the last buffer is gone: the
+//! stream's handle is waited for before its pages are unmapped, and another stream with the same handle would get the memory
+//! while work of the old stream uses it. So one reference is kept to each stream that buffers were on. When a buffer
+//! comes on a new stream, the idle streams without other references are released together with their memory.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -35,7 +34,7 @@ impl CachingAllocator<CudaMemory> {
 }
 
 impl Device<CudaMemory> {
-    /// Lets the streams go that nobody has and that are done, with what they have cached. What fails stays as it is.
+    /// Releases the idle streams without other references, with their cached memory. Those for which this fails are kept.
     fn let_streams_go(&mut self) {
         if self.private.capturing() {
             return;

@@ -100,7 +100,7 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 }
 
 impl Caller {
-    /// Who caused it; or else, where that was not taken, whoever has this stack.
+    /// The stack that caused it; or, if it was not captured, this stack.
     #[inline]
     pub(crate) fn or(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }

@@ -1,5 +1,5 @@
-//! Private pools: memory that ordinary requests do not share, for `MemPool` and for CUDA graphs. Which requests go to
-//! one is said by routes.
+//! Private pools: memory that ordinary requests do not share, for `MemPool` and for CUDA graphs. Routes determine
+//! which requests go to one.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -64,7 +64,7 @@ impl Routed {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: HashMap<MempoolId, PrivatePool>,
-    /// Pools that nobody will ask for memory any more, in the order in which they are emptied.
+    /// Pools that get no more requests, in the order in which they are emptied.
     freeable: HashOrder<MempoolId, MempoolId>,
     /// Pools that the default pool may borrow from before it gives up, in the order of trying.
     on_oom: HashOrder<MempoolId, ()>,

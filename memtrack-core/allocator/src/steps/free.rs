@@ -36,8 +36,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Whoever caused a free, if that was taken; else it has the stack of its allocation. So where stacks of frees are
-    /// not kept, a block that waited for its streams has that of the request that asked them, as in PyTorch.
+    /// The stack of a free, if it was captured; else that of its allocation. So if stacks of frees are
+    /// not kept, a block that waited for its streams has that of the request that queried them, as in PyTorch.
     #[inline]
     pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
@@ -46,7 +46,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Makes a block free that nobody uses any more, together with its free neighbours.
+    /// Frees a block that is no longer used, together with its free neighbours.
     #[inline(always)]
     pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];

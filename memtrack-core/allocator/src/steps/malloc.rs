@@ -185,7 +185,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(self.blocks.insert(block)))
     }
 
-    /// Takes a segment from the device, or from whoever has those of the pool.
+    /// Takes a segment from the device, or from the pool's own source.
     fn take_segment(&self, request: &Request) -> Result<u64, DeviceError> {
         let Request { segment, stream, .. } = *request;
         match &self.pool(request.pool).source {

@@ -137,8 +137,8 @@ impl<'a> Convert<'a> {
         }
     }
 
-    /// The device's number in PyTorch's file, where pinned memory is all that is said of the host: there the host's heap
-    /// is one device more.
+    /// The device's number in PyTorch's file. There, the host's own number stands for pinned memory, and the host's heap is
+    /// one more device.
     fn device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
@@ -266,7 +266,7 @@ impl<'a> Convert<'a> {
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
 /// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
-/// the column, and whoever reads the file, have it as it is.
+/// the column, and readers of the file, have it unchanged.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > LARGEST
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))

@@ -21,9 +21,9 @@ pub(super) struct Places {
     free: Vec<u64>,
     /// The live blocks that the trace allocated, by their own addresses.
     open: HashMap<u64, Open, FixedState>,
-    /// Places of blocks of which the trace has only the free, in order.
+    /// Places of blocks for which the trace has only the free, in order.
     freed_only: VecDeque<u64>,
-    /// Places of blocks that are live at the end and of which the trace has nothing, by their own addresses.
+    /// Places of blocks that are live at the end but not in the trace, by their own addresses.
     untold: HashMap<u64, u64, FixedState>,
 }
 

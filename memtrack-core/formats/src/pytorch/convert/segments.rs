@@ -29,7 +29,7 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
-/// The shapes of blocks: without and with their scopes, and what is said of sampled ones.
+/// The shapes of blocks: without and with their scopes, and the text of sampled ones.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }
@@ -40,7 +40,7 @@ const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 /// A live block as the file has it.
 struct Told {
     block: LiveBlock,
-    /// Its scope, and what is said of a sampled one; mostly nothing.
+    /// Its scope, and the text of a sampled one; mostly nothing.
     metadata: StringId,
 }
 
