@@ -69,7 +69,7 @@ pub(crate) struct ViewPageArgs {
     /// Write nothing; serve the page on a loopback address, for files too big for one page
     #[arg(long, conflicts_with_all = ["output", "force"])]
     pub(crate) serve: bool,
-    /// With --serve: the port; 0 takes any that is free
+    /// With --serve: the port; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 0, requires = "serve")]
     pub(crate) port: u16,
 }
