@@ -21,6 +21,11 @@ use std::collections::HashMap;
 /// The depth to which the settings show nested values.
 const DEEPEST_SETTING: usize = 32;
 
+/// Categories that are told apart: a page has a byte for each block's.
+const MOST_CATEGORIES: usize = 250;
+/// Streams and pools that are told apart.
+const MOST_PLACES: usize = 60_000;
+
 /// A page of a whole snapshot.
 pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
@@ -137,8 +142,15 @@ struct Places<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Places<K> {
-    fn of(&mut self, key: K, name: impl FnOnce() -> String) -> u32 {
+    /// The place of a name; once there are `most` of them, what is new is one of "others".
+    fn of(&mut self, key: K, most: usize, name: impl FnOnce() -> String) -> u32 {
         let names = &mut self.names;
+        if names.len() >= most && !self.known.contains_key(&key) {
+            if names.len() == most {
+                names.push("others".to_owned());
+            }
+            return most as u32;
+        }
         *self.known.entry(key).or_insert_with(|| {
             names.push(name());
             names.len() as u32 - 1
@@ -251,7 +263,7 @@ impl DeviceTables<'_> {
             let event = life.start.or(life.end).map(|event| self.row(event));
             let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
             let pool = named_pool.or_else(|| held.pool(self.pytorch, life.address));
-            pools.push(pool.map_or(0, |pool| 1 + named.pools.of(pool, || pool_name(pool))));
+            pools.push(pool.map_or(0, |pool| 1 + named.pools.of(pool, MOST_PLACES, || pool_name(pool))));
             let text = |key: Key| match (event, block) {
                 (Some(row), _) if events.has(row, key) => events.text(row, key),
                 (_, Some(&(row, _))) => self.pytorch.blocks.text(row, key),
@@ -260,7 +272,7 @@ impl DeviceTables<'_> {
             let category = text(Key::Category);
             let name = || self.snapshot.strings.get(category).into_owned();
             let empty = category == StringId::EMPTY;
-            categories.push(if empty { 0 } else { 1 + named.categories.of(category, name) });
+            categories.push(if empty { 0 } else { 1 + named.categories.of(category, MOST_CATEGORIES, name) });
             let said = (text(Key::UserMetadata), text(Key::CompileContext));
             let note = *known_notes.entry(said).or_insert_with(|| self.note(said, texts));
             if note != 0 {
@@ -286,7 +298,8 @@ impl DeviceTables<'_> {
         let stacks: Vec<u32> = lives.iter().map(|life| texts.stack(life.stack)).collect();
         columns.varint("stack", stacks);
         columns.delta("address", lives.iter().map(|life| life.address));
-        let streams = lives.iter().map(|life| named.streams.of(life.stream, || life.stream.to_string()));
+        let streams =
+            lives.iter().map(|life| named.streams.of(life.stream, MOST_PLACES, || life.stream.to_string()));
         columns.varint("stream", streams);
         columns.varint("pool", pools);
         if !named.categories.names.is_empty() {
@@ -338,7 +351,9 @@ impl DeviceTables<'_> {
         let stacks: Vec<u32> = pieces.iter().map(|piece| texts.stack(piece.stack)).collect();
         columns.varint("stack", stacks);
         columns.delta("address", pieces.iter().map(|piece| piece.address));
-        let streams = pieces.iter().map(|piece| named.streams.of(piece.stream, || piece.stream.to_string()));
+        let streams = pieces
+            .iter()
+            .map(|piece| named.streams.of(piece.stream, MOST_PLACES, || piece.stream.to_string()));
         columns.varint("stream", streams);
         let pools: Vec<u32> = pieces
             .iter()
@@ -346,7 +361,7 @@ impl DeviceTables<'_> {
                 let event = piece.start.or(piece.end).map(|event| self.row(event));
                 let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
                 let pool = named_pool.or_else(|| held.pool(self.pytorch, piece.address));
-                pool.map_or(0, |pool| 1 + named.pools.of(pool, || pool_name(pool)))
+                pool.map_or(0, |pool| 1 + named.pools.of(pool, MOST_PLACES, || pool_name(pool)))
             })
             .collect();
         columns.varint("pool", pools);
@@ -477,5 +492,19 @@ impl HeldRows {
             return None;
         }
         pytorch.segments.named_pool(row, Key::SegmentPoolId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_limit_new_names_are_others() {
+        let mut places = Places::default();
+        let of = |places: &mut Places<u64>, key: u64| places.of(key, 2, || format!("name {key}"));
+        let found: Vec<u32> = [7, 8, 7, 9, 8, 10].map(|key| of(&mut places, key)).to_vec();
+        assert_eq!(found, [0, 1, 0, 2, 1, 2]);
+        assert_eq!(places.names, ["name 7", "name 8", "others"]);
     }
 }
