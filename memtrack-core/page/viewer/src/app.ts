@@ -153,11 +153,15 @@ export class Page implements App {
     const now = other ? this.devices[device]! : tables, events = now.head.events;
     const axis = this.axis_of(now, next.axis);
     if (other) {
-      next.from = change.from ?? axis.from;
-      next.to = change.to ?? axis.to;
+      // All devices have one clock: what another one did at that time is seen by choosing it.
+      const same_time = !first && next.axis === 'time' && before.axis === 'time' && axis.clock !== null;
+      const whole = !same_time || (before.from <= this.axis.from && before.to >= this.axis.to) || before.to <= axis.from || before.from >= axis.to;
+      next.from = change.from ?? (whole ? axis.from : before.from);
+      next.to = change.to ?? (whole ? axis.to : before.to);
       next.bottom = change.bottom ?? 0;
       next.top = change.top ?? 0;
-      next.event = change.event ?? events - 1;
+      const then = same_time && before.event < this.axis.events - 1 ? axis.event_at(this.axis.at(before.event)) : events - 1;
+      next.event = change.event ?? then;
       next.block = change.block ?? null;
       next.filter = change.filter ?? (first ? next.filter : without_places(next.filter));
       if (!change.color && next.color === 'category' && !now.head.categories.length) next.color = 'stack';

@@ -271,6 +271,24 @@ test('a file without memory, or without events, is explained', async () => {
   await clean();
 });
 
+test('another device is seen at the same time, on the same clock', async () => {
+  // The second device did the same, half as fast.
+  const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections;
+  const slow = events.map(c => (c.name === 'time' ? {...c, values: c.values.map(t => 2 * t)} : c));
+  const first = parts.head.devices[0], second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, sections: {blocks: 5, events: 6, segments: 7, bands: 8}};
+  const both = path.join(folder, 'both.html');
+  fs.writeFileSync(both, html({head: {...parts.head, devices: [first, second]}, sections: [texts, blocks, events, segments, bands, blocks, slow, segments, bands]}));
+  const {page, clean} = await open(browser, both), time = events.find(c => c.name === 'time').values, at = time[400];
+  await page.evaluate(at => memtrack.show({event: 400, from: at - 2000, to: at + 2000}), at);
+  await page.evaluate('memtrack.show({device: "host heap"})');
+  await settled(page);
+  const seen = await state(page);
+  assert.deepEqual([Number(seen.from), Number(seen.to)], [at - 2000, at + 2000]);
+  assert.equal(Number(seen.event), time.filter(t => 2 * t <= at).length - 1);
+  assert.ok(Number(seen.event) < 400);
+  await clean();
+});
+
 test('a browser that cannot show the page, and a damaged page, are told so in words', async () => {
   const page = await browser.newPage();
   await page.addInitScript('delete window.DecompressionStream');
