@@ -15,7 +15,7 @@ use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
-use memtrack_core::snapshot::{Format, Loaded, Snapshot};
+use memtrack_core::snapshot::{EventTable, Format, Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::tracker::TrackerStats;
 use memtrack_core::viz::{self, Grouping, Stats, Usage};
@@ -119,7 +119,9 @@ pub fn round_trip(data: &[u8]) {
     let second =
         Snapshot::open_stream(&written[..], LoadOptions::default()).expect("what was written can be read");
     assert!(pickle(&second.snapshot) == written, "a snapshot changed on the way");
-    assert!(first.events == second.snapshot.events, "the events changed on the way");
+    // What the stacks are is in the pickles; their numbers count also those that nothing refers to any more.
+    let numbers = |snapshot: &Snapshot| EventTable { stack: Vec::new(), ..snapshot.events.clone() };
+    assert!(numbers(&first) == numbers(&second.snapshot), "the events changed on the way");
     if let Ok(Text(text)) = write(&first, Text::default(), Format::Json) {
         let third =
             Snapshot::open_stream(&text[..], LoadOptions::default()).expect("what was written can be read");
