@@ -3,9 +3,8 @@
 use crate::head::{Sentence, Show};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
-use memtrack_model::units::printable;
 use memtrack_report::analysis::reserved::ReservedPeak;
-use memtrack_report::analysis::summary::{DeviceSummary, LookAt};
+use memtrack_report::analysis::summary::{DeviceSummary, LookAt, origin_of};
 use memtrack_report::analysis::top::TopRow;
 
 /// The title of the lines that tell what to look at.
@@ -102,8 +101,8 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
     let blocks = row.errors.count.as_counted(row.count, "block");
     let title = if place == 0 { "Made of" } else { "" };
-    let query = row.stack.first().and_then(|line| {
-        let frame = &line.frame;
+    let (origin, frame) = origin_of(row);
+    let query = frame.and_then(|frame| {
         let name = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
         match (name, frame.line) {
             // PyTorch's form of a frame without a line has 0, and `??` for a file that is not known.
@@ -113,9 +112,22 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     });
     Sentence {
         title: title.to_owned(),
-        text: format!("{bytes} ({share}) in {blocks}: {}", printable(row.name.trim_matches(['(', ')']))),
+        text: format!("{bytes} ({share}) in {blocks}, which {}", plural(origin, row.count)),
         show: Some(Show { view: Some("timeline"), event: Some(peak), query }),
     }
+}
+
+/// The same of several blocks.
+fn plural(origin: String, blocks: u64) -> String {
+    if blocks == 1 {
+        return origin;
+    }
+    for (one, several) in [("is ", "are "), ("has ", "have "), ("was ", "were ")] {
+        if let Some(rest) = origin.strip_prefix(one) {
+            return format!("{several}{rest}");
+        }
+    }
+    origin
 }
 
 /// Text as a regular expression that finds it.

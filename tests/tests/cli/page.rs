@@ -82,6 +82,12 @@ fn what_a_snapshot_says_of_the_device_is_in_the_head() {
     let peak = sentences.iter().find(|line| line["title"] == "Peak").unwrap();
     assert!(summary.contains(peak["text"].as_str().unwrap()), "{peak} is not in\n{summary}");
     assert_eq!(peak["show"]["view"], "timeline");
+    let made_of = sentences.iter().find(|line| line["title"] == "Made of").unwrap();
+    assert!(
+        made_of["text"].as_str().unwrap().contains("8 blocks, which are from buf train.py:2"),
+        "{made_of}"
+    );
+    assert_eq!(made_of["show"]["query"], "train\\.py:2");
     let looks = sentences.iter().position(|line| line["title"] == "Look first at").unwrap();
     // What has no title goes on with the sentence before.
     let others = sentences[looks + 1..].iter().take_while(|line| line["title"] == "").count();

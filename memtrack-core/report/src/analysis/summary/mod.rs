@@ -22,7 +22,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
 use std::collections::BTreeMap;
-pub use text::LookAt;
+pub use text::{LookAt, origin_of};
 
 /// Most `oom` events that are told one by one.
 const MOST_OOMS: usize = 5;

@@ -3,11 +3,12 @@
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
 use crate::analysis::net::Net;
-use crate::analysis::top::StackLine;
 use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
+use crate::analysis::top::{StackLine, TopRow};
+use memtrack_model::Frame;
 use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use std::fmt;
 
@@ -127,8 +128,13 @@ impl DeviceSummary {
     }
 }
 
+/// Where a group comes from, as the end of a sentence, and the frame that says so: the line that asked for the memory.
+pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
+    (origin(&row.name, &row.stack), asking(&row.stack).map(|line| &line.frame))
+}
+
 /// Where a group comes from, as the end of a sentence.
-pub(super) fn origin(name: &str, stack: &[StackLine]) -> String {
+fn origin(name: &str, stack: &[StackLine]) -> String {
     match asking(stack) {
         Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
