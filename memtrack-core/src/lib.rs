@@ -147,7 +147,7 @@
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
-//! - `page`: a recording or snapshot as one HTML page for the browser ([`Recording::save_page`]).
+//! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
