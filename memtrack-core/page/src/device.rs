@@ -5,7 +5,9 @@ use crate::blocks::{Life, Lives, NONE, lives};
 use crate::columns::{Columns, Section};
 use crate::first::sentences;
 use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
+use crate::held::HeldRows;
 use crate::pieces::{Piece, pieces};
+use crate::settings::settings;
 use crate::texts::Texts;
 use crate::{Page, View};
 use memtrack_model::event::{Action, DeviceId};
@@ -15,11 +17,7 @@ use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
 use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
-use serde_json::json;
 use std::collections::HashMap;
-
-/// The depth to which the settings show nested values.
-const DEEPEST_SETTING: usize = 32;
 
 /// Categories that are told apart: a page has a byte for each block's.
 const MOST_CATEGORIES: usize = 250;
@@ -43,16 +41,18 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
     }
     // Whoever counts devices counts those with events.
     ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
+    // Each question for an ordinal of the host's memory would walk all events.
+    let ordinals = snapshot.ordinals();
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
-        let summary = summaries.iter().find(|summary| summary.device == snapshot.ordinal(id));
-        let device = DeviceTables { snapshot, pytorch, id, rows: &rows, start_us, has_time };
+        let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
+        let device =
+            DeviceTables { snapshot, pytorch, id, ordinal: ordinals.of(id), rows: &rows, start_us, has_time };
         if let Some(head) = device.build(summary, &mut texts, &mut unpacked) {
             devices.push(head);
         }
     }
     unpacked[0] = texts.columns();
-    let settings = pytorch.root_value(Key::AllocatorSettings).map(|value| setting(snapshot, value, 0));
     let head = Head {
         format: FORMAT,
         memtrack: env!("CARGO_PKG_VERSION"),
@@ -62,7 +62,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,
-        settings: settings.map_or(serde_json::Value::Null, of_allocator),
+        settings: settings(snapshot, pytorch),
         first: Vec::new(),
         devices,
     };
@@ -93,45 +93,6 @@ fn has_time(pytorch: &PyTorch) -> bool {
     let events = &pytorch.events;
     let with: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
     !events.is_empty() && events.shape.iter().all(|&shape| with[shape as usize])
-}
-
-/// A setting as JSON; values that JSON cannot represent as text.
-fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
-    let inner = |value: &Value| setting(snapshot, value, depth + 1);
-    if depth > DEEPEST_SETTING {
-        return json!("…");
-    }
-    let text = |value: &Value| match inner(value) {
-        serde_json::Value::String(text) => text,
-        other => other.to_string(),
-    };
-    match value {
-        Value::None => serde_json::Value::Null,
-        Value::Bool(truth) => json!(truth),
-        Value::Int(number) => json!(number),
-        Value::Float(number) if number.is_finite() => json!(number),
-        Value::Float(number) => json!(number.to_string()),
-        Value::Str(id) => json!(snapshot.strings.get(*id)),
-        Value::Tuple(of) | Value::List(of) | Value::Set(of) | Value::FrozenSet(of) => {
-            of.iter().map(inner).collect()
-        }
-        Value::Dict(entries) => {
-            let entries = entries.iter().map(|(key, value)| (text(key), inner(value)));
-            serde_json::Value::Object(entries.collect())
-        }
-        Value::Big(_) => {
-            value.as_i128().map_or_else(|| json!("a large integer"), |big| json!(big.to_string()))
-        }
-        Value::Bytes(_) | Value::Stack(_) | Value::Frame(_) => json!(value.type_name()),
-    }
-}
-
-/// The settings without those that memtrack adds to files that it writes; none if there are no others.
-fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
-    match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
-        Some((true, true)) => serde_json::Value::Null,
-        _ => settings,
-    }
 }
 
 /// Names that a device's columns refer to by index.
@@ -170,6 +131,7 @@ struct DeviceTables<'a> {
     snapshot: &'a Snapshot,
     pytorch: &'a PyTorch,
     id: DeviceId,
+    ordinal: u16,
     rows: &'a [u32],
     start_us: u64,
     has_time: bool,
@@ -209,7 +171,7 @@ impl DeviceTables<'_> {
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
         Some(DeviceHead {
             name: self.snapshot.device_name(self.id),
-            ordinal: self.snapshot.ordinal(self.id),
+            ordinal: self.ordinal,
             kind: match (is_heap, self.snapshot.is_pinned(self.id)) {
                 (true, _) => Kind::Heap,
                 (_, true) => Kind::Pinned,
@@ -371,7 +333,7 @@ impl DeviceTables<'_> {
 
     fn events(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece], texts: &mut Texts<'_>) -> Columns {
         let events = &self.snapshot.events;
-        let told = self.told(lives, of_event, pieces);
+        let told = self.told(lives, pieces);
         let mut odd = Vec::new();
         let mut stacks = Vec::with_capacity(self.rows.len());
         for (event, &row) in self.rows.iter().enumerate() {
@@ -421,7 +383,7 @@ impl DeviceTables<'_> {
 
     /// By event: the address and size of its block or piece, for a lookup by the events at which they
     /// start, become pending and end. `None` where several do, or none does.
-    fn told(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
+    fn told(&self, lives: &[Life], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
         let mut told: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
         let mut tell = |event: Option<u32>, what: (u64, u64)| {
             if let Some(event) = event {
@@ -441,7 +403,6 @@ impl DeviceTables<'_> {
             tell(piece.start, what);
             tell(piece.end, what);
         }
-        debug_assert_eq!(of_event.len(), told.len());
         told.into_iter().map(|(count, what)| (count == 1).then_some(what)).collect()
     }
 }
@@ -454,45 +415,6 @@ fn start(event: Option<u32>) -> u64 {
 /// 0 for what is there at the end.
 fn since(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
-}
-
-/// The segments of a device at the end.
-struct HeldRows {
-    /// By address: the row of an active block, and the bytes reserved for it.
-    blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
-    /// First address, bytes and row of each segment, by address.
-    segments: Vec<(u64, u64, usize)>,
-}
-
-impl HeldRows {
-    fn of(snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) -> Self {
-        let mut held = Self { blocks: HashMap::default(), segments: Vec::new() };
-        for (row, segment) in snapshot.segments.iter().enumerate() {
-            if segment.device != device || row >= pytorch.segments.len() {
-                continue;
-            }
-            held.segments.push((segment.address, segment.size_bytes, row));
-            for block in pytorch.segments.rows(row, Key::Blocks) {
-                let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
-                if state.starts_with(b"active") {
-                    let address = pytorch.blocks.number(block, Key::Address);
-                    held.blocks.insert(address, (block, pytorch.blocks.number(block, Key::Size)));
-                }
-            }
-        }
-        held.segments.sort_unstable();
-        held
-    }
-
-    /// The pool of the segment that contains an address; `None` if the file does not have it.
-    fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
-        let after = self.segments.partition_point(|segment| segment.0 <= address);
-        let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;
-        if address - first >= bytes {
-            return None;
-        }
-        pytorch.segments.named_pool(row, Key::SegmentPoolId)
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ mod columns;
 mod device;
 mod first;
 mod head;
+mod held;
 mod html;
 mod pieces;
+mod settings;
 mod texts;
 
 use columns::Section;

@@ -1,0 +1,45 @@
+//! What a file says of a device's segments and blocks at its end.
+
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use std::collections::HashMap;
+
+/// The segments of a device at the end.
+pub(crate) struct HeldRows {
+    /// By address: the row of an active block, and the bytes reserved for it.
+    pub(crate) blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
+    /// First address, bytes and row of each segment, by address.
+    segments: Vec<(u64, u64, usize)>,
+}
+
+impl HeldRows {
+    pub(crate) fn of(snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) -> Self {
+        let mut held = Self { blocks: HashMap::default(), segments: Vec::new() };
+        for (row, segment) in snapshot.segments.iter().enumerate() {
+            if segment.device != device || row >= pytorch.segments.len() {
+                continue;
+            }
+            held.segments.push((segment.address, segment.size_bytes, row));
+            for block in pytorch.segments.rows(row, Key::Blocks) {
+                let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
+                if state.starts_with(b"active") {
+                    let address = pytorch.blocks.number(block, Key::Address);
+                    held.blocks.insert(address, (block, pytorch.blocks.number(block, Key::Size)));
+                }
+            }
+        }
+        held.segments.sort_unstable();
+        held
+    }
+
+    /// The pool of the segment that contains an address; `None` if the file does not have it.
+    pub(crate) fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
+        let after = self.segments.partition_point(|segment| segment.0 <= address);
+        let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;
+        if address - first >= bytes {
+            return None;
+        }
+        pytorch.segments.named_pool(row, Key::SegmentPoolId)
+    }
+}

@@ -1,0 +1,53 @@
+//! The allocator's settings as JSON.
+
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{Snapshot, Value};
+use serde_json::json;
+
+/// The depth to which the settings show nested values.
+const DEEPEST_SETTING: usize = 32;
+
+/// The settings that the file has; null when it has none.
+pub(crate) fn settings(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
+    let value = pytorch.root_value(Key::AllocatorSettings);
+    value.map_or(serde_json::Value::Null, |value| of_allocator(setting(snapshot, value, 0)))
+}
+
+/// A setting as JSON; values that JSON cannot represent as text.
+fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
+    let inner = |value: &Value| setting(snapshot, value, depth + 1);
+    if depth > DEEPEST_SETTING {
+        return json!("…");
+    }
+    let text = |value: &Value| match inner(value) {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    match value {
+        Value::None => serde_json::Value::Null,
+        Value::Bool(truth) => json!(truth),
+        Value::Int(number) => json!(number),
+        Value::Float(number) if number.is_finite() => json!(number),
+        Value::Float(number) => json!(number.to_string()),
+        Value::Str(id) => json!(snapshot.strings.get(*id)),
+        Value::Tuple(of) | Value::List(of) | Value::Set(of) | Value::FrozenSet(of) => {
+            of.iter().map(inner).collect()
+        }
+        Value::Dict(entries) => {
+            let entries = entries.iter().map(|(key, value)| (text(key), inner(value)));
+            serde_json::Value::Object(entries.collect())
+        }
+        Value::Big(_) => {
+            value.as_i128().map_or_else(|| json!("a large integer"), |big| json!(big.to_string()))
+        }
+        Value::Bytes(_) | Value::Stack(_) | Value::Frame(_) => json!(value.type_name()),
+    }
+}
+
+/// The settings without those that memtrack adds to files that it writes; none if there are no others.
+fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
+    match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
+        Some((true, true)) => serde_json::Value::Null,
+        _ => settings,
+    }
+}
