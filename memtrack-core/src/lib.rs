@@ -148,6 +148,7 @@
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
+//! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -202,6 +203,8 @@ pub use memtrack_cuda as cuda;
 pub use memtrack_formats::pickle;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
+#[cfg(feature = "profile")]
+pub use memtrack_profile as profile;
 #[cfg(feature = "report")]
 pub use memtrack_report::viz;
 

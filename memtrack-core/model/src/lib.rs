@@ -6,6 +6,7 @@
 pub mod event;
 mod frame;
 pub mod options;
+pub mod optrace;
 mod out_of_memory;
 pub mod python_float;
 #[doc(hidden)]

@@ -1,0 +1,276 @@
+//! An operator trace: which operators ran on which tensors, and what they allocated. It is read from a file of that name
+//! (docs/OPTRACE.md) or recorded by a program, and analysed for what its memory was for.
+
+use crate::scope_path::Phase;
+use crate::snapshot::{StringId, StringTable};
+
+/// A record's number: its place in [`OperatorTrace::records`].
+pub type RecordId = u32;
+/// A tensor's number: its place in [`OperatorTrace::tensors`].
+pub type TensorId = u32;
+
+/// An operator trace. Records are in the order of time; parents come before their children.
+#[derive(Clone, Debug, Default)]
+pub struct OperatorTrace {
+    /// Where it comes from.
+    pub header: Header,
+    /// Names.
+    pub strings: StringTable,
+    /// Names of devices (`cpu`, `cuda:0`), by [`DeviceIndex`].
+    pub devices: Vec<String>,
+    /// What tensors looked like.
+    pub tensors: Vec<Tensor>,
+    /// Stacks, innermost frame first.
+    pub stacks: Vec<Vec<TraceFrame>>,
+    /// What happened.
+    pub records: Vec<Record>,
+}
+
+/// A device of a trace: its place in [`OperatorTrace::devices`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceIndex(pub u16);
+
+/// Where a trace comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Whether times are Unix times; else they count from an unknown moment. Both in ns.
+    pub unix_time: bool,
+    /// The program that wrote it, and its version.
+    pub producer: (String, String),
+    /// The process.
+    pub pid: Option<u64>,
+    /// The machine.
+    pub host: Option<String>,
+    /// The number of the process in a distributed run.
+    pub rank: Option<u64>,
+    /// Whether the producer says that something is missing.
+    pub partial: bool,
+}
+
+/// What a tensor looked like at some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Which logical tensor it is.
+    pub identity: StringId,
+    /// The address of its storage, or none if it has none.
+    pub storage: Option<u64>,
+    /// Where it is.
+    pub device: DeviceIndex,
+    /// The type of its elements.
+    pub dtype: StringId,
+    /// The size of an element in bytes.
+    pub element_bytes: u64,
+    /// Elements along each dimension.
+    pub sizes: Vec<u64>,
+    /// Elements from one to the next along each dimension; none if it is not strided.
+    pub strides: Option<Vec<i64>>,
+    /// `strided`, or another layout.
+    pub layout: StringId,
+    /// The whole storage in bytes, where the producer knows it.
+    pub storage_bytes: Option<u64>,
+    /// The tensor's name, or empty.
+    pub name: StringId,
+}
+
+/// A frame of a stack in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TraceFrame {
+    /// The function.
+    pub name: StringId,
+    /// The file, or empty.
+    pub file: StringId,
+    /// The line in it, or 0.
+    pub line: u32,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// When, in ns.
+    pub time_ns: i64,
+    /// When it ended, in ns; none if it takes no time, or the trace does not say.
+    pub end_ns: Option<i64>,
+    /// On which thread.
+    pub thread: u64,
+    /// The record that it is inside of.
+    pub parent: Option<RecordId>,
+    /// The phase of the program, for it and what is inside it; [`TracePhase::Inherited`] where it says nothing.
+    pub phase: TracePhase,
+    /// What it was.
+    pub what: What,
+}
+
+/// The phase that a record states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TracePhase {
+    /// That of the record it is inside of.
+    #[default]
+    Inherited,
+    /// One of the three.
+    Of(Phase),
+    /// None of the three.
+    Other,
+}
+
+/// What a record tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// An operator, or an annotation around some.
+    Op(Op),
+    /// Memory that was obtained or given back.
+    Memory(Memory),
+    /// The call of a module.
+    Module(Module),
+    /// What an optimizer holds.
+    Optimizer(Optimizer),
+    /// A statement that a tensor is a gradient.
+    Grad {
+        /// Of what.
+        param: Option<TensorId>,
+        /// The gradient.
+        grad: TensorId,
+    },
+    /// A marker of the user's.
+    Mark(StringId),
+}
+
+/// An operator's call.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Op {
+    /// Its name.
+    pub name: StringId,
+    /// Its overload, or empty.
+    pub overload: StringId,
+    /// What kind of operator it is.
+    pub kind: OpKind,
+    /// Whether it is known which of its arguments it writes.
+    pub known: bool,
+    /// Its arguments.
+    pub args: Vec<Arg>,
+    /// Its results.
+    pub outs: Vec<TensorId>,
+    /// What ties a backward operator to its forward one.
+    pub sequence: Option<i64>,
+    /// Where it was called, a place in [`OperatorTrace::stacks`].
+    pub stack: Option<u32>,
+}
+
+/// A kind of operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OpKind {
+    /// Ordinary.
+    #[default]
+    Op,
+    /// A node of the automatic differentiation.
+    Backward,
+    /// An annotation of the user's.
+    User,
+    /// None of these.
+    Other,
+}
+
+/// An argument.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// No tensor.
+    None,
+    /// A tensor, and whether it is written; none where that is unknown.
+    Tensor(TensorId, Option<bool>),
+    /// A list of tensors.
+    Tensors(Vec<TensorId>, Option<bool>),
+}
+
+impl Arg {
+    /// Its tensors.
+    pub fn tensors(&self) -> &[TensorId] {
+        match self {
+            Self::None => &[],
+            Self::Tensor(tensor, _) => std::slice::from_ref(tensor),
+            Self::Tensors(tensors, _) => tensors,
+        }
+    }
+
+    /// Whether they are written; none where that is unknown.
+    pub const fn written(&self) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::Tensor(_, written) | Self::Tensors(_, written) => *written,
+        }
+    }
+}
+
+/// Memory that was obtained or given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Whether it was given back.
+    pub is_free: bool,
+    /// Where.
+    pub device: DeviceIndex,
+    /// Its address.
+    pub address: u64,
+    /// Its size, at least 1.
+    pub bytes: u64,
+    /// What was asked for, in bytes.
+    pub requested: Option<u64>,
+    /// The stream.
+    pub stream: Option<u64>,
+    /// Where it was asked for, a place in [`OperatorTrace::stacks`].
+    pub stack: Option<u32>,
+}
+
+/// A module's call, with what was registered in it then.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Module {
+    /// Which module it is.
+    pub identity: StringId,
+    /// Its type.
+    pub class: StringId,
+    /// Where it is in the model (`encoder.layers.0`), or empty.
+    pub path: StringId,
+    /// Its own parameters, not those of modules in it.
+    pub params: Vec<Param>,
+    /// Its own buffers.
+    pub buffers: Vec<Named>,
+}
+
+/// A module's parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name, or empty.
+    pub name: StringId,
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Its gradient, if it had one.
+    pub grad: Option<TensorId>,
+}
+
+/// A tensor with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name, or empty.
+    pub name: StringId,
+    /// The tensor.
+    pub tensor: TensorId,
+}
+
+/// What an optimizer holds at the end of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Optimizer {
+    /// Which optimizer it is.
+    pub identity: StringId,
+    /// Its type, or empty.
+    pub class: StringId,
+    /// What it optimises.
+    pub params: Vec<Optimized>,
+}
+
+/// A parameter of an optimizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Optimized {
+    /// The parameter.
+    pub tensor: TensorId,
+    /// Its gradient, if it had one.
+    pub grad: Option<TensorId>,
+    /// What the optimizer keeps for it.
+    pub state: Vec<Named>,
+}

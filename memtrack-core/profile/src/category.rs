@@ -1,0 +1,118 @@
+//! What memory is for.
+
+use std::fmt;
+
+/// What a piece of memory is for: PyTorch's categories in the order of its exports and colours, then memtrack's own.
+///
+/// An export in PyTorch's form has a column for each of the first eight ([`Self::COMPATIBLE`]) and counts the others as
+/// unknown ([`Self::index`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Category {
+    /// A model's weights.
+    Parameter,
+    /// What an optimizer keeps from one step to the next.
+    OptimizerState,
+    /// What the computation begins with.
+    Input,
+    /// Obtained and given back inside one operator.
+    Temporary,
+    /// What the forward pass makes.
+    Activation,
+    /// Gradients of parameters.
+    Gradient,
+    /// What the backward pass makes on the way to the gradients.
+    AutogradDetail,
+    /// None of these could be told.
+    Unknown,
+    /// Obtained during an optimizer's step, and not kept by it.
+    OptimizerTemporary,
+    /// A module's buffer, such as the running mean of a batch norm.
+    Buffer,
+}
+
+impl Category {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Parameter,
+        Self::OptimizerState,
+        Self::Input,
+        Self::Temporary,
+        Self::Activation,
+        Self::Gradient,
+        Self::AutogradDetail,
+        Self::Unknown,
+        Self::OptimizerTemporary,
+        Self::Buffer,
+    ];
+
+    /// How many of them PyTorch has, unknown included.
+    pub const COMPATIBLE: usize = 8;
+
+    /// Its column in PyTorch's exports, 0 to 7: what PyTorch does not have is unknown there.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::OptimizerTemporary | Self::Buffer => Self::Unknown as usize,
+            known => known as usize,
+        }
+    }
+
+    /// PyTorch's name for it (`OPTIMIZER_STATE`), and names of that form for memtrack's own.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "PARAMETER",
+            Self::OptimizerState => "OPTIMIZER_STATE",
+            Self::Input => "INPUT",
+            Self::Temporary => "TEMPORARY",
+            Self::Activation => "ACTIVATION",
+            Self::Gradient => "GRADIENT",
+            Self::AutogradDetail => "AUTOGRAD_DETAIL",
+            Self::Unknown => "UNKNOWN",
+            Self::OptimizerTemporary => "OPTIMIZER_TEMPORARY",
+            Self::Buffer => "BUFFER",
+        }
+    }
+
+    /// The name in a snapshot's events: [`Self::name`] in lower case, as PyTorch's `_profile_to_snapshot` writes it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameter",
+            Self::OptimizerState => "optimizer_state",
+            Self::Input => "input",
+            Self::Temporary => "temporary",
+            Self::Activation => "activation",
+            Self::Gradient => "gradient",
+            Self::AutogradDetail => "autograd_detail",
+            Self::Unknown => "unknown",
+            Self::OptimizerTemporary => "optimizer_temporary",
+            Self::Buffer => "buffer",
+        }
+    }
+
+    /// Its colour as red, green and blue: PyTorch's for its own categories.
+    pub const fn colour(self) -> [u8; 3] {
+        match self {
+            Self::Parameter => [0x00, 0x64, 0x00],
+            Self::OptimizerState => [0xda, 0xa5, 0x20],
+            Self::Input => [0x00, 0x00, 0x00],
+            Self::Temporary => [0x93, 0x70, 0xdb],
+            Self::Activation => [0xff, 0x00, 0x00],
+            Self::Gradient => [0x00, 0x00, 0xcd],
+            Self::AutogradDetail => [0x41, 0x69, 0xe1],
+            Self::Unknown => [0x80, 0x80, 0x80],
+            Self::OptimizerTemporary => [0xc7, 0x15, 0x85],
+            Self::Buffer => [0x20, 0xb2, 0xaa],
+        }
+    }
+
+    /// The category of a name in any case; none if there is no such category.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
