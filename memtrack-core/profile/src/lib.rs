@@ -6,5 +6,8 @@
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
 mod category;
+pub mod optrace;
+mod repairs;
 
 pub use category::Category;
+pub use repairs::{Repair, Repairs};
