@@ -5,7 +5,9 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod analysis;
 mod category;
+pub mod export;
 pub mod optrace;
 mod repairs;
 
