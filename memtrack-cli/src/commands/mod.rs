@@ -1,6 +1,7 @@
 //! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
 //! returns how it ended.
 
+mod categories;
 mod check;
 mod compare;
 mod convert;
@@ -8,6 +9,7 @@ mod devices;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod optrace;
 mod page;
 mod peak;
 mod replay;
@@ -16,6 +18,7 @@ mod run;
 mod simulate;
 mod stats;
 mod summary;
+mod timeline;
 mod top;
 mod trace;
 mod tracker;
@@ -31,6 +34,7 @@ use memtrack_core::viz::Grouping;
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Convert(args) => convert::run(&args, streams),
+        Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
         Command::ExportScript(args) => export_script::run(&args, streams),
@@ -47,6 +51,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
+        Command::Timeline(args) => timeline::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
         Command::TracePlot(args) => page::trace_plot(&args, streams),

@@ -12,4 +12,6 @@ pub mod optrace;
 mod repairs;
 
 pub use category::Category;
+/// The types of a trace.
+pub use memtrack_model::optrace as optrace_model;
 pub use repairs::{Repair, Repairs};

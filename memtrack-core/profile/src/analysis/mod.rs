@@ -147,6 +147,19 @@ impl<'a> Profile<'a> {
         self.trace
     }
 
+    /// The devices that memory of the trace is on.
+    pub fn devices(&self) -> Vec<DeviceIndex> {
+        let mut devices: Vec<DeviceIndex> = self.changes.iter().map(|change| change.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// A device's name in the trace: `cpu`, `cuda:0`.
+    pub fn device_name(&self, device: DeviceIndex) -> &'a str {
+        self.trace.devices.get(device.0 as usize).map_or("", |name| name)
+    }
+
     /// What the analysis had to put right.
     pub const fn repairs(&self) -> &Repairs {
         &self.repairs
