@@ -130,7 +130,7 @@ def main():
     parser.add_argument("--path", default=HERE, help="the folder of that module")
     parser.add_argument("--no-stacks", action="store_true", help="smaller traces")
     parser.add_argument("names", nargs="*", help="only these programs")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     sys.path[:0] = [options.path, os.path.join(options.out, "script")]
     os.makedirs(os.path.join(options.out, "script"), exist_ok=True)
     script = os.path.join(options.out, "script", "memtrack_export.py")

@@ -211,7 +211,7 @@ def other_thread(profile):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.randn(8, 16)
     with profile(model) as it:
-        for _ in range(4):
+        for _ in range(6):
             optimizer.zero_grad()
             loss = model(x).sum()
             thread = threading.Thread(target=loss.backward)
