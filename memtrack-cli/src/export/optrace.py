@@ -258,7 +258,7 @@ class _Schemas:
     # The type of an argument -> what it accepts.
     ACCEPTS = {
         "AnyType": lambda value: True,
-        "TensorType": _is_identified,
+        "TensorType": _is_tensor,
         "NoneType": lambda value: value is None,
         "BoolType": lambda value: isinstance(value, bool),
         "IntType": lambda value: isinstance(value, int),
@@ -275,9 +275,11 @@ class _Schemas:
         schemas = self._of.get(name)
         if schemas is None:
             schemas = self._of[name] = self._schemas(name)
+        # A tensor that is not identified, for want of memory, is no argument at all to PyTorch's rule.
+        values = [None if _is_tensor(value) and not _is_identified(value) else value for value in inputs]
         found = [
             writes for accepts, writes in schemas
-            if len(accepts) == len(inputs) and all(accept(value) for accept, value in zip(accepts, inputs))
+            if len(accepts) == len(values) and all(accept(value) for accept, value in zip(accepts, values))
         ]
         return [any(writes) for writes in zip(*found)] if found else None
 

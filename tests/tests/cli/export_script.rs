@@ -141,6 +141,7 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
             "alloc 8 <  optimizer",
             "Linear <  forward",
             "aten::linear < Linear -",
+            "aten::mul <  optimizer",
             "aten::_foreach_add_ <  optimizer",
             "SGD <  -",
             "aten::add_ <  -",
@@ -157,6 +158,7 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
     assert_eq!(written("aten::linear"), [json!(false), json!(false), json!("none")]);
     // Without an operator of that name, or without knowing a tensor, nobody knows what is written.
     assert_eq!(written("aten::made_up"), [Value::Null]);
+    assert_eq!(written("aten::mul"), [json!(false), Value::Null]);
     assert_eq!(written("aten::_foreach_add_"), [Value::Null, Value::Null]);
     assert_eq!(of("aten::add_")["args"], json!([{"t": 1, "w": true}, {"v": 1.5}, {"v": "inf"}]));
     assert_eq!(tensor(1)["storage"], "0x200");

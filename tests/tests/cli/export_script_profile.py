@@ -24,6 +24,7 @@ SCHEMAS = {
     ],
     "aten::_foreach_add_": [[argument("ListType", True, "TensorType"), argument("ListType", False, "TensorType")]],
     "aten::detach": [[argument("TensorType")]],
+    "aten::mul": [[argument("TensorType"), argument("NumberType")], [argument("ListType", inner="VarType"), argument("IntType")]],
 }
 
 
@@ -102,6 +103,8 @@ main = call(
     op("aten::add_", 1550, 1560, memory(1555, 32, 0x700), inputs=[weight, 1.5, float("inf")]),
     memory(1570, 8, 0x800),
     call("nn.Module: Linear_0", 1580, 1590, op("aten::linear", 1581, 1589, inputs=[x, weight, None]), module=linear),
+    # A tensor without memory is as good as no argument, which is what a profile has for a list that it does not record.
+    op("aten::mul", 1595, 1599, inputs=[tensor(9, identified=False), 2]),
     op("aten::_foreach_add_", 1600, 1610, inputs=[[weight], [grad, tensor(9, identified=False)]]),
     call("optim.py(9): hook", 1650, 1650, optimizer=sgd),
     op("aten::add_", 1701, 1710, inputs=[weight, grad, 1]),
