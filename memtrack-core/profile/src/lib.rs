@@ -9,6 +9,8 @@ pub mod analysis;
 mod category;
 pub mod export;
 pub mod optrace;
+pub mod pieces;
+pub mod places;
 mod repairs;
 
 pub use category::Category;
