@@ -15,6 +15,7 @@ pub use timeline::{Action, Change};
 
 use crate::category::Category;
 use crate::optrace::Mode;
+use crate::phases::phases;
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
@@ -134,8 +135,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     }
     starts.push(by_version.len() as u32);
     let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
-    let phases = tree::phases(trace);
-    drop((store, flow));
+    let phases = phases(trace);
     let mut profile =
         Profile { trace, repairs, storages, by_version, present, changes, identities, phases, mode };
     if mode == Mode::Tolerant {
@@ -161,6 +161,19 @@ impl<'a> Profile<'a> {
     /// A device's name in the trace: `cpu`, `cuda:0`.
     pub fn device_name(&self, device: DeviceIndex) -> &'a str {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
+    }
+
+    /// Whether the answers are PyTorch's own.
+    pub fn is_compat(&self) -> bool {
+        self.mode == Mode::Compat
+    }
+
+    /// The name of an operator's record; empty for other records.
+    pub fn operator_name(&self, record: RecordId) -> String {
+        match self.trace.records.get(record as usize).map(|record| &record.what) {
+            Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
+            _ => String::new(),
+        }
     }
 
     /// What the analysis had to put right.
