@@ -9,7 +9,12 @@ pub mod analysis;
 mod category;
 pub mod export;
 pub mod optrace;
+mod phases;
+pub mod pieces;
+pub mod places;
 mod repairs;
+pub mod report;
+pub mod series;
 
 pub use category::Category;
 /// The types of a trace.
