@@ -195,6 +195,7 @@ def programs(seed, count):
             for _ in range(program.choice.randrange(10)):
                 program.one()
             with profile() as it:
+                program.tensors.append(torch.zeros(N, N))
                 for _ in range(program.choice.randrange(5, 60)):
                     program.one()
             return it

@@ -160,8 +160,8 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
     assert_eq!(written("aten::made_up"), [Value::Null]);
     assert_eq!(written("aten::mul"), [json!(false), Value::Null]);
     assert_eq!(written("aten::_foreach_add_"), [Value::Null, Value::Null]);
-    assert_eq!(of("aten::add_")["args"], json!([{"t": 1, "w": true}, {"v": 1.5}, {"v": "inf"}]));
-    assert_eq!(tensor(1)["storage"], "0x200");
+    assert_eq!(of("aten::add_")["args"], json!([{"t": 0, "w": true}, {"v": 1.5}, {"v": "inf"}]));
+    assert_eq!(tensor(0)["storage"], "0x200");
     let module = lines.iter().find(|line| line["ev"] == "module").unwrap();
     assert_eq!((&module["path"], &module["params"][0]["name"]), (&json!("encoder.0"), &json!("weight")));
     let optimizer = lines.iter().find(|line| line["ev"] == "optimizer").unwrap();
