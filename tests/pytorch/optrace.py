@@ -2,15 +2,16 @@
 
 Runs with the Python of an environment that has PyTorch; `optrace.sh` makes one. For each program of `optrace_models.py`,
 OUT/profiles/NAME gets `trace.optrace.jsonl.gz` and what PyTorch's memory profile says: `timeline_cpu.json.gz`,
-`raw_cpu.json.gz` and `oracle.json.gz` with the categories, or the error with which it ends. Then `memtrack` is asked for the
-same (`timeline --compat`, `categories --compat --tensors`), and both are timed.
+`raw_cpu.json.gz` and `oracle.json.gz` with the categories, or the error with which it ends. With --memtrack it is asked for the
+same (`timeline --compat`, `categories --compat --tensors`). With --times the processor times of both analyses, reading apart,
+stand beside one another; memtrack must be a hundred times as fast.
 """
 import argparse
 import gzip
 import importlib
 import json
 import os
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -84,38 +85,43 @@ def anonymous(trace):
 
 
 def ours(memtrack, *arguments):
-    """memtrack's exit code, standard output and error, and the processor time in seconds of the whole process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    """memtrack's exit code, standard output and error."""
     result = subprocess.run([memtrack, *arguments], capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return result.returncode, result.stdout, result.stderr.decode(errors="replace").strip(), seconds
+    return result.returncode, result.stdout, result.stderr.decode(errors="replace").strip()
+
+
+def analysis_ms(folders):
+    """What the bench says of each trace, in ms of processor time."""
+    traces = [os.path.abspath(os.path.join(folder, "trace.optrace.jsonl.gz")) for folder in folders]
+    bench = ["cargo", "bench", "-q", "-p", "memtrack-core", "--features", "profile", "--bench", "operator_trace", "--", *traces]
+    said = subprocess.run(bench, check=True, capture_output=True, text=True, cwd=os.path.join(HERE, "../..")).stdout
+    return [float(ms) for ms in re.findall(r"analyse ([0-9.]+) ms", said)]
 
 
 def same(our, their):
-    """Whether exports are equal. Early versions of PyTorch did not make µs of ns in the coalesced one: not to be compared."""
+    """Whether exports are equal. PyTorch 2.1 did not make µs of ns in the coalesced one: not to be compared."""
     in_ns = len(their) == 2 and their[0] and isinstance(their[0][0], int) and their[0][0] > 1 << 53
     return in_ns or our == their
 
 
 def differences(memtrack, folder, error):
-    """What memtrack answers otherwise than PyTorch, as sentences, and its processor time for one answer."""
+    """What memtrack answers otherwise than PyTorch, as sentences."""
     trace = os.path.join(folder, "trace.optrace.jsonl.gz")
     if error is not None:
-        code, _, said, seconds = ours(memtrack, "categories", trace, "--compat", "--json")
+        code, _, said = ours(memtrack, "categories", trace, "--compat", "--json")
         found = [] if code == 3 else [f"PyTorch fails ({error}), memtrack --compat ends with {code}: {said}"]
-        code, _, said, _ = ours(memtrack, "categories", trace, "--json")
-        return found + ([] if code == 0 else [f"without --compat it should answer, and ends with {code}: {said}"]), seconds
+        code, _, said = ours(memtrack, "categories", trace, "--json")
+        return found + ([] if code == 0 else [f"without --compat it should answer, and ends with {code}: {said}"])
     found = []
     with tempfile.TemporaryDirectory() as work:
         for name, suffix in (("timeline", "json"), ("raw", "raw.json.gz")):
             made = os.path.join(work, f"made.{suffix}")
-            code, _, said, _ = ours(memtrack, "timeline", trace, "--compat", "--device", "cpu", "-o", made)
+            code, _, said = ours(memtrack, "timeline", trace, "--compat", "--device", "cpu", "-o", made)
             if code != 0:
                 found.append(f"{name}: exit {code}: {said}")
             elif not same(unpacked(made), unpacked(os.path.join(folder, f"{name}_cpu.json.gz"))):
                 found.append(f"{name}: not the same")
-    code, out, said, seconds = ours(memtrack, "categories", trace, "--compat", "--tensors", "--json")
+    code, out, said = ours(memtrack, "categories", trace, "--compat", "--tensors", "--json")
     want = [
         {**key, "device": key["device"][0], "version": version, "category": category}
         for key, version, category in unpacked(os.path.join(folder, "oracle.json.gz"))["categories"]
@@ -126,7 +132,7 @@ def differences(memtrack, folder, error):
     elif got != want:
         first = next((i for i, pair in enumerate(zip(got, want)) if pair[0] != pair[1]), min(len(got), len(want)))
         found.append(f"categories: {len(got)} against {len(want)}, first at {first}: {got[first:][:1]} {want[first:][:1]}")
-    return found, seconds
+    return found
 
 
 def main():
@@ -137,6 +143,7 @@ def main():
     parser.add_argument("--path", default=HERE, help="the folder of that module")
     parser.add_argument("--count", type=int, default=0, help="this many random programs instead; what is equal is not kept")
     parser.add_argument("--seed", type=int, default=1, help="of the first of them")
+    parser.add_argument("--times", action="store_true", help="compare the speed of both analyses; needs cargo")
     parser.add_argument("--no-stacks", action="store_true", help="smaller traces")
     parser.add_argument("names", nargs="*", help="only these programs")
     options = parser.parse_intermixed_args()
@@ -159,7 +166,7 @@ def main():
         models = models.values() if isinstance(models, dict) else models
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    bad, done, failing = 0, 0, 0
+    bad, done, failing, timed = 0, 0, 0, []
     for run in models:
         name = run.__name__
         if options.names and name not in options.names:
@@ -171,18 +178,22 @@ def main():
             print(f"{name:20} does not run here: {failure}")
             continue
         anonymous(os.path.join(folder, "trace.optrace.jsonl.gz"))
-        told = "fails" if error else f"{seconds * 1e3:7.1f} ms"
-        if not options.memtrack:
-            print(f"{name:20} PyTorch {told}")
-            continue
-        found, took = differences(options.memtrack, folder, error)
+        found = differences(options.memtrack, folder, error) if options.memtrack else []
         bad, done, failing = bad + bool(found), done + 1, failing + bool(error)
         if options.count and not found:
             shutil.rmtree(folder)
             continue
-        factor = f", {seconds / took:.0f} times PyTorch's speed" if took and not error else ""
-        print(f"{name:20} PyTorch {told}; memtrack {took * 1e3:5.1f} ms in all{factor}; {'; '.join(found) or 'equal'}")
-    print(f"{done - bad} of {done} as PyTorch answers, {failing} of them refused by both")
+        told = "fails" if error else "answers"
+        print(f"{name:20} PyTorch {told}; {'; '.join(found) or 'memtrack too' if options.memtrack else 'not compared'}")
+        if error is None:
+            timed.append((name, folder, seconds * 1e3))
+    if options.memtrack:
+        print(f"{done - bad} of {done} as PyTorch answers, {failing} of them refused by both")
+    if options.times:
+        for (name, _, theirs_ms), ours_ms in zip(timed, analysis_ms([folder for _, folder, _ in timed])):
+            factor = theirs_ms / ours_ms
+            bad += factor < 100
+            print(f"{name:20} PyTorch {theirs_ms:6.1f} ms, memtrack {ours_ms:6.3f} ms: {factor:.0f} times as fast")
     return 1 if bad else 0
 
 
