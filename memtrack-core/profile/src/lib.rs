@@ -8,6 +8,8 @@
 pub mod analysis;
 mod category;
 pub mod export;
+#[cfg(feature = "plot")]
+pub mod figure;
 pub mod optrace;
 mod phases;
 pub mod pieces;
