@@ -620,6 +620,8 @@ def main(arguments):
         parser.error(f"{options.script}: no such file")
     # The script may change the folder.
     out = os.path.abspath(options.out)
+    if not os.path.isdir(os.path.dirname(out)):
+        parser.error(f"{options.out}: there is no such folder")
     sys.argv = [options.script, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     code, ended = None, False

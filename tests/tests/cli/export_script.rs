@@ -81,6 +81,9 @@ fn the_script_refuses_an_output_that_exists_before_it_runs_anything() {
     let output = python(folder.path(), &["memtrack_export.py", "new.optrace.jsonl", "missing.py"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("missing.py"), "{}", text(&output.stderr));
+    let output = python(folder.path(), &["memtrack_export.py", "no/folder/new.optrace.jsonl", "train.py"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no/folder") && output.stdout.is_empty(), "{}", text(&output.stderr));
 }
 
 #[test]
