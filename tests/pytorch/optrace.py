@@ -95,7 +95,7 @@ def analysis_ms(folders):
     traces = [os.path.abspath(os.path.join(folder, "trace.optrace.jsonl.gz")) for folder in folders]
     bench = ["cargo", "bench", "-q", "-p", "memtrack-core", "--features", "profile", "--bench", "profile", "--", *traces]
     said = subprocess.run(bench, check=True, capture_output=True, text=True, cwd=os.path.join(HERE, "../..")).stdout
-    return [float(ms) for ms in re.findall(r"^/.*; analysis ([0-9.]+) ms", said, re.M)]
+    return [float(ms) for ms in re.findall(r"^/.*; analysis .*\(middle ([0-9.]+) ms\)", said, re.M)]
 
 
 def same(our, their):

@@ -83,7 +83,11 @@ fn the_script_refuses_an_output_that_exists_before_it_runs_anything() {
     assert!(text(&output.stderr).contains("missing.py"), "{}", text(&output.stderr));
     let output = python(folder.path(), &["memtrack_export.py", "no/folder/new.optrace.jsonl", "train.py"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("no/folder") && output.stdout.is_empty(), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("no/folder") && output.stdout.is_empty(),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
