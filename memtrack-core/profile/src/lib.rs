@@ -8,8 +8,17 @@
 pub mod analysis;
 mod category;
 pub mod export;
+#[cfg(feature = "plot")]
+pub mod figure;
 pub mod optrace;
+mod phases;
+pub mod pieces;
+pub mod places;
 mod repairs;
+pub mod report;
+pub mod series;
 
 pub use category::Category;
+/// The types of a trace.
+pub use memtrack_model::optrace as optrace_model;
 pub use repairs::{Repair, Repairs};

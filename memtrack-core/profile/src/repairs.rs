@@ -113,9 +113,11 @@ impl Repairs {
         self.counts[repair as usize] += count;
     }
 
-    #[allow(dead_code)]
-    pub(crate) fn add_all(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+    /// These and others together.
+    #[must_use]
+    pub fn and(mut self, others: &Self) -> Self {
+        self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
+        self
     }
 
     fn made(&self) -> impl Iterator<Item = (Repair, u64)> {

@@ -25,7 +25,7 @@ pub enum Action {
 /// One thing that happened to a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When, in ns; −1 for what preexists. What nobody saw allocated preexists for one ns before it is freed.
+    /// When, in ns; −1 for what preexists.
     pub time_ns: i64,
     /// What happened.
     pub action: Action,
@@ -98,7 +98,7 @@ pub(super) fn timeline(
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, obtained));
             if known.is_none() {
-                changes.push(change(time_ns.saturating_sub(1), Action::Preexisting, bytes, None));
+                changes.push(change(-1, Action::Preexisting, bytes, None));
             }
         } else if let Some(&(before, obtained)) = unknown.get(&place) {
             if mode == Mode::Tolerant {

@@ -1,0 +1,86 @@
+//! `memtrack categories`: what memory is for.
+
+use super::optrace;
+use crate::Streams;
+use crate::args::{AtMoment, CategoriesArgs, TextArgs};
+use crate::error::{CliError, Exit};
+use crate::report::{layout, print_json};
+use memtrack_core::profile::analysis::Profile;
+use memtrack_core::profile::report::{At, CategoryReport};
+
+/// Analyses the trace and prints its categories.
+pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let read = optrace::load(&args.trace, streams)?;
+    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
+    if args.tensors {
+        return tensors(args, &profile, streams);
+    }
+    let device = optrace::device(&args.trace, &profile)?;
+    let moments = match args.at {
+        None => vec![At::Peak, At::End],
+        Some(AtMoment::Peak) => vec![At::Peak],
+        Some(AtMoment::End) => vec![At::End],
+        Some(AtMoment::After(ns)) => vec![At::After(ns)],
+    };
+    let report = CategoryReport::of(&profile, device, &moments, repairs);
+    if args.format.json {
+        print_json(&report.to_json(args.rows.limit()), streams)?;
+    } else {
+        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        streams.stdout.write_all(report.to_text(args.rows.limit(), width).as_bytes())?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// Prints every version of every tensor.
+fn tensors(
+    args: &CategoriesArgs,
+    profile: &Profile<'_>,
+    streams: &mut Streams<'_>,
+) -> Result<Exit, CliError> {
+    let device = args.trace.device.as_ref().map(|_| optrace::device(&args.trace, profile)).transpose()?;
+    let mut first = true;
+    if args.format.json {
+        streams.stdout.write_all(b"[")?;
+    }
+    for labelled in profile.labelled() {
+        let Some(storage) = profile.storages()[labelled.storage as usize] else { continue };
+        if device.is_some_and(|device| device != storage.device) {
+            continue;
+        }
+        let category = labelled.category.map(|category| category.name());
+        if args.format.json {
+            let separator = if std::mem::take(&mut first) { "" } else { ",\n " };
+            let row = serde_json::json!({
+                "id": storage.tensor,
+                "ptr": storage.address,
+                "alloc": labelled.storage,
+                "device": profile.device_name(storage.device),
+                "version": labelled.version,
+                "category": category,
+            });
+            write!(streams.stdout, "{separator}{row}")?;
+        } else {
+            if std::mem::take(&mut first) {
+                writeln!(
+                    streams.stdout,
+                    "{:>8} {:>10} {:>18}  {:>7}  category",
+                    "tensor", "allocation", "address", "version"
+                )?;
+            }
+            writeln!(
+                streams.stdout,
+                "{:>8} {:>10} {:#18x}  {:>7}  {}",
+                storage.tensor,
+                labelled.storage,
+                storage.address,
+                labelled.version,
+                category.unwrap_or("UNKNOWN"),
+            )?;
+        }
+    }
+    if args.format.json {
+        streams.stdout.write_all(b"]\n")?;
+    }
+    Ok(Exit::Fine)
+}
