@@ -39,7 +39,7 @@ export class CategoryTable {
     this.all = h('button', {type: 'button', class: 'link cat-all', onclick: () => hands.all()}, 'show all categories');
     this.element = h('aside', {class: 'cat-side', 'aria-label': 'Bytes by category', tabindex: '0'},
       h('table', {class: 'cat-table'},
-        h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Category'), ...this.heads.map((head, i) => h('th', {scope: 'colgroup', colspan: 2}, head, h('br'), this.whens[i]!)))),
+        h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Category'), ...this.heads.map((head, i) => h('th', {scope: 'col', colspan: 2}, head, h('br'), this.whens[i]!)))),
         this.body,
         h('tfoot', {}, h('tr', {}, h('th', {scope: 'row'}, 'Total'), ...this.sums))),
       this.all);

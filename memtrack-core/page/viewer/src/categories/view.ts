@@ -41,6 +41,8 @@ export class CategoryView extends Plot {
   private bands_shown: BandPicture | null = null;
   private palette: Palette | null = null;
   private color_of = new Uint8Array(0);
+  /** Whether a part of some band is pale. */
+  private paled = false;
   private names_at: ({x: number; y: number} | null)[] = [];
   private pointed: Pointed | null = null;
   /** The band that the keyboard has chosen. */
@@ -83,12 +85,14 @@ export class CategoryView extends Plot {
     const band_of = new Uint8Array(256), shown = new Uint8Array(256).fill(wanted ? 0 : 1);
     bands.forEach((band, i) => band.values.forEach(value => { band_of[value] = i; }));
     for (const value of wanted ?? []) shown[value] = 1;
+    this.paled = false;
     // What search and filter do not let through is left out if the user wants that, else a paler part of its band.
     const layer = new Uint8Array(blocks.count), left_out = wanted || (passing && state.hide) ? new Uint8Array(blocks.count) : null;
     for (let row = 0; row < blocks.count; row++) {
-      const value = blocks.category[row]!, pale = passing !== null && !passing[row];
+      const value = blocks.category[row]!, pale = passing !== null && !passing[row] && shown[value]! > 0;
       layer[row] = 2 * band_of[value]! + (pale ? 1 : 0);
       if (left_out) left_out[row] = shown[value] && !(pale && state.hide) ? 1 : 0;
+      this.paled ||= pale && !state.hide;
     }
     this.stack = plain_stack(blocks, left_out);
     this.bands_shown = new BandPicture(this.stack, series_of(blocks, layer, 2 * bands.length, left_out));
@@ -179,12 +183,12 @@ export class CategoryView extends Plot {
   }
 
   protected override draw_names(place: Place, inks: Inks): void {
-    const {dark, passing} = this.page;
+    const {dark} = this.page;
     place.context.font = inks.font;
     this.known!.forEach((band, i) => {
       const at = this.names_at[i];
       // In a band that is partly pale its colour is no background to rely on.
-      if (at) draw_name(place, band.name, at, passing ? background(dark) : dark ? band.dark : band.light);
+      if (at) draw_name(place, band.name, at, this.paled ? background(dark) : dark ? band.dark : band.light);
     });
   }
 

@@ -263,6 +263,30 @@ test('a page without categories has no such tab, and says where they come from w
   await asked.clean();
 });
 
+test('another device has its own categories, or none', async () => {
+  const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections, [first] = parts.head.devices;
+  const second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, categories: [], sections: {blocks: 5, events: 6, segments: 7, bands: 8}};
+  const third = {...first, name: 'device 2', ordinal: 2, categories: ['x', 'y', 'buffer', 'z'], sections: {blocks: 9, events: 10, segments: 11, bands: 12}};
+  const several = path.join(folder, 'several.html');
+  fs.writeFileSync(several, html({head: {...parts.head, devices: [first, second, third]}, sections: [texts, blocks, events, segments, bands,
+    blocks.filter(c => c.name !== 'category'), events, segments, bands, blocks, events, segments, bands]}));
+  const {page, clean} = await open(browser, several, categories);
+  const names = async () => (await page.locator('.cat-name').allInnerTexts()).reverse();
+  for (let i = 0; i < 2; i++) {
+    await page.evaluate('memtrack.show({device: "host heap"})');
+    assert.ok(await page.locator('.cat-none').isVisible() && !await page.locator('.cat-body').isVisible());
+    await page.evaluate('memtrack.show({device: "device 2", filter: {categories: [1]}})');
+    assert.deepEqual(await names(), ['buffer', 'x', 'y', 'z']);
+    assert.deepEqual((await column_of(page, 0)).map(b => b === null), [true, false, true, true]);
+    await page.evaluate('memtrack.show({device: "device 0"})');
+    assert.deepEqual(await names(), ['parameters', 'activations', 'gradients', 'optimizer state']);
+    assert.ok((await column_of(page, 0)).every(b => b !== null), 'the filter was of the other device');
+    const box = await stage(page);
+    assert.equal((await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + box.width / 2, box.y + box.height - 4])).kind, 'category');
+  }
+  await clean();
+});
+
 test('segments that only span the addresses of a profile are not called reserved', async () => {
   const parts = training(500, 20), spans = path.join(folder, 'spans.html');
   parts.head.devices[0].reserved = false;
