@@ -8,6 +8,7 @@ mod driver_reading;
 mod end_state;
 mod events;
 mod frames;
+mod operator_log;
 mod ours;
 pub mod pytorch;
 mod scope_sums;
@@ -23,6 +24,7 @@ pub use driver_reading::*;
 pub use end_state::*;
 pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
 pub use frames::*;
+pub use operator_log::*;
 #[doc(hidden)]
 pub use ours::{OursBegins, OursEnds};
 pub use scope_sums::*;

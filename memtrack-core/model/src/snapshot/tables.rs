@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventTable, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins,
-    OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventTable, Folded, FrameTable, LiveBlock, NamedStacks, OperatorLog,
+    OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 
@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub sampling: Option<Sampling>,
     /// What did not fit into the recorder's tables.
     pub folded: Folded,
+    /// The operators that the program reported, with their tensors.
+    pub operators: OperatorLog,
     /// What only PyTorch's files contain; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
     #[doc(hidden)]
