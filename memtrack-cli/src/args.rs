@@ -5,6 +5,7 @@ mod allocator;
 mod analysis;
 pub(crate) mod device;
 mod page;
+mod profile;
 mod rank;
 #[cfg(unix)]
 mod run;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
+pub(crate) use profile::{CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
@@ -52,6 +54,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
     Convert(ConvertArgs),
+    /// Show what memory is for: parameters, gradients, activations and more, from an operator trace
+    Categories(CategoriesArgs),
     /// Fail if a snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
     /// Show which segments two snapshots do not share, in PyTorch's text
@@ -83,6 +87,8 @@ pub(crate) enum Command {
     Stats(ViewArgs),
     /// Summarise each device: what it holds, its peak, its fragmentation, and what to look at first
     Summary(SummaryArgs),
+    /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
+    Timeline(TimelineArgs),
     /// Rank who allocated, or what is live at a moment, by operator, stack, file and more
     Top(RankArgs),
     /// List every event, in PyTorch's text

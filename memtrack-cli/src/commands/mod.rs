@@ -1,12 +1,14 @@
 //! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
 //! returns how it ended.
 
+mod categories;
 mod check;
 mod compare;
 mod convert;
 mod devices;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod optrace;
 mod page;
 mod peak;
 mod replay;
@@ -15,6 +17,7 @@ mod run;
 mod simulate;
 mod stats;
 mod summary;
+mod timeline;
 mod top;
 mod trace;
 mod tracker;
@@ -30,6 +33,7 @@ use memtrack_core::viz::Grouping;
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Convert(args) => convert::run(&args, streams),
+        Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
         #[cfg(feature = "gpus")]
@@ -45,6 +49,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
+        Command::Timeline(args) => timeline::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
         Command::TracePlot(args) => page::trace_plot(&args, streams),

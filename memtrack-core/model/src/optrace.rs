@@ -43,6 +43,8 @@ pub struct Header {
     pub host: Option<String>,
     /// The number of the process in a distributed run.
     pub rank: Option<u64>,
+    /// The devices that the producer names, which need not have records.
+    pub devices: Vec<String>,
     /// Whether the producer says that something is missing.
     pub partial: bool,
 }

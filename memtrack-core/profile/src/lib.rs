@@ -5,6 +5,15 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod analysis;
 mod category;
+pub mod export;
+pub mod optrace;
+pub mod pieces;
+pub mod places;
+mod repairs;
 
 pub use category::Category;
+/// The types of a trace.
+pub use memtrack_model::optrace as optrace_model;
+pub use repairs::{Repair, Repairs};

@@ -1,0 +1,112 @@
+//! Arguments of the verbs about what memory is for.
+
+use super::{FormatArgs, InputArgs, RowsArgs};
+use clap::Args;
+use std::path::PathBuf;
+
+/// The operator trace a verb is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The operator trace, or a recording that has operators; `-` reads standard input
+    #[arg(value_name = "TRACE")]
+    pub(crate) path: PathBuf,
+    /// Only this device, such as cuda:0; needed where memory of several was traced
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Answer exactly as PyTorch's profiler, its errors included: repair nothing, and use PyTorch's categories only
+    #[arg(long)]
+    pub(crate) compat: bool,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+}
+
+/// Arguments of `memtrack timeline`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack timeline run.optrace.jsonl.gz -o memory.html        look at it in the browser
+  memtrack timeline run.optrace.jsonl.gz -o memory.svg         the picture that PyTorch's profiler draws
+  memtrack timeline run.optrace.jsonl.gz -o memory.json        PyTorch's export: bytes by category over time
+  memtrack timeline run.optrace.jsonl.gz --device cuda:1 -o memory.raw.json.gz    each change, in ns
+  memtrack timeline run.optrace.jsonl.gz -o profile.pickle     a snapshot with categories, for every other verb
+
+The suffix selects the form: .html, .svg, .png, .json, .json.gz, .raw.json.gz or .pickle. `memtrack export-script` prints the
+script that makes an operator trace of a PyTorch program.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct TimelineArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+    /// The file to write; `-` prints the JSON export
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Arguments of `memtrack categories`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack categories run.optrace.jsonl.gz                  what the peak is made of, and what is left at the end
+  memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the trace's begin
+  memtrack categories run.optrace.jsonl.gz --json           the same as JSON
+  memtrack categories run.optrace.jsonl.gz --tensors        every version of every tensor with its category
+
+Categories are exact as far as the trace goes: each piece of memory has the category that PyTorch's profiler gives it, or one
+of memtrack's own, and what none of the rules names is UNKNOWN.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct CategoriesArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+    /// When: peak, end, or a time after the trace's begin such as 12.5ms [default: peak and end]
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "tensors")]
+    pub(crate) at: Option<AtMoment>,
+    /// List every version of every tensor instead
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// A moment of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtMoment {
+    /// When most was allocated.
+    Peak,
+    /// At the end.
+    End,
+    /// So many ns after the trace's begin.
+    After(i64),
+}
+
+fn parse_moment(text: &str) -> Result<AtMoment, String> {
+    const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    match text {
+        "peak" => return Ok(AtMoment::Peak),
+        "end" => return Ok(AtMoment::End),
+        _ => {}
+    }
+    let time = UNITS.iter().find_map(|(unit, ns)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        (number.is_finite() && number >= 0.0 && number * ns < 9e18).then_some((number * ns) as i64)
+    });
+    time.map(AtMoment::After).ok_or_else(|| "write peak, end, or a time with its unit, such as 12.5ms".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_word_or_a_time_with_its_unit() {
+        assert_eq!(parse_moment("peak"), Ok(AtMoment::Peak));
+        assert_eq!(parse_moment("12.5ms"), Ok(AtMoment::After(12_500_000)));
+        assert_eq!(parse_moment("3 s"), Ok(AtMoment::After(3_000_000_000)));
+        for wrong in ["", "12", "ms", "-1ms", "1e300s", "nans"] {
+            assert!(parse_moment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What reads, writes, makes and frees which tensor: the data-flow graph.
+
+use super::AnalysisError;
+use super::identities::{AllocationId, Identities, NONE};
+use super::tree::Tree;
+use crate::optrace::Mode;
+use crate::repairs::{Repair, Repairs};
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
+
+/// What a node does to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub(super) key: AllocationId,
+    /// The version that it finds; none if the memory is obtained here.
+    pub(super) input: Option<u32>,
+    pub(super) does: Does,
+}
+
+/// What a node does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    Reads,
+    Writes,
+    Frees,
+}
+
+impl Edge {
+    /// The version that the node leaves behind.
+    pub(super) const fn output(&self) -> Option<u32> {
+        match (self.input, self.does) {
+            (Some(version), Does::Writes) => Some(version + 1),
+            (None, Does::Reads | Does::Writes) => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Whether it is obtained and freed by the same node.
+    pub(super) const fn is_intermediate(&self) -> bool {
+        self.input.is_none() && matches!(self.does, Does::Frees)
+    }
+}
+
+/// An operator that is looked at as one piece, or memory that is obtained or freed outside of any.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) record: RecordId,
+    pub(super) time_ns: i64,
+    pub(super) is_backward: bool,
+    /// By key, in the order of keys.
+    edges: std::ops::Range<u32>,
+}
+
+/// The graph.
+pub(super) struct Flow {
+    /// In the order of time.
+    pub(super) nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    /// By lifetime: the highest version.
+    pub(super) newest: Vec<u32>,
+}
+
+impl Flow {
+    pub(super) fn edges(&self, node: &Node) -> &[Edge] {
+        &self.edges[node.edges.start as usize..node.edges.end as usize]
+    }
+
+    pub(super) fn inputs(&self, node: &Node) -> impl Iterator<Item = (AllocationId, u32)> + '_ {
+        self.edges(node).iter().filter_map(|edge| Some((edge.key, edge.input?)))
+    }
+
+    pub(super) fn outputs(&self, node: &Node) -> impl Iterator<Item = (AllocationId, u32)> + '_ {
+        self.edges(node).iter().filter_map(|edge| Some((edge.key, edge.output()?)))
+    }
+}
+
+/// What the reads of an operator and what is inside it say of a key's mutability.
+const READS: u8 = 1;
+const WRITES: u8 = 2;
+const UNKNOWN: u8 = 4;
+
+/// What was collected of a key in one node.
+#[derive(Clone, Copy, Default)]
+struct Collected {
+    said: u8,
+    allocated: bool,
+    freed: bool,
+}
+
+/// Makes the graph.
+pub(super) fn flow(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    identities: &Identities,
+    mode: Mode,
+    repairs: &mut Repairs,
+) -> Result<Flow, AnalysisError> {
+    let mut nodes = leaves(trace, tree);
+    nodes.sort_by_key(|&leaf| trace.records[leaf as usize].time_ns);
+    let mut flow = Flow {
+        nodes: Vec::with_capacity(nodes.len()),
+        edges: Vec::new(),
+        newest: vec![0; identities.lifetimes.len()],
+    };
+    // By lifetime, emptied after each node.
+    let mut collected = vec![Collected::default(); identities.lifetimes.len()];
+    let mut keys: Vec<AllocationId> = Vec::new();
+    let order = |key: &AllocationId| (identities.tensor(*key), *key);
+    let mut checks = Checks::new(identities.lifetimes.len());
+    for leaf in nodes {
+        keys.clear();
+        collect(trace, tree, identities, leaf, (&mut collected, &mut keys), mode, repairs)?;
+        keys.sort_unstable_by_key(order);
+        let start = flow.edges.len() as u32;
+        for &key in &keys {
+            let Collected { said, allocated, freed } = std::mem::take(&mut collected[key as usize]);
+            let does = match said {
+                _ if freed => Does::Frees,
+                said if said & WRITES != 0 || said == UNKNOWN => Does::Writes,
+                _ => Does::Reads,
+            };
+            let version = &mut flow.newest[key as usize];
+            let input = (!allocated).then_some(*version);
+            if does == Does::Writes && !allocated {
+                *version += 1;
+            }
+            let edge = Edge { key, input, does };
+            if edge.output().is_some_and(|output| output != *version) {
+                if mode == Mode::Compat {
+                    return Err(AnalysisError::Versions);
+                }
+                repairs.add(Repair::Versions, 1);
+            }
+            flow.edges.push(edge);
+        }
+        let record = &trace.records[leaf as usize];
+        let node = Node {
+            record: leaf,
+            time_ns: record.time_ns,
+            is_backward: is_backward(&record.what),
+            edges: start..flow.edges.len() as u32,
+        };
+        if mode == Mode::Compat {
+            checks.check(flow.edges(&node))?;
+        }
+        flow.nodes.push(node);
+    }
+    Ok(flow)
+}
+
+fn is_backward(what: &What) -> bool {
+    matches!(what, What::Op(Op { kind: OpKind::Backward, .. }))
+}
+
+/// Memory, operators that are known, and nodes of the automatic differentiation; what is inside of these is not looked at.
+fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
+    let mut leaves = Vec::new();
+    let mut place = 0;
+    while let Some(&record) = tree.walk.get(place) {
+        let is_leaf = match &trace.records[record as usize].what {
+            What::Memory(_) => true,
+            What::Op(op) => op.known || op.kind == OpKind::Backward,
+            _ => false,
+        };
+        if is_leaf {
+            leaves.push(record);
+        }
+        place = if is_leaf { tree.after[place] as usize } else { place + 1 };
+    }
+    leaves
+}
+
+/// Collects what a leaf and all inside of it do to each key.
+fn collect(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    identities: &Identities,
+    leaf: RecordId,
+    (collected, keys): (&mut [Collected], &mut Vec<AllocationId>),
+    mode: Mode,
+    repairs: &mut Repairs,
+) -> Result<(), AnalysisError> {
+    let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut Collected)| {
+        let entry = &mut collected[key as usize];
+        let is_new = entry.said == 0 && !entry.allocated && !entry.freed;
+        change(entry);
+        if is_new {
+            keys.push(key);
+        }
+    };
+    for &record in tree.within(leaf) {
+        match &trace.records[record as usize].what {
+            What::Op(op) => {
+                let mut mentioned = identities.of(record).iter();
+                for arg in &op.args {
+                    let said = match arg.written() {
+                        Some(true) => WRITES,
+                        Some(false) => READS,
+                        None => UNKNOWN,
+                    };
+                    for &key in mentioned.by_ref().take(arg.tensors().len()) {
+                        if key != NONE {
+                            of(key, &mut |entry| entry.said |= said);
+                        }
+                    }
+                }
+            }
+            What::Memory(memory) => {
+                let Some(key) = identities.of_memory(record) else { continue };
+                let mut is_double = false;
+                of(key, &mut |entry| {
+                    if memory.is_free {
+                        is_double = entry.freed;
+                        entry.freed = true;
+                    } else {
+                        entry.allocated = true;
+                    }
+                });
+                if is_double {
+                    if mode == Mode::Compat {
+                        return Err(AnalysisError::DoubleDelete);
+                    }
+                    repairs.add(Repair::IgnoredFrees, 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// PyTorch's own checks of the graph.
+struct Checks {
+    /// By lifetime: the version that is current, and whether version 0 was made.
+    current: Vec<u32>,
+    made: Vec<Option<u32>>,
+}
+
+impl Checks {
+    fn new(lifetimes: usize) -> Self {
+        Self { current: vec![0; lifetimes], made: vec![None; lifetimes] }
+    }
+
+    fn check(&mut self, edges: &[Edge]) -> Result<(), AnalysisError> {
+        for edge in edges {
+            if edge.input.is_some_and(|input| input != self.current[edge.key as usize]) {
+                return Err(AnalysisError::Versions);
+            }
+        }
+        for edge in edges {
+            let Some(output) = edge.output() else { continue };
+            let made = &mut self.made[edge.key as usize];
+            // Versions only grow, so a version that is made twice is made twice in a row.
+            if *made == Some(output) {
+                return Err(AnalysisError::DuplicateOutputs);
+            }
+            *made = Some(output);
+            let current = &mut self.current[edge.key as usize];
+            if output < *current {
+                return Err(AnalysisError::Versions);
+            }
+            *current = output;
+        }
+        Ok(())
+    }
+}

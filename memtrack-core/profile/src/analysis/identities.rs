@@ -1,0 +1,281 @@
+//! Which mentions of tensors and of memory mean the same: a number for each lifetime of an address, and one for each
+//! logical tensor.
+
+use super::tree::Tree;
+use crate::optrace::Mode;
+use crate::repairs::{Repair, Repairs};
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorId, What};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// A lifetime of an address, numbered from 1 in the order of first mentions.
+pub(super) type AllocationId = u32;
+/// No lifetime.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A mention of memory: in the arguments of an operator, in a registration, or by the memory itself.
+#[derive(Clone, Copy)]
+struct Mention {
+    /// The tensor; [`NONE`] for memory.
+    tensor: TensorId,
+    /// The record of memory; [`NONE`] for tensors.
+    memory: RecordId,
+}
+
+/// What is known of each lifetime.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifetime {
+    /// Its address; none for tensors without storage.
+    pub(super) address: Option<u64>,
+    pub(super) device: DeviceIndex,
+    /// Which logical tensor it belongs to; [`NONE`] if no tensor was seen in it.
+    pub(super) tensor: u32,
+    /// The allocation that shows that it had ended; [`NONE`] if nothing had to be concluded.
+    pub(super) replaced_by: RecordId,
+}
+
+impl Lifetime {
+    /// Whether it can be told from others: all that the analysis follows.
+    pub(super) const fn has_key(&self) -> bool {
+        self.tensor != NONE && self.address.is_some()
+    }
+}
+
+/// The identities of a trace.
+pub(super) struct Identities {
+    /// By [`AllocationId`]; the first one means nothing.
+    pub(super) lifetimes: Vec<Lifetime>,
+    /// The lifetime of each mention, record by record: [`NONE`] where it has no key.
+    keys: Vec<AllocationId>,
+    /// Where the mentions of each record begin in `keys`.
+    starts: Vec<u32>,
+    /// Frees that belong to nothing, which the tolerant mode leaves out.
+    pub(super) ignored: Vec<bool>,
+}
+
+impl Identities {
+    /// The keys that a record mentions, in the order of its mentions ([`mentions_of`]); [`NONE`] where there is none.
+    pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
+        &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
+    }
+
+    /// The key of a record of memory.
+    pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
+        self.of(record).first().copied().filter(|&key| key != NONE)
+    }
+
+    /// The logical tensor of a key.
+    pub(super) fn tensor(&self, key: AllocationId) -> u32 {
+        self.lifetimes[key as usize].tensor
+    }
+}
+
+/// Calls `mention` for each tensor that a record mentions, in PyTorch's order. In tolerant mode buffers follow, and results.
+pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(TensorId)) {
+    match what {
+        What::Op(op) => {
+            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| mention(tensor));
+            if mode == Mode::Tolerant {
+                op.outs.iter().for_each(|&tensor| mention(tensor));
+            }
+        }
+        What::Module(module) => {
+            for param in &module.params {
+                mention(param.tensor);
+                param.grad.into_iter().for_each(&mut mention);
+            }
+            if mode == Mode::Tolerant {
+                module.buffers.iter().for_each(|buffer| mention(buffer.tensor));
+            }
+        }
+        What::Optimizer(optimizer) => {
+            for param in &optimizer.params {
+                mention(param.tensor);
+                param.grad.into_iter().for_each(&mut mention);
+                param.state.iter().for_each(|state| mention(state.tensor));
+            }
+        }
+        What::Grad { param, grad } => {
+            param.iter().for_each(|&param| mention(param));
+            mention(*grad);
+        }
+        What::Memory(_) | What::Mark(_) => {}
+    }
+}
+
+/// Gives numbers to the lifetimes and tensors of a trace.
+pub(super) fn identify(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    registers: &[bool],
+    mode: Mode,
+    repairs: &mut Repairs,
+) -> Identities {
+    let (mentions, starts) = mentions(trace, registers, mode);
+    let mut numbers = Numbers {
+        trace,
+        mode,
+        live: HashMap::default(),
+        ended: HashMap::default(),
+        lifetimes: vec![Lifetime { address: None, device: DeviceIndex(0), tensor: NONE, replaced_by: NONE }],
+        ignored: Vec::new(),
+    };
+    let mut allocations = vec![NONE; mentions.len()];
+    let mut order = Vec::with_capacity(mentions.len());
+    in_order(trace, tree, mode, &starts, |mention| order.push(mention));
+    for &at in &order {
+        allocations[at as usize] = numbers.number(mentions[at as usize], repairs);
+    }
+    let Numbers { mut lifetimes, ignored, .. } = numbers;
+    number_tensors(trace, &mentions, &order, &allocations, &mut lifetimes);
+    let has_key = |allocation: AllocationId| allocation != NONE && lifetimes[allocation as usize].has_key();
+    let keys =
+        allocations.iter().map(|&allocation| if has_key(allocation) { allocation } else { NONE }).collect();
+    let mut is_ignored = vec![false; trace.records.len()];
+    ignored.into_iter().for_each(|record| is_ignored[record as usize] = true);
+    Identities { lifetimes, keys, starts, ignored: is_ignored }
+}
+
+/// All mentions, record by record, and where each record's begin.
+fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Mention>, Vec<u32>) {
+    let mut mentions = Vec::new();
+    let mut starts = Vec::with_capacity(trace.records.len() + 1);
+    for (number, record) in (0..).zip(&trace.records) {
+        starts.push(mentions.len() as u32);
+        match &record.what {
+            What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
+            // Captured once: the same values come with every later call, whatever became of them.
+            What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
+            what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
+        }
+    }
+    starts.push(mentions.len() as u32);
+    (mentions, starts)
+}
+
+/// Calls `visit` with the places of all mentions in the order of time: a record's where it begins, but its results where it
+/// ends.
+fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut visit: impl FnMut(u32)) {
+    let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
+    let outs = |record: RecordId| match &trace.records[record as usize].what {
+        What::Op(op) if mode == Mode::Tolerant => op.outs.len() as u32,
+        _ => 0,
+    };
+    for (number, record) in (0..).zip(&trace.records) {
+        while let Some(&Reverse((end_ns, Reverse(ended)))) = ends.peek()
+            && (end_ns < record.time_ns || end_ns == record.time_ns && !tree.is_within(number, ended))
+        {
+            ends.pop();
+            let after = starts[ended as usize + 1];
+            (after - outs(ended)..after).for_each(&mut visit);
+        }
+        let after = starts[number as usize + 1];
+        let results = outs(number);
+        (starts[number as usize]..after - results).for_each(&mut visit);
+        if results > 0 {
+            // An operator that never ended has its results at the end of the trace.
+            ends.push(Reverse((record.end_ns.unwrap_or(i64::MAX), Reverse(number))));
+        }
+    }
+    while let Some(Reverse((_, Reverse(ended)))) = ends.pop() {
+        let after = starts[ended as usize + 1];
+        (after - outs(ended)..after).for_each(&mut visit);
+    }
+}
+
+struct Numbers<'a> {
+    trace: &'a OperatorTrace,
+    mode: Mode,
+    /// The lifetime at each address, and whether its allocation was seen.
+    live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
+    /// Addresses that were given back and not seen again since.
+    ended: HashMap<(u64, DeviceIndex), (), RandomState>,
+    lifetimes: Vec<Lifetime>,
+    ignored: Vec<RecordId>,
+}
+
+impl Numbers<'_> {
+    fn number(&mut self, mention: Mention, repairs: &mut Repairs) -> AllocationId {
+        let tolerant = self.mode == Mode::Tolerant;
+        if mention.memory == NONE {
+            let tensor = &self.trace.tensors[mention.tensor as usize];
+            if tensor.storage.is_none() && tolerant {
+                return NONE;
+            }
+            return self.at(tensor.storage, tensor.device);
+        }
+        let What::Memory(memory) = &self.trace.records[mention.memory as usize].what else { return NONE };
+        let place = (Some(memory.address), memory.device);
+        if memory.is_free {
+            if tolerant
+                && !self.live.contains_key(&place)
+                && self.ended.contains_key(&(memory.address, memory.device))
+            {
+                repairs.add(Repair::IgnoredFrees, 1);
+                self.ignored.push(mention.memory);
+                return NONE;
+            }
+            let id = self.at(place.0, place.1);
+            self.live.remove(&place);
+            if tolerant {
+                self.ended.insert((memory.address, memory.device), ());
+            }
+            return id;
+        }
+        if tolerant && let Some(before) = self.live.remove(&place) {
+            self.lifetimes[before as usize].replaced_by = mention.memory;
+            repairs.add(Repair::ImpliedFrees, 1);
+        }
+        self.at(place.0, place.1)
+    }
+
+    fn at(&mut self, address: Option<u64>, device: DeviceIndex) -> AllocationId {
+        if let Some(&id) = self.live.get(&(address, device)) {
+            return id;
+        }
+        let id = self.lifetimes.len() as AllocationId;
+        self.lifetimes.push(Lifetime { address, device, tensor: NONE, replaced_by: NONE });
+        self.live.insert((address, device), id);
+        id
+    }
+}
+
+/// Gives each lifetime in which a tensor was seen the number of its logical tensor. Not a union of all that belongs together:
+/// a tensor's later lifetimes are tied to its first one only, and what has a number keeps it.
+fn number_tensors(
+    trace: &OperatorTrace,
+    mentions: &[Mention],
+    order: &[u32],
+    allocations: &[AllocationId],
+    lifetimes: &mut [Lifetime],
+) {
+    let mut first = vec![NONE; trace.strings.len()];
+    let mut pairs = Vec::new();
+    for &at in order {
+        let (mention, allocation) = (mentions[at as usize], allocations[at as usize]);
+        if mention.tensor == NONE || allocation == NONE {
+            continue;
+        }
+        let slot = &mut first[trace.tensors[mention.tensor as usize].identity.index()];
+        if *slot == NONE {
+            *slot = allocation;
+        }
+        pairs.push(((*slot).min(allocation), (*slot).max(allocation)));
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut next = 0;
+    for (first, second) in pairs {
+        let first = &mut lifetimes[first as usize].tensor;
+        if *first == NONE {
+            *first = next;
+            next += 1;
+        }
+        let number = *first;
+        let second = &mut lifetimes[second as usize].tensor;
+        if *second == NONE {
+            *second = number;
+        }
+    }
+}

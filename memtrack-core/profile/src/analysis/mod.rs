@@ -1,0 +1,239 @@
+//! The analysis: from an operator trace to what each piece of memory is for, and when.
+//!
+//! The steps are PyTorch's (`torch.profiler._memory_profiler`, deprecated there): identities, sizes, the data-flow graph,
+//! seven passes over it, and the timeline. [`Mode::Compat`] answers exactly as PyTorch 2.15, its errors included.
+
+mod flow;
+mod identities;
+mod passes;
+mod sizes;
+mod store;
+mod timeline;
+mod tree;
+
+pub use timeline::{Action, Change};
+
+use crate::category::Category;
+use crate::optrace::Mode;
+use crate::repairs::Repairs;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, TracePhase, What};
+use std::fmt;
+
+/// A trace that the analysis refuses. Displays as one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnalysisError {
+    /// It has no allocation and no free.
+    NoAllocations,
+    /// Two operators make the same version of a tensor, as PyTorch sees it.
+    DuplicateOutputs,
+    /// A version does not follow the one before, as PyTorch sees it.
+    Versions,
+    /// An operator frees the same memory twice, as PyTorch sees it.
+    DoubleDelete,
+    /// The size of a tensor that was there before the trace is not known.
+    NoSize,
+}
+
+impl fmt::Display for AnalysisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::NoAllocations => {
+                return f.write_str(
+                    "the trace has no allocations; record it with profile_memory=True, or with memtrack's allocator",
+                );
+            }
+            Self::DuplicateOutputs => "duplicate outputs",
+            Self::Versions => "version mismatch",
+            Self::DoubleDelete => "double delete",
+            Self::NoSize => "a tensor without a known size",
+        };
+        write!(f, "PyTorch's analysis refuses this trace ({what}); without --compat it is repaired")
+    }
+}
+
+impl std::error::Error for AnalysisError {}
+
+/// A piece of memory in which tensors were seen, from its allocation to its free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// Its address.
+    pub address: u64,
+    /// Where it is.
+    pub device: DeviceIndex,
+    /// The number of its logical tensor, from 0, as PyTorch counts them.
+    pub tensor: u32,
+    /// Its size in bytes; none where nothing says it.
+    pub bytes: Option<u64>,
+    /// Where the categories of its versions begin in `Profile::by_version`, and how many there are.
+    versions: (u32, u32),
+}
+
+/// What a trace's memory was for.
+#[derive(Clone, Debug)]
+pub struct Profile<'a> {
+    trace: &'a OperatorTrace,
+    repairs: Repairs,
+    /// By lifetime of an address; those without a tensor are none.
+    storages: Vec<Option<Storage>>,
+    /// Categories of versions, storage by storage.
+    by_version: Vec<Option<Category>>,
+    /// Versions that PyTorch lists.
+    present: Vec<bool>,
+    changes: Vec<Change>,
+    /// By record: its phase.
+    phases: Vec<TracePhase>,
+    mode: Mode,
+}
+
+/// A version of a storage with its category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Labelled {
+    /// The storage: a place in [`Profile::storages`], and PyTorch's allocation id.
+    pub storage: u32,
+    /// The version of its content, from 0.
+    pub version: u32,
+    /// Its category.
+    pub category: Option<Category>,
+}
+
+/// Analyses a trace.
+///
+/// # Errors
+/// When it has no allocations; in [`Mode::Compat`] also where PyTorch's analysis fails.
+pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
+    if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
+        return Err(AnalysisError::NoAllocations);
+    }
+    let mut repairs = Repairs::default();
+    let tree = tree::Tree::of(trace);
+    let registers = tree::registrations(trace);
+    let identities = identities::identify(trace, &tree, &registers, mode, &mut repairs);
+    let sizes = sizes::sizes(trace, &identities, mode);
+    let flow = flow::flow(trace, &tree, &identities, mode, &mut repairs)?;
+    let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
+    let store = passes.run();
+    let present = passes.present(&store);
+    let mut starts: Vec<u32> = Vec::with_capacity(identities.lifetimes.len() + 1);
+    let (mut storages, mut by_version) = (Vec::with_capacity(identities.lifetimes.len()), Vec::new());
+    for (key, lifetime) in (0..).zip(&identities.lifetimes) {
+        let versions = (by_version.len() as u32, store.versions(key));
+        starts.push(versions.0);
+        let has_key = lifetime.has_key();
+        let category = |version| if has_key { store.get((key, version)) } else { None };
+        by_version.extend((0..versions.1).map(category));
+        storages.push(lifetime.address.filter(|_| has_key).map(|address| Storage {
+            address,
+            device: lifetime.device,
+            tensor: lifetime.tensor,
+            bytes: sizes[key as usize],
+            versions,
+        }));
+    }
+    starts.push(by_version.len() as u32);
+    let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
+    let phases = tree::phases(trace);
+    let mut profile = Profile { trace, repairs, storages, by_version, present, changes, phases, mode };
+    if mode == Mode::Tolerant {
+        profile.name_optimizer_temporaries();
+    }
+    Ok(profile)
+}
+
+impl<'a> Profile<'a> {
+    /// The trace.
+    pub const fn trace(&self) -> &'a OperatorTrace {
+        self.trace
+    }
+
+    /// The devices that memory of the trace is on.
+    pub fn devices(&self) -> Vec<DeviceIndex> {
+        let mut devices: Vec<DeviceIndex> = self.changes.iter().map(|change| change.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// A device's name in the trace: `cpu`, `cuda:0`.
+    pub fn device_name(&self, device: DeviceIndex) -> &'a str {
+        self.trace.devices.get(device.0 as usize).map_or("", |name| name)
+    }
+
+    /// What the analysis had to put right.
+    pub const fn repairs(&self) -> &Repairs {
+        &self.repairs
+    }
+
+    /// What happened to memory, in the order of time.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Pieces of memory, by PyTorch's allocation id; none where no tensor was seen, and at 0.
+    pub fn storages(&self) -> &[Option<Storage>] {
+        &self.storages
+    }
+
+    /// The category of a version of a storage.
+    pub fn category(&self, storage: u32, version: u32) -> Option<Category> {
+        let storage = self.storages.get(storage as usize).copied().flatten()?;
+        let (start, count) = storage.versions;
+        if version < count { self.by_version[(start + version) as usize] } else { None }
+    }
+
+    /// The category that a change's memory has after it; [`Category::Unknown`] where none was found. What was written has
+    /// another one before: that of the version [`Change::version`].
+    pub fn category_of(&self, change: &Change) -> Category {
+        let version = change.version + u32::from(change.action == Action::IncrementVersion);
+        self.category_at(change, version)
+    }
+
+    /// The category of a change's memory in this version.
+    pub(crate) fn category_at(&self, change: &Change, version: u32) -> Category {
+        let found = match change.storage {
+            Some(storage) => self.category(storage, version),
+            None => self.of_unseen(change),
+        };
+        found.unwrap_or(Category::Unknown)
+    }
+
+    /// The category of memory in which no tensor was seen.
+    fn of_unseen(&self, change: &Change) -> Option<Category> {
+        let in_optimizer = self.mode == Mode::Tolerant
+            && change
+                .obtained
+                .is_some_and(|record| self.phases[record as usize] == TracePhase::Of(Phase::Optimizer));
+        in_optimizer.then_some(Category::OptimizerTemporary)
+    }
+
+    /// All versions that PyTorch lists, with their categories: by logical tensor, allocation and version.
+    pub fn labelled(&self) -> Vec<Labelled> {
+        let mut storages: Vec<(u32, &Storage)> =
+            (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
+        storages.sort_by_key(|(id, storage)| (storage.tensor, *id));
+        let versions = storages.into_iter().flat_map(|(id, storage)| {
+            let (start, count) = storage.versions;
+            (0..count).filter(move |version| self.present[(start + version) as usize]).map(move |version| {
+                Labelled { storage: id, version, category: self.by_version[(start + version) as usize] }
+            })
+        });
+        versions.collect()
+    }
+
+    /// Memory obtained in an optimizer's step that has no other category.
+    fn name_optimizer_temporaries(&mut self) {
+        for change in self.changes.iter().filter(|change| change.action == Action::Create) {
+            let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };
+            if self.phases[record as usize] != TracePhase::Of(Phase::Optimizer) {
+                continue;
+            }
+            let Some(Storage { versions: (start, count), .. }) = self.storages[storage as usize] else {
+                continue;
+            };
+            for category in &mut self.by_version[start as usize..(start + count) as usize] {
+                category.get_or_insert(Category::OptimizerTemporary);
+            }
+        }
+    }
+}

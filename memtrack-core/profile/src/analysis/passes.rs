@@ -1,0 +1,303 @@
+//! The passes that give versions of tensors their categories, in PyTorch's order.
+
+use super::flow::{Flow, Node};
+use super::identities::{AllocationId, Identities, NONE};
+use super::store::Store;
+use super::tree::Tree;
+use crate::category::Category;
+use crate::optrace::Mode;
+use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, What};
+
+/// A version of a lifetime.
+type Version = (AllocationId, u32);
+
+/// All that the passes look at.
+pub(super) struct Passes<'a> {
+    pub(super) trace: &'a OperatorTrace,
+    pub(super) tree: &'a Tree,
+    pub(super) identities: &'a Identities,
+    pub(super) flow: &'a Flow,
+    pub(super) mode: Mode,
+}
+
+/// What one record says of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Parameter,
+    Gradient,
+    State,
+    Buffer,
+}
+
+impl<'a> Passes<'a> {
+    /// Runs them all.
+    pub(super) fn run(&self) -> Store<'a> {
+        let mut store = Store::new(self.identities, &self.flow.newest);
+        let said = self.said();
+        gradients_and_temporaries(self.flow, &said, &mut store);
+        registered(&said, Said::Parameter, Category::Parameter, &mut store);
+        registered(&said, Said::Buffer, Category::Buffer, &mut store);
+        self.inputs(&mut store);
+        self.parameters_from_flow(&mut store);
+        activations(self.flow, &mut store);
+        registered(&said, Said::State, Category::OptimizerState, &mut store);
+        autograd_detail(self.flow, &mut store);
+        store
+    }
+
+    /// What records say, in the order of the walk.
+    fn said(&self) -> Vec<(Said, AllocationId)> {
+        let mut said = Vec::new();
+        for &number in &self.tree.walk {
+            let keys = self.identities.of(number);
+            let mut say = |what: Said, key: AllocationId| {
+                if key != NONE {
+                    said.push((what, key));
+                }
+            };
+            match &self.trace.records[number as usize].what {
+                What::Op(op) => {
+                    if let Some(key) = self.accumulated(number, op) {
+                        say(Said::Gradient, key);
+                    }
+                }
+                What::Module(module) if !keys.is_empty() => {
+                    let mut keys = keys.iter();
+                    let mut next = || keys.next().copied().unwrap_or(NONE);
+                    for param in &module.params {
+                        say(Said::Parameter, next());
+                        if param.grad.is_some() {
+                            say(Said::Gradient, next());
+                        }
+                    }
+                    if self.mode == Mode::Tolerant {
+                        module.buffers.iter().for_each(|_| say(Said::Buffer, next()));
+                    }
+                }
+                What::Optimizer(optimizer) if !keys.is_empty() => {
+                    let mut keys = keys.iter();
+                    let mut next = || keys.next().copied().unwrap_or(NONE);
+                    for param in &optimizer.params {
+                        say(Said::Parameter, next());
+                        if param.grad.is_some() {
+                            say(Said::Gradient, next());
+                        }
+                        param.state.iter().for_each(|_| say(Said::State, next()));
+                    }
+                }
+                What::Grad { .. } => say(Said::Gradient, keys.last().copied().unwrap_or(NONE)),
+                _ => {}
+            }
+        }
+        said
+    }
+
+    /// The gradient that a node of the automatic differentiation puts into a parameter: what its first operator works on.
+    fn accumulated(&self, number: RecordId, op: &Op) -> Option<AllocationId> {
+        let strings = &self.trace.strings;
+        if op.kind != OpKind::Backward || strings.bytes(op.name) != b"torch::autograd::AccumulateGrad" {
+            return None;
+        }
+        let child = self.tree.first_child(number)?;
+        let What::Op(first) = &self.trace.records[child as usize].what else { return None };
+        let name = strings.bytes(first.name);
+        let takes = matches!(first.args.first(), Some(Arg::Tensor(..)));
+        let is_one = (name == b"aten::detach" || name == b"aten::add_") && takes;
+        is_one.then(|| self.identities.of(child)[0]).filter(|&key| key != NONE)
+    }
+
+    /// The logical tensors that depend on a gradient or a parameter.
+    fn depend_on_gradients(&self, store: &Store<'_>) -> Vec<bool> {
+        let Self { identities, flow, .. } = self;
+        let count = identities.lifetimes.len();
+        // The nodes that read each tensor, one after another.
+        let mut starts = vec![0_u32; count + 1];
+        let tensor = |key: AllocationId| identities.tensor(key) as usize;
+        for node in &flow.nodes {
+            flow.inputs(node).for_each(|(key, _)| starts[tensor(key) + 1] += 1);
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut readers = vec![0_u32; starts[count] as usize];
+        let mut next = starts.clone();
+        for (number, node) in (0..).zip(&flow.nodes) {
+            for (key, _) in flow.inputs(node) {
+                let slot = &mut next[tensor(key)];
+                readers[*slot as usize] = number;
+                *slot += 1;
+            }
+        }
+        let mut depends = vec![false; count];
+        let mut is_reached = vec![false; flow.nodes.len()];
+        let mut found: Vec<usize> = Vec::new();
+        let mut reach = |node: &Node, number: usize, depends: &mut Vec<bool>, found: &mut Vec<usize>| {
+            if std::mem::replace(&mut is_reached[number], true) {
+                return;
+            }
+            for (key, _) in flow.outputs(node) {
+                if !std::mem::replace(&mut depends[tensor(key)], true) {
+                    found.push(tensor(key));
+                }
+            }
+        };
+        for (number, node) in flow.nodes.iter().enumerate() {
+            for of in flow.inputs(node) {
+                if matches!(store.get(of), Some(Category::Gradient | Category::Parameter)) {
+                    if !std::mem::replace(&mut depends[tensor(of.0)], true) {
+                        found.push(tensor(of.0));
+                    }
+                    reach(node, number, &mut depends, &mut found);
+                }
+            }
+        }
+        while let Some(tensor) = found.pop() {
+            let range = starts[tensor] as usize..starts[tensor + 1] as usize;
+            for &number in &readers[range] {
+                reach(&flow.nodes[number as usize], number as usize, &mut depends, &mut found);
+            }
+        }
+        depends
+    }
+
+    /// What leads to gradients and does not depend on them.
+    fn inputs(&self, store: &mut Store<'_>) {
+        let flow = self.flow;
+        let depends = self.depend_on_gradients(store);
+        let mut contributes = vec![false; store.slots()];
+        for node in flow.nodes.iter().rev() {
+            let touched = || flow.inputs(node).chain(flow.outputs(node));
+            let is_wanted = touched().any(|of| {
+                matches!(store.get(of), Some(Category::Gradient | Category::Parameter))
+                    || contributes[store.slot(of)]
+            });
+            if is_wanted {
+                touched().for_each(|of| contributes[store.slot(of)] = true);
+            }
+        }
+        for node in flow.nodes.iter().filter(|node| node.is_backward) {
+            flow.outputs(node).for_each(|of| contributes[store.slot(of)] = false);
+        }
+        for of in self.versions(store) {
+            if contributes[store.slot(of)] && !depends[self.identities.tensor(of.0) as usize] {
+                store.set_version_if_none(of, Category::Input);
+            }
+        }
+    }
+
+    /// All versions of all keys.
+    fn versions(&self, store: &Store<'_>) -> Vec<Version> {
+        let keys = (1..self.identities.lifetimes.len() as AllocationId)
+            .filter(|&key| self.identities.lifetimes[key as usize].has_key());
+        keys.flat_map(|key| (0..store.versions(key)).map(move |version| (key, version))).collect()
+    }
+
+    /// Which versions the graph and the store speak of, by place in the store.
+    pub(super) fn present(&self, store: &Store<'_>) -> Vec<bool> {
+        let mut present = vec![false; store.slots()];
+        for node in &self.flow.nodes {
+            for edge in self.flow.edges(node) {
+                if edge.is_intermediate() {
+                    present[store.slot((edge.key, 0))] = true;
+                }
+                let versions = [edge.input, edge.output()];
+                for version in versions.into_iter().flatten() {
+                    present[store.slot((edge.key, version))] = true;
+                }
+            }
+        }
+        for key in 0..self.identities.lifetimes.len() as AllocationId {
+            if store.named[key as usize] {
+                present[store.slot((key, 0))] = true;
+            }
+        }
+        present
+    }
+
+    /// Parameters where no module or optimizer names them: what meets the inputs on the way forward, is not made from them, and
+    /// gets a gradient.
+    fn parameters_from_flow(&self, store: &mut Store<'_>) {
+        let flow = self.flow;
+        let present = self.present(store);
+        let versions = self.versions(store);
+        let mut forward = vec![false; store.slots()];
+        for &of in &versions {
+            forward[store.slot(of)] = present[store.slot(of)] && store.get(of) == Some(Category::Input);
+        }
+        let mut candidates = vec![false; store.slots()];
+        let is_gradient = |store: &Store<'_>, of: Version| store.get(of) == Some(Category::Gradient);
+        for node in flow.nodes.iter().filter(|node| !node.is_backward) {
+            let has_gradient = flow.inputs(node).chain(flow.outputs(node)).any(|of| is_gradient(store, of));
+            if has_gradient || !flow.inputs(node).any(|of| forward[store.slot(of)]) {
+                continue;
+            }
+            flow.outputs(node).for_each(|of| forward[store.slot(of)] = true);
+            for of in flow.inputs(node) {
+                if !forward[store.slot(of)] {
+                    candidates[store.slot(of)] = true;
+                }
+            }
+        }
+        let mut used = vec![false; store.slots()];
+        for node in flow.nodes.iter().rev() {
+            if flow.outputs(node).any(|of| is_gradient(store, of) || used[store.slot(of)]) {
+                flow.inputs(node).for_each(|of| used[store.slot(of)] = true);
+            }
+        }
+        let depends = self.depend_on_gradients(store);
+        let mut found = vec![false; self.identities.lifetimes.len()];
+        for &of in &versions {
+            let (slot, tensor) = (store.slot(of), self.identities.tensor(of.0) as usize);
+            found[tensor] |= candidates[slot] && used[slot] && depends[tensor];
+        }
+        for &of in &versions {
+            if present[store.slot(of)] && found[self.identities.tensor(of.0) as usize] {
+                store.set_tensor(of.0, Category::Parameter);
+            }
+        }
+    }
+}
+
+/// Gradients that records name, and what one operator obtains and frees.
+fn gradients_and_temporaries(flow: &Flow, said: &[(Said, AllocationId)], store: &mut Store<'_>) {
+    registered(said, Said::Gradient, Category::Gradient, store);
+    for node in &flow.nodes {
+        let intermediate = flow.edges(node).iter().filter(|edge| edge.is_intermediate());
+        intermediate.for_each(|edge| store.set_key(edge.key, Category::Temporary));
+    }
+}
+
+fn registered(said: &[(Said, AllocationId)], what: Said, category: Category, store: &mut Store<'_>) {
+    let keys = said.iter().filter(|(said, _)| *said == what);
+    keys.for_each(|&(_, key)| store.set_tensor(key, category));
+}
+
+/// What is made of inputs and parameters on the way forward.
+fn activations(flow: &Flow, store: &mut Store<'_>) {
+    for node in flow.nodes.iter().filter(|node| !node.is_backward) {
+        let mut has_source = false;
+        let mut is_forward = true;
+        for of in flow.inputs(node) {
+            match store.get(of) {
+                Some(Category::Input | Category::Activation) => has_source = true,
+                Some(Category::Parameter | Category::Temporary | Category::Buffer) => {}
+                _ => is_forward = false,
+            }
+        }
+        if has_source && is_forward {
+            flow.outputs(node).for_each(|of| store.set_version_if_none(of, Category::Activation));
+        }
+    }
+}
+
+/// What the backward pass makes and is not a gradient.
+fn autograd_detail(flow: &Flow, store: &mut Store<'_>) {
+    for node in flow.nodes.iter().filter(|node| node.is_backward) {
+        for (key, version) in flow.outputs(node) {
+            let before = version.checked_sub(1).map(|before| store.get((key, before)));
+            if matches!(before, None | Some(None | Some(Category::AutogradDetail))) {
+                store.set_version_if_none((key, version), Category::AutogradDetail);
+            }
+        }
+    }
+}

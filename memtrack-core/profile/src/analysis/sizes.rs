@@ -1,0 +1,54 @@
+//! How large the storage of each key is.
+
+use super::identities::{Identities, NONE, mentions_of};
+use crate::optrace::Mode;
+use memtrack_model::optrace::{OperatorTrace, Tensor, What};
+
+/// Bytes by lifetime; none where nothing says it.
+pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) -> Vec<Option<u64>> {
+    let mut inferred: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
+    let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
+    for (number, record) in (0..).zip(&trace.records) {
+        let keys = identities.of(number);
+        if let What::Memory(memory) = &record.what {
+            if let Some(key) = identities.of_memory(number) {
+                // Whichever comes first; PyTorch only warns when its free says something else.
+                observed[key as usize].get_or_insert(memory.bytes);
+            }
+            continue;
+        }
+        // A registration that came before mentions nothing.
+        if keys.is_empty() {
+            continue;
+        }
+        let mut at = 0;
+        mentions_of(&record.what, mode, |tensor| {
+            let key = keys[at];
+            at += 1;
+            if key != NONE
+                && let Some(bytes) = extent(trace, &trace.tensors[tensor as usize], mode)
+            {
+                let slot = &mut inferred[key as usize];
+                *slot = Some(slot.map_or(bytes, |before| before.max(bytes)));
+            }
+        });
+    }
+    observed.into_iter().zip(inferred).map(|(observed, inferred)| observed.or(inferred)).collect()
+}
+
+/// What a strided tensor spans, by PyTorch's formula: the largest product of a size and its stride. The storage itself where
+/// the trace says it and PyTorch's answer is not asked for.
+fn extent(trace: &OperatorTrace, tensor: &Tensor, mode: Mode) -> Option<u64> {
+    if mode == Mode::Tolerant && tensor.storage_bytes.is_some() {
+        return tensor.storage_bytes;
+    }
+    if trace.strings.bytes(tensor.layout) != b"strided" {
+        return None;
+    }
+    let strides = tensor.strides.as_ref()?;
+    let products =
+        tensor.sizes.iter().zip(strides).map(|(&size, &stride)| i128::from(size) * i128::from(stride));
+    let elements = if tensor.sizes.is_empty() { 1 } else { products.max().unwrap_or(1) };
+    let bytes = elements.saturating_mul(i128::from(tensor.element_bytes));
+    Some(u64::try_from(bytes.max(0)).unwrap_or(u64::MAX).min(i64::MAX as u64))
+}

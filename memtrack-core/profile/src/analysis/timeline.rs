@@ -1,0 +1,185 @@
+//! What happened to memory, in the order of time.
+
+use super::AnalysisError;
+use super::flow::{Does, Flow};
+use super::identities::{AllocationId, Identities, NONE};
+use super::tree::Tree;
+use crate::optrace::Mode;
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
+use std::collections::HashMap;
+
+/// What happened to a piece of memory, with PyTorch's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// It was there before the trace began.
+    Preexisting = 1,
+    /// It was obtained.
+    Create = 2,
+    /// It was written: one version ended and the next one began.
+    IncrementVersion = 3,
+    /// It was given back.
+    Destroy = 4,
+}
+
+/// One thing that happened to a piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When, in ns; −1 for what preexists.
+    pub time_ns: i64,
+    /// What happened.
+    pub action: Action,
+    /// Where.
+    pub device: DeviceIndex,
+    /// Whose memory: a place in [`Profile::storages`](super::Profile::storages); none for memory in which no tensor was
+    /// seen.
+    pub storage: Option<AllocationId>,
+    /// The version of the storage's content that was made, ended, or is the last one.
+    pub version: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// The record that allocated or freed it, or wrote to it.
+    pub record: Option<RecordId>,
+    /// The record that obtained the memory, where it was seen.
+    pub obtained: Option<RecordId>,
+}
+
+/// Memory's history, by device and sorted by time.
+pub(super) fn timeline(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    identities: &Identities,
+    flow: &Flow,
+    sizes: &[Option<u64>],
+    (present, versions): (&[bool], &[u32]),
+    mode: Mode,
+) -> Result<Vec<Change>, AnalysisError> {
+    let count = identities.lifetimes.len();
+    let mut changes = Vec::new();
+    let mut created: Vec<Option<RecordId>> = vec![None; count];
+    let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
+    // What is in use without a tensor: its size and who obtained it.
+    let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
+    for &number in &tree.walk {
+        let record = &trace.records[number as usize];
+        let What::Memory(memory) = &record.what else { continue };
+        if identities.ignored[number as usize] {
+            continue;
+        }
+        let place = (memory.address, memory.device);
+        let change = |time_ns, action, bytes, obtained| Change {
+            time_ns,
+            action,
+            device: memory.device,
+            storage: None,
+            version: 0,
+            bytes,
+            record: Some(number),
+            obtained,
+        };
+        let time_ns = record.time_ns;
+        // Given back when nobody looked, at this moment or before.
+        let unseen_end = |obtained: RecordId| (time_ns - 1).max(trace.records[obtained as usize].time_ns);
+        if let Some(key) = identities.of_memory(number) {
+            let of = if memory.is_free { &mut destroyed } else { &mut created };
+            of[key as usize] = Some(number);
+            if mode == Mode::Tolerant
+                && !memory.is_free
+                && let Some((before, obtained)) = unknown.remove(&place)
+            {
+                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+            }
+            continue;
+        }
+        if memory.is_free {
+            let known = unknown.remove(&place);
+            let obtained = known.map(|(_, record)| record);
+            // The size that was obtained is what is given back, whatever the free says.
+            let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
+            changes.push(change(time_ns, Action::Destroy, bytes, obtained));
+            if known.is_none() {
+                changes.push(change(-1, Action::Preexisting, bytes, None));
+            }
+        } else if let Some(&(before, obtained)) = unknown.get(&place) {
+            if mode == Mode::Tolerant {
+                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+                changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
+                unknown.insert(place, (memory.bytes, number));
+            } else {
+                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(obtained)));
+            }
+        } else {
+            unknown.insert(place, (memory.bytes, number));
+            changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
+        }
+    }
+    let of_key = |key: AllocationId, time_ns, action, version, record| {
+        let bytes = match sizes[key as usize] {
+            Some(bytes) => bytes,
+            None if mode == Mode::Compat => return Err(AnalysisError::NoSize),
+            None => 0,
+        };
+        let device = identities.lifetimes[key as usize].device;
+        let obtained = created[key as usize];
+        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, obtained })
+    };
+    let starts = |key: AllocationId| versions[key as usize] as usize;
+    let mut keys: Vec<AllocationId> =
+        (1..count as AllocationId).filter(|&key| identities.lifetimes[key as usize].has_key()).collect();
+    keys.sort_by_key(|&key| (identities.tensor(key), key));
+    for &key in &keys {
+        if present[starts(key)] && created[key as usize].is_none() {
+            changes.push(of_key(key, -1, Action::Preexisting, 0, None)?);
+        }
+    }
+    let newest = |key: AllocationId| {
+        let of = &present[starts(key)..starts(key + 1)];
+        of.iter().rposition(|&present| present).unwrap_or(0) as u32
+    };
+    let time_of = |record: RecordId| trace.records[record as usize].time_ns;
+    // When a storage ended that nobody saw freed.
+    let unseen_end = |key: AllocationId| {
+        let replaced_by = identities.lifetimes[key as usize].replaced_by;
+        let begin = created[key as usize].map_or(i64::MIN, time_of);
+        (replaced_by != NONE).then(|| (time_of(replaced_by) - 1).max(begin))
+    };
+    for node in &flow.nodes {
+        for edge in flow.edges(node) {
+            let key = edge.key;
+            match (edge.input, edge.does) {
+                (None, _) => {
+                    let record = created[key as usize];
+                    let time_ns =
+                        record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
+                    changes.push(of_key(key, time_ns, Action::Create, 0, record)?);
+                }
+                (Some(version), Does::Writes) => {
+                    let action = Action::IncrementVersion;
+                    let mut time_ns = node.time_ns;
+                    if mode == Mode::Tolerant {
+                        // The operator begins when another thread has not obtained the memory yet, or is still running
+                        // when it is freed.
+                        let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
+                        time_ns = time_ns.min(end.unwrap_or(i64::MAX));
+                        time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));
+                    }
+                    changes.push(of_key(key, time_ns, action, version, Some(node.record))?);
+                }
+                _ => {}
+            }
+            if edge.does == Does::Frees {
+                let record = destroyed[key as usize];
+                let time_ns = record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
+                changes.push(of_key(key, time_ns, Action::Destroy, newest(key), record)?);
+            }
+        }
+    }
+    for &key in &keys {
+        let is_known = present[starts(key)] || created[key as usize].is_some();
+        if let Some(time_ns) = unseen_end(key).filter(|_| is_known && destroyed[key as usize].is_none()) {
+            changes.push(of_key(key, time_ns, Action::Destroy, newest(key), None)?);
+        }
+    }
+    changes.sort_by_key(|change| (change.time_ns, change.action));
+    Ok(changes)
+}

@@ -1,0 +1,119 @@
+//! PyTorch's two exports of a timeline, number for number: what `MemoryProfileTimeline` writes as JSON.
+
+use crate::analysis::{Action, Change, Profile};
+use crate::category::Category;
+use memtrack_model::optrace::DeviceIndex;
+use std::io::{self, Write};
+
+/// Columns of a row: one that is always 0, and one for each of PyTorch's categories.
+pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
+
+/// Bytes by category over time, in µs: what PyTorch draws.
+///
+/// Changes within the same microsecond are one row, so a short peak may be missing;
+/// [`crate::series::Series`] has all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coalesced {
+    /// Times in µs; the first two are equal if anything preexists.
+    pub times_us: Vec<i64>,
+    /// For each time 0, and the bytes of each category by [`Category::index`].
+    pub rows: Vec<[i64; COLUMNS]>,
+}
+
+impl Coalesced {
+    /// Sums up the timeline of one device.
+    pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
+        let mut coalesced = Self::default();
+        let mut first = -1;
+        for change in profile.changes().iter().filter(|change| change.device == device) {
+            let time = if change.time_ns == -1 { -1 } else { microseconds(change.time_ns) };
+            if first == -1 || (time < first && time > 0) {
+                first = time;
+            }
+            if coalesced.times_us.last() != Some(&time) {
+                let row = coalesced.rows.last().copied().unwrap_or_default();
+                coalesced.times_us.push(time);
+                coalesced.rows.push(row);
+            }
+            let Some(row) = coalesced.rows.last_mut() else { continue };
+            for (category, bytes) in parts(profile, change) {
+                let slot = &mut row[1 + category.index()];
+                *slot = slot.saturating_add(bytes);
+            }
+        }
+        for time in &mut coalesced.times_us {
+            if *time < 0 {
+                *time = first;
+            }
+        }
+        coalesced
+    }
+
+    /// Writes it as JSON: one array of the times and the rows, with PyTorch's separators and no line end.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
+        out.write_all(b"[")?;
+        list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
+        out.write_all(b", ")?;
+        list(&mut out, &self.rows, |out, row| list(out, row, |out, bytes| write!(out, "{bytes}")))?;
+        out.write_all(b"]")?;
+        out.flush()
+    }
+}
+
+/// Writes the timeline of one device as JSON, change by change: an array of `[time in ns, action, bytes, category]`.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
+    let changes = profile.changes().iter().filter(|change| change.device == device);
+    let records = changes.flat_map(|change| {
+        parts(profile, change)
+            .map(move |(category, bytes)| (change.time_ns, change.action as u8, bytes, category.index()))
+    });
+    out.write_all(b"[")?;
+    for (number, (time, action, bytes, category)) in records.enumerate() {
+        let separator = if number == 0 { "" } else { ", " };
+        write!(out, "{separator}[{time}, {action}, {bytes}, {category}]")?;
+    }
+    out.write_all(b"]")?;
+    out.flush()
+}
+
+/// What a change adds to each category, and takes from it.
+pub(crate) fn parts(profile: &Profile<'_>, change: &Change) -> impl Iterator<Item = (Category, i64)> + use<> {
+    let bytes = i64::try_from(change.bytes).unwrap_or(i64::MAX);
+    let before = profile.category_at(change, change.version);
+    let parts = match change.action {
+        Action::Preexisting | Action::Create => [Some((before, bytes)), None],
+        Action::Destroy => [Some((before, -bytes)), None],
+        Action::IncrementVersion => {
+            [Some((before, -bytes)), Some((profile.category_at(change, change.version + 1), bytes))]
+        }
+    };
+    parts.into_iter().flatten()
+}
+
+/// Nanoseconds as PyTorch makes them µs: the nearest double of the quotient, without its fraction. At today's Unix times
+/// doubles lie a quarter of a µs apart, so 875 ns and more are the next µs.
+fn microseconds(time_ns: i64) -> i64 {
+    let (whole, rest) = (time_ns / 1000, time_ns % 1000);
+    (whole as f64 + rest as f64 / 1000.0) as i64
+}
+
+fn list<T, W: Write>(
+    out: &mut W,
+    items: &[T],
+    mut write: impl FnMut(&mut W, &T) -> io::Result<()>,
+) -> io::Result<()> {
+    out.write_all(b"[")?;
+    for (number, item) in items.iter().enumerate() {
+        if number > 0 {
+            out.write_all(b", ")?;
+        }
+        write(out, item)?;
+    }
+    out.write_all(b"]")
+}

@@ -1,0 +1,63 @@
+//! Why an operator trace was refused.
+
+use std::fmt;
+use std::io;
+
+/// An operator trace that cannot be read. Displays as one line that says where.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Reading failed.
+    Io(io::Error),
+    /// The file is empty.
+    Empty,
+    /// It does not begin with the header of an operator trace.
+    NoHeader,
+    /// It is of a version that is not known here.
+    Version(String),
+    /// What is wrong in a line, counted from 1.
+    Line(u64, String),
+    /// Records are inside of each other, in a circle.
+    Circle,
+    /// It ends without its footer, in the mode that does not repair.
+    Cut,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Empty => f.write_str("the file is empty; was the trace written to the end?"),
+            Self::NoHeader => f.write_str(
+                "line 1: this is not an operator trace: it does not begin with a header of memtrack-optrace; \
+                 make one with the script that `memtrack export-script` prints",
+            ),
+            Self::Version(version) => write!(
+                f,
+                "line 1: the operator trace is of version {version}, and this memtrack reads version 1; \
+                 use a newer memtrack"
+            ),
+            Self::Line(line, what) => write!(f, "line {line}: {what}"),
+            Self::Circle => f.write_str("some records are inside of each other, in a circle; write the trace again"),
+            Self::Cut => f.write_str(
+                "the trace is cut: its footer is missing, or counts other records; without --compat what is there \
+                 is analysed",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for TraceError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

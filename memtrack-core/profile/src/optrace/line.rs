@@ -1,0 +1,189 @@
+//! A line of a trace as JSON has it. The fields of all records together, because no two records mean different things by
+//! one name: so a line is read once, without knowing which record it is.
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A text of a line, borrowed from it where nothing is escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrows;
+        impl<'de> Visitor<'de> for Borrows {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrows)
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+/// A parent: absent, null or a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ParentLine {
+    /// The innermost record that is open on the thread.
+    #[default]
+    Absent,
+    Root,
+    Of(u64),
+}
+
+impl<'de> Deserialize<'de> for ParentLine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::Root, Self::Of))
+    }
+}
+
+/// An argument that is not null. What has neither field is a scalar.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct ArgLine {
+    pub(super) t: Option<u64>,
+    pub(super) ts: Option<Vec<u64>>,
+    pub(super) w: Option<bool>,
+}
+
+/// A parameter of a module or of an optimizer.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ParamLine<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    pub(super) t: u64,
+    pub(super) grad: Option<u64>,
+    #[serde(borrow, default)]
+    pub(super) state: Vec<(Text<'a>, u64)>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct BufferLine<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    pub(super) t: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct FrameLine<'a> {
+    #[serde(borrow)]
+    pub(super) file: Option<Text<'a>>,
+    pub(super) line: Option<u32>,
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct ProducerLine {
+    #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) version: String,
+}
+
+/// What kind of record a line is, and nothing else of it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Kind<'a> {
+    #[serde(borrow)]
+    pub(super) ev: Text<'a>,
+}
+
+/// Any line.
+#[derive(Debug, Deserialize)]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub(super) ev: Text<'a>,
+    pub(super) id: Option<u64>,
+    #[serde(default)]
+    pub(super) parent: ParentLine,
+    pub(super) ts: Option<i64>,
+    #[serde(default)]
+    pub(super) thread: u64,
+    #[serde(borrow)]
+    pub(super) phase: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    // Operators.
+    #[serde(borrow)]
+    pub(super) overload: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) kind: Option<Text<'a>>,
+    pub(super) schema: Option<bool>,
+    #[serde(default)]
+    pub(super) args: Vec<Option<ArgLine>>,
+    pub(super) seq: Option<i64>,
+    pub(super) stack: Option<u64>,
+    #[serde(default)]
+    pub(super) outs: Vec<u64>,
+    // Memory.
+    #[serde(borrow)]
+    pub(super) dev: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) ptr: Option<Text<'a>>,
+    pub(super) bytes: Option<u64>,
+    pub(super) requested: Option<u64>,
+    pub(super) stream: Option<u64>,
+    // Modules and optimizers.
+    #[serde(borrow, rename = "self")]
+    pub(super) identity: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) class: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) path: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) params: Vec<ParamLine<'a>>,
+    #[serde(borrow, default)]
+    pub(super) buffers: Vec<BufferLine<'a>>,
+    // Gradients.
+    pub(super) param: Option<u64>,
+    pub(super) grad: Option<u64>,
+    // Descriptions.
+    pub(super) t: Option<u64>,
+    #[serde(borrow, rename = "impl")]
+    pub(super) object: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) storage: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) dtype: Option<Text<'a>>,
+    pub(super) sizes: Option<Vec<u64>>,
+    pub(super) strides: Option<Vec<i64>>,
+    #[serde(borrow)]
+    pub(super) layout: Option<Text<'a>>,
+    pub(super) storage_bytes: Option<u64>,
+    pub(super) s: Option<u64>,
+    #[serde(borrow, default)]
+    pub(super) frames: Vec<FrameLine<'a>>,
+    // The first and the last line.
+    #[serde(borrow)]
+    pub(super) format: Option<Text<'a>>,
+    pub(super) version: Option<serde_json::Value>,
+    #[serde(borrow)]
+    pub(super) time: Option<Text<'a>>,
+    pub(super) producer: Option<ProducerLine>,
+    pub(super) pid: Option<u64>,
+    pub(super) host: Option<String>,
+    pub(super) rank: Option<u64>,
+    pub(super) devices: Option<Vec<String>>,
+    pub(super) partial: Option<bool>,
+    pub(super) records: Option<u64>,
+    pub(super) dropped: Option<u64>,
+}

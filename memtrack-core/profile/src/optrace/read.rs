@@ -1,0 +1,230 @@
+//! Reads an operator trace, line by line.
+
+use super::error::TraceError;
+use super::line::{Kind, Line};
+use super::resolve::Builder;
+use crate::repairs::{Repair, Repairs};
+use memtrack_formats::{Counted, Stored, unpack};
+use memtrack_model::optrace::{Header, OperatorTrace};
+use std::io::{self, BufRead, Read};
+
+/// How incomplete and contradictory traces are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// What can be put right is, and counted; what PyTorch does not tell is told where the trace does.
+    #[default]
+    Tolerant,
+    /// Exactly as PyTorch, its errors included.
+    Compat,
+}
+
+/// A trace that was read, and what had to be put right in it.
+#[derive(Clone, Debug, Default)]
+pub struct ReadTrace {
+    /// The trace.
+    pub trace: OperatorTrace,
+    /// What was put right; nothing in [`Mode::Compat`].
+    pub repairs: Repairs,
+}
+
+/// A line may have so many bytes. The longest in use are an optimizer's, with some 100 bytes for each parameter.
+const LONGEST_LINE: u64 = 16 << 20;
+
+/// Whether these are the first bytes of an unpacked operator trace. Of other JSON they are not.
+pub fn looks_like(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.trim_ascii_start().starts_with(b"{") && line.windows(16).any(|window| window == b"memtrack-optrace")
+}
+
+/// Reads a trace, compressed or not, of at most `max_input` bytes when unpacked.
+///
+/// # Errors
+/// When it is no operator trace of version 1, is larger than allowed, or contradicts itself: a line that is not JSON, a
+/// handle or id that means two things, enclosing records in a circle; [`Mode::Compat`] also refuses what the other mode puts
+/// right (docs/OPTRACE.md).
+pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
+    let count = Stored::default();
+    let (reader, _) = unpack(Counted { inner: input, count: &count })?;
+    let mut lines = Lines { reader, line: Vec::new(), number: 0, left: max_input };
+    if !lines.next(mode)? {
+        return Err(TraceError::Empty);
+    }
+    let header = header(&lines)?;
+    let first = lines.line.clone();
+    let mut builder = Builder::new(header, mode);
+    let mut footer = None;
+    let mut records = 0;
+    while lines.next(mode)? {
+        let number = lines.number;
+        let line = match parse(&lines.line) {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                records += 1;
+                continue;
+            }
+            Err(_) if lines.is_incomplete() => {
+                if mode == Mode::Compat {
+                    return Err(TraceError::Cut);
+                }
+                footer = None;
+                break;
+            }
+            Err(what) => return Err(TraceError::Line(number, what)),
+        };
+        if mode == Mode::Compat && footer.is_some() {
+            return Err(TraceError::Line(number, "a record after the footer".into()));
+        }
+        match &*line.ev.0 {
+            "header" if mode == Mode::Tolerant && lines.line == first => {
+                builder.repairs.add(Repair::RepeatedLines, 1);
+            }
+            "header" => {
+                let what = "a second header: a file holds one trace";
+                return Err(TraceError::Line(number, what.into()));
+            }
+            "footer" => {
+                if footer.is_some() {
+                    builder.repairs.add(Repair::RepeatedLines, 1);
+                }
+                footer = Some((line.records, line.dropped.unwrap_or(0)));
+            }
+            _ => {
+                records += 1;
+                builder.add(&line, &lines.line).map_err(|what| TraceError::Line(number, what))?;
+            }
+        }
+    }
+    let records = records - builder.repeated_records();
+    match footer {
+        Some((counted, dropped)) => {
+            let missing = counted.map_or(0, |counted| counted.abs_diff(records));
+            if mode == Mode::Compat && missing > 0 {
+                return Err(TraceError::Cut);
+            }
+            builder.repairs.add(Repair::MissingRecords, missing);
+            builder.repairs.add(Repair::DroppedRecords, dropped);
+        }
+        None if mode == Mode::Compat => return Err(TraceError::Cut),
+        None => builder.repairs.add(Repair::Cut, 1),
+    }
+    builder.finish()
+}
+
+/// The lines of a file; empty ones are passed over.
+struct Lines<R> {
+    reader: R,
+    line: Vec<u8>,
+    number: u64,
+    left: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Whether there is another one, which then is in `line`.
+    fn next(&mut self, mode: Mode) -> Result<bool, TraceError> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            let most = LONGEST_LINE.min(self.left);
+            let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
+            match read {
+                Ok(_) => {}
+                // Compressed data that is cut: what came before is there.
+                Err(error)
+                    if mode == Mode::Tolerant
+                        && error.kind() == io::ErrorKind::InvalidData
+                        && self.number > 1 =>
+                {
+                    if self.line.ends_with(b"\n") {
+                        self.line.pop();
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let length = self.line.len() as u64;
+            if length == most && !self.line.ends_with(b"\n") && most > 0 {
+                let what = if most == LONGEST_LINE {
+                    format!("longer than {} MiB", LONGEST_LINE >> 20)
+                } else {
+                    "the trace is larger than --max-input allows".to_owned()
+                };
+                return Err(TraceError::Line(self.number, what));
+            }
+            self.left -= length;
+            if length == 0 {
+                if self.left == 0 && !self.reader.fill_buf()?.is_empty() {
+                    let what = "the trace is larger than --max-input allows".to_owned();
+                    return Err(TraceError::Line(self.number, what));
+                }
+                return Ok(false);
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether the file ends in the middle of this line.
+    fn is_incomplete(&self) -> bool {
+        !self.line.ends_with(b"\n")
+    }
+}
+
+/// The line; none if it is of a kind that is not known here.
+fn parse(line: &[u8]) -> Result<Option<Line<'_>>, String> {
+    serde_json::from_slice::<Line<'_>>(line).map(Some).or_else(|error| {
+        let kind = serde_json::from_slice::<Kind<'_>>(line);
+        match kind {
+            Ok(kind) if !is_known(&kind.ev.0) => Ok(None),
+            _ => Err(described(&error)),
+        }
+    })
+}
+
+fn is_known(kind: &str) -> bool {
+    const KNOWN: [&str; 13] = [
+        "header",
+        "tensor",
+        "op",
+        "end",
+        "alloc",
+        "free",
+        "module",
+        "optimizer",
+        "grad",
+        "mark",
+        "stack",
+        "dtype",
+        "footer",
+    ];
+    KNOWN.contains(&kind)
+}
+
+/// What JSON's reader says, with the place in the line.
+fn described(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
+    let kind = if error.is_data() { "" } else { "this is not JSON: " };
+    format!("column {}: {kind}{what}", error.column())
+}
+
+fn header(lines: &Lines<impl BufRead>) -> Result<Header, TraceError> {
+    let Ok(Some(line)) = parse(&lines.line) else { return Err(TraceError::NoHeader) };
+    if line.ev.0 != "header" || line.format.is_none_or(|format| format.0 != "memtrack-optrace") {
+        return Err(TraceError::NoHeader);
+    }
+    match line.version {
+        Some(serde_json::Value::Number(number)) if number.as_u64() == Some(1) => {}
+        Some(other) => return Err(TraceError::Version(other.to_string().chars().take(40).collect())),
+        None => return Err(TraceError::NoHeader),
+    }
+    let producer = line.producer.unwrap_or_default();
+    Ok(Header {
+        unix_time: line.time.is_none_or(|time| time.0 == "unix_ns"),
+        producer: (producer.name, producer.version),
+        pid: line.pid,
+        host: line.host,
+        rank: line.rank,
+        devices: line.devices.unwrap_or_default(),
+        partial: line.partial.unwrap_or(false),
+    })
+}

@@ -1,0 +1,711 @@
+//! From lines to records: numbers of the file become places in the trace's tables.
+//!
+//! The tolerant mode lets a mention come before what it means, because lines may have changed places: a mention makes an
+//! empty entry, and in the end mentions of entries that stayed empty are left out.
+
+use super::error::TraceError;
+use super::line::{ArgLine, FrameLine, Line, ParentLine, Text};
+use super::read::{Mode, ReadTrace};
+use crate::repairs::{Repair, Repairs};
+use foldhash::fast::RandomState;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{
+    Arg, DeviceIndex, Header, Memory, Module, Named, Op, OpKind, OperatorTrace, Optimized, Optimizer, Param,
+    Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
+};
+use memtrack_model::snapshot::StringId;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// What a number of the file means.
+#[derive(Clone, Copy)]
+struct Meaning {
+    place: u32,
+    /// The hash of the line that describes it; none while there is only a mention.
+    described: Option<u64>,
+}
+
+/// Numbers of one kind.
+#[derive(Default)]
+struct Numbers {
+    meanings: Map<u64, Meaning>,
+    /// How many have only been mentioned.
+    undescribed: usize,
+}
+
+/// Whether a line describes something for the first time.
+enum Described {
+    /// At this place; an entry for it may exist.
+    Now(u32),
+    /// The same line was there before.
+    Before,
+}
+
+impl Numbers {
+    /// The place of what is mentioned. `next` is the place after the last one, where an entry must be made if that is
+    /// what is returned.
+    fn mentioned(&mut self, number: u64, next: usize) -> u32 {
+        let undescribed = &mut self.undescribed;
+        self.meanings
+            .entry(number)
+            .or_insert_with(|| {
+                *undescribed += 1;
+                Meaning { place: next as u32, described: None }
+            })
+            .place
+    }
+
+    fn is_described(&self, number: u64) -> bool {
+        self.meanings.get(&number).is_some_and(|meaning| meaning.described.is_some())
+    }
+
+    fn describe(&mut self, number: u64, hash: u64, next: usize) -> Result<Described, ()> {
+        match self.meanings.get_mut(&number) {
+            None => {
+                self.meanings.insert(number, Meaning { place: next as u32, described: Some(hash) });
+                Ok(Described::Now(next as u32))
+            }
+            Some(meaning) => match meaning.described {
+                None => {
+                    meaning.described = Some(hash);
+                    self.undescribed -= 1;
+                    Ok(Described::Now(meaning.place))
+                }
+                Some(before) if before == hash => Ok(Described::Before),
+                Some(_) => Err(()),
+            },
+        }
+    }
+
+    /// The places that were only mentioned.
+    fn undescribed(&self, count: usize) -> Vec<bool> {
+        let mut empty = vec![false; count];
+        let places = self.meanings.values().filter(|meaning| meaning.described.is_none());
+        places.for_each(|meaning| empty[meaning.place as usize] = true);
+        empty
+    }
+}
+
+pub(super) struct Builder {
+    mode: Mode,
+    trace: OperatorTrace,
+    pub(super) repairs: Repairs,
+    hasher: RandomState,
+    strings: Map<Box<[u8]>, StringId>,
+    devices: Map<Box<str>, DeviceIndex>,
+    tensors: Numbers,
+    stacks: Numbers,
+    /// What an operator's, module's or optimizer's id means, and whether it ended.
+    ids: Numbers,
+    /// The types of elements that the trace declares.
+    dtypes: Map<StringId, u64>,
+    /// Tensors whose type was not declared yet.
+    untyped: Vec<TensorId>,
+    /// What is open on each thread, the innermost last.
+    open: Map<u64, Vec<RecordId>>,
+    /// Records inside of one that was not described yet, by its number.
+    early: Vec<(RecordId, u64)>,
+    /// Ends that came before what they end.
+    early_ends: Vec<(u64, i64, Vec<TensorId>)>,
+    newest_ns: i64,
+    repeated: u64,
+}
+
+/// A description of what is wrong with a line.
+type Wrong = String;
+
+impl Builder {
+    pub(super) fn new(header: Header, mode: Mode) -> Self {
+        Self {
+            mode,
+            trace: OperatorTrace { header, ..OperatorTrace::default() },
+            repairs: Repairs::default(),
+            hasher: RandomState::default(),
+            strings: Map::default(),
+            devices: Map::default(),
+            tensors: Numbers::default(),
+            stacks: Numbers::default(),
+            ids: Numbers::default(),
+            dtypes: Map::default(),
+            untyped: Vec::new(),
+            open: Map::default(),
+            early: Vec::new(),
+            early_ends: Vec::new(),
+            newest_ns: i64::MIN,
+            repeated: 0,
+        }
+    }
+
+    /// Records that were there before, which a footer does not count.
+    pub(super) fn repeated_records(&self) -> u64 {
+        self.repeated
+    }
+
+    /// Adds a line; `bytes` are the line as it is.
+    pub(super) fn add(&mut self, line: &Line<'_>, bytes: &[u8]) -> Result<(), Wrong> {
+        if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
+            return Err("more than 4 G records".into());
+        }
+        let hash = self.hasher.hash_one(bytes.trim_ascii());
+        match &*line.ev.0 {
+            "tensor" => self.tensor(line, hash),
+            "stack" => self.stack(line, hash),
+            "dtype" => self.dtype(line),
+            "op" => {
+                let op = self.op(line)?;
+                self.begins(line, hash, What::Op(op))
+            }
+            "module" => {
+                let module = self.module(line)?;
+                self.begins(line, hash, What::Module(module))
+            }
+            "optimizer" => {
+                let optimizer = self.optimizer(line)?;
+                self.begins(line, hash, What::Optimizer(optimizer))
+            }
+            "end" => self.end(line),
+            kind @ ("alloc" | "free") => {
+                let memory = self.memory(line, kind == "free")?;
+                self.record(line, What::Memory(memory)).map(|_| ())
+            }
+            "grad" => {
+                let param = line.param.map(|param| self.mention(param)).transpose()?;
+                let grad = self.mention(needed(line.grad, "grad", line)?)?;
+                self.record(line, What::Grad { param, grad }).map(|_| ())
+            }
+            "mark" => {
+                let name = self.optional(line.name.as_ref());
+                self.record(line, What::Mark(name)).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn compat(&self) -> bool {
+        self.mode == Mode::Compat
+    }
+
+    fn string(&mut self, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::EMPTY;
+        }
+        if let Some(&id) = self.strings.get(text.as_bytes()) {
+            return id;
+        }
+        let id = self.trace.strings.push(text.as_bytes());
+        self.strings.insert(text.as_bytes().into(), id);
+        id
+    }
+
+    fn optional(&mut self, text: Option<&Text<'_>>) -> StringId {
+        text.map_or(StringId::EMPTY, |text| self.string(&text.0))
+    }
+
+    fn device(&mut self, name: &str) -> Result<DeviceIndex, Wrong> {
+        if let Some(&device) = self.devices.get(name) {
+            return Ok(device);
+        }
+        let number = u16::try_from(self.devices.len()).map_err(|_| "more than 65,536 devices")?;
+        self.trace.devices.push(name.to_owned());
+        self.devices.insert(name.into(), DeviceIndex(number));
+        Ok(DeviceIndex(number))
+    }
+
+    /// A line that was there before: left out, or an error.
+    fn again(
+        &mut self,
+        what: &str,
+        number: u64,
+        described: Result<Described, ()>,
+    ) -> Result<Option<u32>, Wrong> {
+        match described {
+            Ok(Described::Now(place)) => Ok(Some(place)),
+            Ok(Described::Before) if !self.compat() => {
+                self.repairs.add(Repair::RepeatedLines, 1);
+                self.repeated += 1;
+                Ok(None)
+            }
+            _ => Err(format!("{what} {number} is defined twice")),
+        }
+    }
+
+    fn mention(&mut self, handle: u64) -> Result<TensorId, Wrong> {
+        if self.compat() && !self.tensors.is_described(handle) {
+            return Err(format!("tensor {handle} is used before it is defined"));
+        }
+        let next = self.trace.tensors.len();
+        let place = self.tensors.mentioned(handle, next);
+        if place as usize == next {
+            self.trace.tensors.push(nothing());
+        }
+        Ok(place)
+    }
+
+    fn mentions(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, Wrong> {
+        handles.iter().map(|&handle| self.mention(handle)).collect()
+    }
+
+    fn tensor(&mut self, line: &Line<'_>, hash: u64) -> Result<(), Wrong> {
+        let number = needed(line.t, "t", line)?;
+        let described = self.tensors.describe(number, hash, self.trace.tensors.len());
+        let Some(place) = self.again("tensor", number, described)? else { return Ok(()) };
+        let dtype = self.string(&needed(line.dtype.as_ref(), "dtype", line)?.0);
+        let layout = line.layout.as_ref().map_or("strided", |layout| &layout.0);
+        let tensor = Tensor {
+            identity: self.string(&needed(line.object.as_ref(), "impl", line)?.0),
+            storage: line.storage.as_ref().map(|text| address(&text.0)).transpose()?,
+            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
+            dtype,
+            element_bytes: 0,
+            sizes: needed(line.sizes.clone(), "sizes", line)?,
+            strides: line.strides.clone(),
+            layout: self.string(layout),
+            storage_bytes: line.storage_bytes,
+            name: self.optional(line.name.as_ref()),
+        };
+        if tensor.strides.as_ref().is_some_and(|strides| strides.len() != tensor.sizes.len()) {
+            return Err(format!("tensor {number} has not as many strides as sizes"));
+        }
+        if place as usize == self.trace.tensors.len() {
+            self.trace.tensors.push(tensor);
+        } else {
+            self.trace.tensors[place as usize] = tensor;
+        }
+        match self.element_bytes(dtype) {
+            Some(bytes) => self.trace.tensors[place as usize].element_bytes = bytes,
+            None if self.compat() => {
+                let name = self.trace.strings.get(dtype).into_owned();
+                return Err(format!("the element type '{name}' is used before it is declared"));
+            }
+            None => self.untyped.push(place),
+        }
+        Ok(())
+    }
+
+    fn element_bytes(&self, dtype: StringId) -> Option<u64> {
+        self.dtypes.get(&dtype).copied().or_else(|| known_element_bytes(&self.trace.strings.get(dtype)))
+    }
+
+    fn dtype(&mut self, line: &Line<'_>) -> Result<(), Wrong> {
+        let name = self.string(&needed(line.name.as_ref(), "name", line)?.0);
+        let bytes = needed(line.bytes, "bytes", line)?;
+        match self.dtypes.insert(name, bytes) {
+            Some(before) if before != bytes => Err("the element type is defined twice".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn stack(&mut self, line: &Line<'_>, hash: u64) -> Result<(), Wrong> {
+        let number = needed(line.s, "s", line)?;
+        let described = self.stacks.describe(number, hash, self.trace.stacks.len());
+        let Some(place) = self.again("stack", number, described)? else { return Ok(()) };
+        let frames = line.frames.iter().map(|frame| self.frame(frame)).collect();
+        if place as usize == self.trace.stacks.len() {
+            self.trace.stacks.push(frames);
+        } else {
+            self.trace.stacks[place as usize] = frames;
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: &FrameLine<'_>) -> TraceFrame {
+        TraceFrame {
+            name: self.optional(frame.name.as_ref()),
+            file: self.optional(frame.file.as_ref()),
+            line: frame.line.unwrap_or(0),
+        }
+    }
+
+    fn stack_of(&mut self, line: &Line<'_>) -> Result<Option<u32>, Wrong> {
+        let Some(number) = line.stack else { return Ok(None) };
+        if self.compat() && !self.stacks.is_described(number) {
+            return Err(format!("stack {number} is used before it is defined"));
+        }
+        let next = self.trace.stacks.len();
+        let place = self.stacks.mentioned(number, next);
+        if place as usize == next {
+            self.trace.stacks.push(Vec::new());
+        }
+        Ok(Some(place))
+    }
+
+    fn op(&mut self, line: &Line<'_>) -> Result<Op, Wrong> {
+        let known = needed(line.schema, "schema", line)?;
+        let kind = match line.kind.as_ref().map(|kind| &*kind.0) {
+            Some("op") => OpKind::Op,
+            Some("backward") => OpKind::Backward,
+            Some("user") => OpKind::User,
+            Some(_) => OpKind::Other,
+            None => return Err("an `op` record needs `kind`".into()),
+        };
+        Ok(Op {
+            name: self.string(&needed(line.name.as_ref(), "name", line)?.0),
+            overload: self.optional(line.overload.as_ref()),
+            kind,
+            known,
+            args: line.args.iter().map(|arg| self.arg(arg.as_ref())).collect::<Result<_, _>>()?,
+            outs: self.mentions(&line.outs)?,
+            sequence: line.seq,
+            stack: self.stack_of(line)?,
+        })
+    }
+
+    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, Wrong> {
+        Ok(match arg {
+            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.mention(*handle)?, *w),
+            Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.mentions(handles)?, *w),
+            _ => Arg::None,
+        })
+    }
+
+    fn module(&mut self, line: &Line<'_>) -> Result<Module, Wrong> {
+        Ok(Module {
+            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
+            class: self.string(&needed(line.class.as_ref(), "class", line)?.0),
+            path: self.optional(line.path.as_ref()),
+            params: line
+                .params
+                .iter()
+                .map(|param| {
+                    Ok(Param {
+                        name: self.optional(param.name.as_ref()),
+                        tensor: self.mention(param.t)?,
+                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                    })
+                })
+                .collect::<Result<_, Wrong>>()?,
+            buffers: line
+                .buffers
+                .iter()
+                .map(|buffer| {
+                    Ok(Named { name: self.optional(buffer.name.as_ref()), tensor: self.mention(buffer.t)? })
+                })
+                .collect::<Result<_, Wrong>>()?,
+        })
+    }
+
+    fn optimizer(&mut self, line: &Line<'_>) -> Result<Optimizer, Wrong> {
+        Ok(Optimizer {
+            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
+            class: self.optional(line.class.as_ref()),
+            params: line
+                .params
+                .iter()
+                .map(|param| {
+                    Ok(Optimized {
+                        tensor: self.mention(param.t)?,
+                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                        state: param
+                            .state
+                            .iter()
+                            .map(|(name, t)| {
+                                Ok(Named { name: self.string(&name.0), tensor: self.mention(*t)? })
+                            })
+                            .collect::<Result<_, Wrong>>()?,
+                    })
+                })
+                .collect::<Result<_, Wrong>>()?,
+        })
+    }
+
+    fn memory(&mut self, line: &Line<'_>, is_free: bool) -> Result<Memory, Wrong> {
+        let bytes = needed(line.bytes, "bytes", line)?;
+        if bytes == 0 || bytes > i64::MAX as u64 {
+            return Err(format!("`bytes` is {bytes}, which no memory has"));
+        }
+        Ok(Memory {
+            is_free,
+            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
+            address: address(&needed(line.ptr.as_ref(), "ptr", line)?.0)?,
+            bytes,
+            requested: line.requested,
+            stream: line.stream,
+            stack: self.stack_of(line)?,
+        })
+    }
+
+    /// A record that may enclose others.
+    fn begins(&mut self, line: &Line<'_>, hash: u64, what: What) -> Result<(), Wrong> {
+        let id = needed(line.id, "id", line)?;
+        let described = self.ids.describe(id, hash, self.trace.records.len());
+        let Some(place) = self.again("id", id, described)? else { return Ok(()) };
+        if line.parent == ParentLine::Of(id) {
+            return Err(format!("id {id} is inside of itself"));
+        }
+        // Ids are described once and never mentioned before, see `parent`, so this is the next place.
+        debug_assert_eq!(place as usize, self.trace.records.len());
+        let record = self.record(line, what)?;
+        self.open.entry(line.thread).or_default().push(record);
+        Ok(())
+    }
+
+    fn record(&mut self, line: &Line<'_>, what: What) -> Result<RecordId, Wrong> {
+        let time_ns = self.time(line)?;
+        let number = self.trace.records.len() as RecordId;
+        let parent = match line.parent {
+            ParentLine::Root => None,
+            ParentLine::Absent => self.open.get(&line.thread).and_then(|open| open.last().copied()),
+            ParentLine::Of(id) => match self.ids.meanings.get(&id) {
+                Some(meaning) => Some(meaning.place),
+                None if self.compat() => return Err(format!("parent {id} is used before it is defined")),
+                None => {
+                    self.early.push((number, id));
+                    None
+                }
+            },
+        };
+        let phase = match line.phase.as_ref().map(|phase| &*phase.0) {
+            None => TracePhase::Inherited,
+            Some("forward") => TracePhase::Of(Phase::Forward),
+            Some("backward") => TracePhase::Of(Phase::Backward),
+            Some("optimizer") => TracePhase::Of(Phase::Optimizer),
+            Some(_) => TracePhase::Other,
+        };
+        self.trace.records.push(Record { time_ns, end_ns: None, thread: line.thread, parent, phase, what });
+        Ok(number)
+    }
+
+    fn time(&mut self, line: &Line<'_>) -> Result<i64, Wrong> {
+        let time_ns = needed(line.ts, "ts", line)?;
+        if time_ns < self.newest_ns {
+            if self.compat() {
+                return Err(format!(
+                    "the time {time_ns} lies before that of the record before, {}",
+                    self.newest_ns
+                ));
+            }
+            self.repairs.add(Repair::Unordered, 1);
+        }
+        self.newest_ns = self.newest_ns.max(time_ns);
+        Ok(time_ns)
+    }
+
+    fn end(&mut self, line: &Line<'_>) -> Result<(), Wrong> {
+        let id = needed(line.id, "id", line)?;
+        let time_ns = self.time(line)?;
+        let outs = self.mentions(&line.outs)?;
+        let Some(place) = self.ids.meanings.get(&id).map(|meaning| meaning.place) else {
+            if self.compat() {
+                return Err(format!("the end of {id}, which did not begin"));
+            }
+            self.early_ends.push((id, time_ns, outs));
+            return Ok(());
+        };
+        let thread = self.trace.records[place as usize].thread;
+        if let Some(open) = self.open.get_mut(&thread)
+            && let Some(at) = open.iter().rposition(|&open| open == place)
+        {
+            open.remove(at);
+        }
+        if !self.ends(place, time_ns, outs) {
+            if self.compat() {
+                return Err(format!("a second end of {id}"));
+            }
+            self.repairs.add(Repair::UnknownEnds, 1);
+        }
+        Ok(())
+    }
+
+    /// Whether it had not ended yet.
+    fn ends(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
+        let record = &mut self.trace.records[place as usize];
+        if record.end_ns.is_some() {
+            return false;
+        }
+        record.end_ns = Some(time_ns.max(record.time_ns));
+        if let What::Op(op) = &mut record.what {
+            op.outs = outs;
+        }
+        true
+    }
+
+    pub(super) fn finish(mut self) -> Result<ReadTrace, TraceError> {
+        if !self.compat() {
+            self.resolve_early()?;
+        }
+        Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
+    }
+
+    /// What came before its description is put right.
+    fn resolve_early(&mut self) -> Result<(), TraceError> {
+        for (id, time_ns, outs) in std::mem::take(&mut self.early_ends) {
+            let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
+            if !place.is_some_and(|place| self.ends(place, time_ns, outs)) {
+                self.repairs.add(Repair::UnknownEnds, 1);
+            }
+        }
+        let had_early = !self.early.is_empty();
+        for (record, id) in std::mem::take(&mut self.early) {
+            match self.ids.meanings.get(&id) {
+                Some(meaning) => self.trace.records[record as usize].parent = Some(meaning.place),
+                None => self.repairs.add(Repair::Undefined, 1),
+            }
+        }
+        if had_early && has_circle(&self.trace.records) {
+            return Err(TraceError::Circle);
+        }
+        for tensor in std::mem::take(&mut self.untyped) {
+            let dtype = self.trace.tensors[tensor as usize].dtype;
+            match self.element_bytes(dtype) {
+                Some(bytes) => self.trace.tensors[tensor as usize].element_bytes = bytes,
+                None => self.repairs.add(Repair::Undefined, 1),
+            }
+        }
+        self.leave_out_undescribed();
+        if had_early || self.repairs.count(Repair::Unordered) > 0 {
+            self.put_in_order();
+        }
+        Ok(())
+    }
+
+    fn leave_out_undescribed(&mut self) {
+        if self.tensors.undescribed == 0 && self.stacks.undescribed == 0 {
+            return;
+        }
+        let no_tensor = self.tensors.undescribed(self.trace.tensors.len());
+        let no_stack = self.stacks.undescribed(self.trace.stacks.len());
+        let mut left_out = 0;
+        let mut missing = |tensor: TensorId| {
+            left_out += u64::from(no_tensor[tensor as usize]);
+            no_tensor[tensor as usize]
+        };
+        let records = std::mem::take(&mut self.trace.records);
+        let mut strays = Vec::new();
+        self.trace.records = records
+            .into_iter()
+            .map(|mut record| {
+                let mut is_stray = false;
+                match &mut record.what {
+                    What::Op(op) => {
+                        for arg in &mut op.args {
+                            match arg {
+                                Arg::Tensor(tensor, _) if missing(*tensor) => *arg = Arg::None,
+                                Arg::Tensors(tensors, _) => tensors.retain(|&tensor| !missing(tensor)),
+                                _ => {}
+                            }
+                        }
+                        op.outs.retain(|&tensor| !missing(tensor));
+                        op.stack = op.stack.filter(|&stack| !no_stack[stack as usize]);
+                    }
+                    What::Memory(memory) => {
+                        memory.stack = memory.stack.filter(|&stack| !no_stack[stack as usize]);
+                    }
+                    What::Module(module) => {
+                        module.params.retain(|param| !missing(param.tensor));
+                        for param in &mut module.params {
+                            param.grad = param.grad.filter(|&grad| !missing(grad));
+                        }
+                        module.buffers.retain(|buffer| !missing(buffer.tensor));
+                    }
+                    What::Optimizer(optimizer) => {
+                        optimizer.params.retain(|param| !missing(param.tensor));
+                        for param in &mut optimizer.params {
+                            param.grad = param.grad.filter(|&grad| !missing(grad));
+                            param.state.retain(|state| !missing(state.tensor));
+                        }
+                    }
+                    What::Grad { param, grad } => {
+                        *param = param.filter(|&param| !missing(param));
+                        is_stray = missing(*grad);
+                    }
+                    What::Mark(_) => {}
+                }
+                strays.push(is_stray);
+                record
+            })
+            .collect();
+        // A statement about nothing: kept in its place as a marker without a name, so that no number changes.
+        for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
+            if is_stray {
+                record.what = What::Mark(StringId::EMPTY);
+            }
+        }
+        self.repairs.add(Repair::Undefined, left_out);
+    }
+
+    /// Sorts records by time, and leaves out an enclosing record that begins later.
+    fn put_in_order(&mut self) {
+        let records = std::mem::take(&mut self.trace.records);
+        let mut order: Vec<u32> = (0..records.len() as u32).collect();
+        order.sort_by_key(|&record| records[record as usize].time_ns);
+        let mut places = vec![0; records.len()];
+        (0..).zip(&order).for_each(|(place, &record)| places[record as usize] = place);
+        let mut records: Vec<Option<Record>> = records.into_iter().map(Some).collect();
+        for (place, &from) in (0..).zip(&order) {
+            let Some(mut record) = records[from as usize].take() else { continue };
+            let parent = record.parent.map(|parent| places[parent as usize]);
+            record.parent = parent.filter(|&parent| parent < place);
+            if parent != record.parent {
+                self.repairs.add(Repair::Undefined, 1);
+            }
+            self.trace.records.push(record);
+        }
+    }
+}
+
+/// Whether a record is inside of itself, by way of others.
+fn has_circle(records: &[Record]) -> bool {
+    // Each walk upwards is marked with its own number; meeting it again is a circle, meeting an older one is not.
+    let mut walked = vec![0; records.len()];
+    for start in 0..records.len() {
+        let mut at = start;
+        loop {
+            if walked[at] == start + 1 {
+                return true;
+            }
+            if walked[at] != 0 {
+                break;
+            }
+            walked[at] = start + 1;
+            match records[at].parent {
+                Some(parent) => at = parent as usize,
+                None => break,
+            }
+        }
+    }
+    false
+}
+
+/// The size of an element type that needs no declaration, in bytes.
+pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
+    Some(match dtype {
+        "f8e4m3" | "f8e5m2" | "i8" | "u8" | "bool" => 1,
+        "f16" | "bf16" | "i16" | "u16" => 2,
+        "f32" | "i32" | "u32" | "c32" => 4,
+        "f64" | "i64" | "u64" | "c64" => 8,
+        "c128" => 16,
+        _ => return None,
+    })
+}
+
+fn nothing() -> Tensor {
+    Tensor {
+        identity: StringId::EMPTY,
+        storage: None,
+        device: DeviceIndex(0),
+        dtype: StringId::EMPTY,
+        element_bytes: 0,
+        sizes: Vec::new(),
+        strides: None,
+        layout: StringId::EMPTY,
+        storage_bytes: None,
+        name: StringId::EMPTY,
+    }
+}
+
+fn needed<T>(value: Option<T>, name: &str, line: &Line<'_>) -> Result<T, Wrong> {
+    value.ok_or_else(|| {
+        let kind = &line.ev.0;
+        let article = if kind.starts_with(['a', 'e', 'o']) { "an" } else { "a" };
+        format!("{article} `{kind}` record needs `{name}`")
+    })
+}
+
+fn address(text: &str) -> Result<u64, Wrong> {
+    let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or_else(|| {
+        format!("'{}' is not an address such as \"0x7f00\"", text.chars().take(40).collect::<String>())
+    })
+}

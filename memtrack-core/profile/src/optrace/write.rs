@@ -1,0 +1,348 @@
+//! Writes an operator trace, one JSON object a line.
+
+use memtrack_file::ReplacingFile;
+use memtrack_model::optrace::{
+    Arg, Memory, Named, OpKind, OperatorTrace, Optimized, Param, Record, RecordId, Tensor, TensorId,
+    TracePhase, What,
+};
+use memtrack_model::snapshot::StringId;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Writes the trace to a file, which appears complete or not at all; compressed if its name ends in `.gz`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
+    let mut file = ReplacingFile::create(path)?;
+    if path.extension().is_some_and(|suffix| suffix == "gz") {
+        let mut packed = flate2::write::GzEncoder::new(&mut file, flate2::Compression::default());
+        write(trace, BufWriter::with_capacity(1 << 16, &mut packed))?;
+        packed.finish()?;
+    } else {
+        write(trace, BufWriter::with_capacity(1 << 16, &mut file))?;
+    }
+    file.commit()
+}
+
+/// Writes the trace: handles and ids are the places of tensors and records in it, and what is never mentioned is left out.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
+    let mut writer = Writer {
+        trace,
+        out,
+        tensors: vec![false; trace.tensors.len()],
+        stacks: vec![false; trace.stacks.len()],
+        lines: 0,
+    };
+    writer.header()?;
+    let mut ends: BinaryHeap<Reverse<(i64, RecordId)>> = BinaryHeap::new();
+    for (number, record) in (0..).zip(&trace.records) {
+        while let Some(&Reverse((end_ns, ended))) = ends.peek()
+            && end_ns < record.time_ns
+        {
+            ends.pop();
+            writer.end(ended, end_ns)?;
+        }
+        writer.record(number, record)?;
+        if let Some(end_ns) = record.end_ns {
+            ends.push(Reverse((end_ns, number)));
+        }
+    }
+    while let Some(Reverse((end_ns, ended))) = ends.pop() {
+        writer.end(ended, end_ns)?;
+    }
+    writer.footer()
+}
+
+struct Writer<'a, W> {
+    trace: &'a OperatorTrace,
+    out: W,
+    /// What was described.
+    tensors: Vec<bool>,
+    stacks: Vec<bool>,
+    lines: u64,
+}
+
+/// The fields of a line.
+type Fields<'a, W> = <&'a mut serde_json::Serializer<W> as Serializer>::SerializeMap;
+
+impl<W: Write> Writer<'_, W> {
+    fn line(
+        &mut self,
+        kind: &str,
+        fields: impl FnOnce(&mut Fields<'_, &mut W>) -> serde_json::Result<()>,
+    ) -> io::Result<()> {
+        let mut json = serde_json::Serializer::new(&mut self.out);
+        let mut map = json.serialize_map(None)?;
+        map.serialize_entry("ev", kind)?;
+        fields(&mut map)?;
+        SerializeMap::end(map)?;
+        self.lines += 1;
+        self.out.write_all(b"\n")
+    }
+
+    fn text(&self, id: StringId) -> String {
+        self.trace.strings.get(id).into_owned()
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        let header = &self.trace.header;
+        let devices = if header.devices.is_empty() { &self.trace.devices } else { &header.devices };
+        self.line("header", |map| {
+            map.serialize_entry("format", "memtrack-optrace")?;
+            map.serialize_entry("version", &1)?;
+            map.serialize_entry("time", if header.unix_time { "unix_ns" } else { "monotonic_ns" })?;
+            let (name, version) = &header.producer;
+            map.serialize_entry("producer", &serde_json::json!({ "name": name, "version": version }))?;
+            optional(map, "pid", header.pid)?;
+            optional(map, "host", header.host.as_ref())?;
+            optional(map, "rank", header.rank)?;
+            map.serialize_entry("devices", devices)?;
+            optional(map, "partial", header.partial.then_some(true))
+        })
+    }
+
+    fn footer(&mut self) -> io::Result<()> {
+        let records = self.lines - 1;
+        self.line("footer", |map| map.serialize_entry("records", &records))?;
+        self.out.flush()
+    }
+
+    fn describe(&mut self, tensor: TensorId) -> io::Result<()> {
+        if std::mem::replace(&mut self.tensors[tensor as usize], true) {
+            return Ok(());
+        }
+        let Tensor {
+            identity,
+            storage,
+            device,
+            dtype,
+            sizes,
+            strides,
+            layout,
+            storage_bytes,
+            name,
+            element_bytes,
+        } = &self.trace.tensors[tensor as usize];
+        let dtype = self.text(*dtype);
+        self.declare(&dtype, *element_bytes)?;
+        let (identity, layout, name) = (self.text(*identity), self.text(*layout), self.text(*name));
+        let device = &self.trace.devices[device.0 as usize];
+        self.line("tensor", |map| {
+            map.serialize_entry("t", &tensor)?;
+            map.serialize_entry("impl", &identity)?;
+            map.serialize_entry("storage", &storage.map(address))?;
+            map.serialize_entry("dev", device)?;
+            map.serialize_entry("dtype", &dtype)?;
+            map.serialize_entry("sizes", sizes)?;
+            map.serialize_entry("strides", strides)?;
+            map.serialize_entry("layout", &layout)?;
+            optional(map, "storage_bytes", *storage_bytes)?;
+            optional(map, "name", (!name.is_empty()).then_some(name))
+        })
+    }
+
+    /// Declares an element type that readers do not know; once for each tensor of it, which does no harm.
+    fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
+        if super::resolve::known_element_bytes(dtype).is_some() {
+            return Ok(());
+        }
+        self.line("dtype", |map| {
+            map.serialize_entry("name", dtype)?;
+            map.serialize_entry("bytes", &bytes)
+        })
+    }
+
+    fn describe_stack(&mut self, stack: Option<u32>) -> io::Result<()> {
+        let Some(stack) = stack else { return Ok(()) };
+        if std::mem::replace(&mut self.stacks[stack as usize], true) {
+            return Ok(());
+        }
+        let strings = &self.trace.strings;
+        let frames: Vec<_> = self.trace.stacks[stack as usize]
+            .iter()
+            .map(|frame| {
+                serde_json::json!({
+                    "file": strings.get(frame.file), "line": frame.line, "name": strings.get(frame.name)
+                })
+            })
+            .collect();
+        self.line("stack", |map| {
+            map.serialize_entry("s", &stack)?;
+            map.serialize_entry("frames", &frames)
+        })
+    }
+
+    fn record(&mut self, number: RecordId, record: &Record) -> io::Result<()> {
+        for tensor in mentioned(record) {
+            self.describe(tensor)?;
+        }
+        let trace = self.trace;
+        let text = |id: StringId| trace.strings.get(id);
+        let place = |map: &mut Fields<'_, &mut W>| {
+            map.serialize_entry("parent", &record.parent)?;
+            map.serialize_entry("ts", &record.time_ns)?;
+            map.serialize_entry("thread", &record.thread)?;
+            let phase = match record.phase {
+                TracePhase::Inherited => None,
+                TracePhase::Of(phase) => Some(phase.name()),
+                TracePhase::Other => Some("other"),
+            };
+            optional(map, "phase", phase)
+        };
+        match &record.what {
+            What::Op(op) => {
+                self.describe_stack(op.stack)?;
+                self.line("op", |map| {
+                    map.serialize_entry("id", &number)?;
+                    place(map)?;
+                    map.serialize_entry("name", &text(op.name))?;
+                    if op.overload != StringId::EMPTY {
+                        map.serialize_entry("overload", &text(op.overload))?;
+                    }
+                    let kind = match op.kind {
+                        OpKind::Op => "op",
+                        OpKind::Backward => "backward",
+                        OpKind::User => "user",
+                        OpKind::Other => "other",
+                    };
+                    map.serialize_entry("kind", kind)?;
+                    map.serialize_entry("schema", &op.known)?;
+                    map.serialize_entry("args", &op.args.iter().map(ArgOut).collect::<Vec<_>>())?;
+                    optional(map, "seq", op.sequence)?;
+                    optional(map, "stack", op.stack)
+                })
+            }
+            What::Memory(memory) => {
+                self.describe_stack(memory.stack)?;
+                let Memory { is_free, device, address: at, bytes, requested, stream, stack } = memory;
+                self.line(if *is_free { "free" } else { "alloc" }, |map| {
+                    place(map)?;
+                    map.serialize_entry("dev", &trace.devices[device.0 as usize])?;
+                    map.serialize_entry("ptr", &address(*at))?;
+                    map.serialize_entry("bytes", bytes)?;
+                    optional(map, "requested", *requested)?;
+                    optional(map, "stream", *stream)?;
+                    optional(map, "stack", *stack)
+                })
+            }
+            What::Module(module) => {
+                let named =
+                    |named: &Named| serde_json::json!({ "name": text(named.name), "t": named.tensor });
+                let param = |param: &Param| serde_json::json!({ "name": text(param.name), "t": param.tensor, "grad": param.grad });
+                self.line("module", |map| {
+                    map.serialize_entry("id", &number)?;
+                    place(map)?;
+                    map.serialize_entry("self", &text(module.identity))?;
+                    map.serialize_entry("class", &text(module.class))?;
+                    if module.path != StringId::EMPTY {
+                        map.serialize_entry("path", &text(module.path))?;
+                    }
+                    map.serialize_entry("params", &module.params.iter().map(param).collect::<Vec<_>>())?;
+                    let buffers = module.buffers.iter().map(named).collect::<Vec<_>>();
+                    optional(map, "buffers", (!buffers.is_empty()).then_some(buffers))
+                })
+            }
+            What::Optimizer(optimizer) => {
+                let state = |state: &Named| serde_json::json!([text(state.name), state.tensor]);
+                let param = |param: &Optimized| {
+                    let state: Vec<_> = param.state.iter().map(state).collect();
+                    serde_json::json!({ "t": param.tensor, "grad": param.grad, "state": state })
+                };
+                self.line("optimizer", |map| {
+                    map.serialize_entry("id", &number)?;
+                    place(map)?;
+                    map.serialize_entry("self", &text(optimizer.identity))?;
+                    if optimizer.class != StringId::EMPTY {
+                        map.serialize_entry("class", &text(optimizer.class))?;
+                    }
+                    map.serialize_entry("params", &optimizer.params.iter().map(param).collect::<Vec<_>>())
+                })
+            }
+            What::Grad { param, grad } => self.line("grad", |map| {
+                place(map)?;
+                map.serialize_entry("param", param)?;
+                map.serialize_entry("grad", grad)
+            }),
+            What::Mark(name) => self.line("mark", |map| {
+                place(map)?;
+                map.serialize_entry("name", &text(*name))
+            }),
+        }
+    }
+
+    fn end(&mut self, record: RecordId, end_ns: i64) -> io::Result<()> {
+        let outs = match &self.trace.records[record as usize].what {
+            What::Op(op) => &op.outs[..],
+            _ => &[],
+        };
+        for &tensor in outs {
+            self.describe(tensor)?;
+        }
+        self.line("end", |map| {
+            map.serialize_entry("id", &record)?;
+            map.serialize_entry("ts", &end_ns)?;
+            optional(map, "outs", (!outs.is_empty()).then_some(outs))
+        })
+    }
+}
+
+/// An argument as JSON.
+struct ArgOut<'a>(&'a Arg);
+
+impl Serialize for ArgOut<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Arg::None => serializer.serialize_none(),
+            Arg::Tensor(tensor, written) => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("t", tensor)?;
+                map.serialize_entry("w", written)?;
+                map.end()
+            }
+            Arg::Tensors(tensors, written) => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("ts", tensors)?;
+                map.serialize_entry("w", written)?;
+                map.end()
+            }
+        }
+    }
+}
+
+fn optional<M: SerializeMap>(map: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
+    value.map_or(Ok(()), |value| map.serialize_entry(name, &value))
+}
+
+fn address(address: u64) -> String {
+    format!("{address:#x}")
+}
+
+/// The tensors that a record mentions, its results aside.
+fn mentioned(record: &Record) -> Vec<TensorId> {
+    match &record.what {
+        What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),
+        What::Module(module) => {
+            let params = module.params.iter().flat_map(|param| [Some(param.tensor), param.grad]).flatten();
+            params.chain(module.buffers.iter().map(|buffer| buffer.tensor)).collect()
+        }
+        What::Optimizer(optimizer) => optimizer
+            .params
+            .iter()
+            .flat_map(|param| {
+                let state = param.state.iter().map(|state| Some(state.tensor));
+                [Some(param.tensor), param.grad].into_iter().chain(state)
+            })
+            .flatten()
+            .collect(),
+        What::Grad { param, grad } => param.iter().chain([grad]).copied().collect(),
+        What::Memory(_) | What::Mark(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,87 @@
+//! Memory of one device piece by piece, from when it was obtained until it was freed.
+
+use crate::analysis::{Action, Profile};
+use crate::category::Category;
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{DeviceIndex, RecordId};
+use std::collections::HashMap;
+
+/// A piece of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its size.
+    pub bytes: u64,
+    /// The storage, a place in [`Profile::storages`]; none if no tensor was seen in it.
+    pub storage: Option<u32>,
+    /// When it was obtained, in ns; none if it was there before the trace.
+    pub begin_ns: Option<i64>,
+    /// When it was freed, in ns; none if it is there at the end.
+    pub end_ns: Option<i64>,
+    /// The record that obtained it.
+    pub obtained: Option<RecordId>,
+    /// The record that freed it; none if nobody saw that, or it is there at the end.
+    pub freed: Option<RecordId>,
+    /// What it was for, and since when in ns; the first entry holds from the beginning.
+    pub stages: Vec<(i64, Category)>,
+}
+
+impl Piece {
+    /// What it is for after all that happened until then, in ns.
+    pub fn category_at(&self, time_ns: i64) -> Category {
+        let after = self.stages.partition_point(|&(since, _)| since <= time_ns);
+        self.stages.get(after.max(1) - 1).map_or(Category::Unknown, |&(_, category)| category)
+    }
+
+    /// Whether it is there after all that happened until then, in ns.
+    pub fn is_live_at(&self, time_ns: i64) -> bool {
+        self.begin_ns.is_none_or(|begin| begin <= time_ns) && self.end_ns.is_none_or(|end| end > time_ns)
+    }
+}
+
+/// All pieces of a device, in the order in which they began.
+pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
+    /// Which piece a change is about.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    enum Of {
+        Storage(u32),
+        /// Without a tensor: by the record that obtained it, or by the one that freed it.
+        Record(Option<RecordId>),
+    }
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut places: HashMap<Of, usize, RandomState> = HashMap::default();
+    for change in profile.changes().iter().filter(|change| change.device == device) {
+        let of = change.storage.map_or(Of::Record(change.obtained.or(change.record)), Of::Storage);
+        let category = profile.category_of(change);
+        match change.action {
+            Action::Preexisting | Action::Create => {
+                let begin_ns = (change.action == Action::Create).then_some(change.time_ns);
+                places.insert(of, pieces.len());
+                pieces.push(Piece {
+                    bytes: change.bytes,
+                    storage: change.storage,
+                    begin_ns,
+                    end_ns: None,
+                    obtained: change.obtained,
+                    freed: None,
+                    stages: vec![(change.time_ns, category)],
+                });
+            }
+            Action::IncrementVersion => {
+                let piece = places.get(&of).map(|&place| &mut pieces[place]);
+                if let Some(piece) =
+                    piece.filter(|piece| piece.stages.last().is_some_and(|last| last.1 != category))
+                {
+                    piece.stages.push((change.time_ns, category));
+                }
+            }
+            Action::Destroy => {
+                if let Some(&place) = places.get(&of) {
+                    let piece = &mut pieces[place];
+                    piece.end_ns = Some(change.time_ns);
+                    piece.freed = change.record;
+                }
+            }
+        }
+    }
+    pieces
+}

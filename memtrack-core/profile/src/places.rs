@@ -1,0 +1,178 @@
+//! Where in the program a record happened: in which operator, module and phase.
+
+use foldhash::fast::RandomState;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::snapshot::StringId;
+use std::collections::HashMap;
+use std::fmt;
+
+/// A module of a trace: its place in [`Places::modules`].
+pub type ModuleId = u32;
+
+/// A module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleNode {
+    /// Its path in the model where the trace says it, else its type and a number, as PyTorch's profiler names it.
+    pub name: String,
+    /// The module that called it first.
+    pub parent: Option<ModuleId>,
+    /// How many modules it is inside of.
+    pub depth: u32,
+}
+
+/// When in a training step something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum When {
+    /// Inside a module, or where the trace says so.
+    Forward,
+    /// Inside a node of the automatic differentiation, or where the trace says so.
+    Backward,
+    /// Where the trace says so.
+    Optimizer,
+    /// In none of these.
+    #[default]
+    Other,
+}
+
+impl When {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
+
+    /// Its name in reports and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where a record happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The outermost operator around it that is known, or a node of the automatic differentiation.
+    pub operator: Option<RecordId>,
+    /// The innermost module around it. For the backward pass, that of the forward operator it belongs to.
+    pub module: Option<ModuleId>,
+    /// When in a step.
+    pub when: When,
+}
+
+/// Where all records of a trace happened.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The modules, each after the one that called it.
+    pub modules: Vec<ModuleNode>,
+    /// By record.
+    places: Vec<Place>,
+    /// By record: the module, if it is the call of one.
+    calls: Vec<Option<ModuleId>>,
+}
+
+impl Places {
+    /// Finds them.
+    pub fn of(trace: &OperatorTrace) -> Self {
+        let mut places = Self::default();
+        let mut seen: HashMap<StringId, ModuleId, RandomState> = HashMap::default();
+        let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
+        let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
+        for record in &trace.records {
+            let mut place = record.parent.map_or(Place::default(), |parent| places.inside(trace, parent));
+            match record.phase {
+                TracePhase::Inherited => {}
+                TracePhase::Of(Phase::Forward) => place.when = When::Forward,
+                TracePhase::Of(Phase::Backward) => place.when = When::Backward,
+                TracePhase::Of(Phase::Optimizer) => place.when = When::Optimizer,
+                TracePhase::Other => place.when = When::Other,
+            }
+            let mut call = None;
+            match &record.what {
+                What::Module(module) => {
+                    let id = *seen.entry(module.identity).or_insert_with(|| {
+                        let count = counts.entry(module.class).or_default();
+                        let path = trace.strings.get(module.path);
+                        let name = if path.is_empty() {
+                            format!("{}_{count}", trace.strings.get(module.class))
+                        } else {
+                            path.into_owned()
+                        };
+                        *count += 1;
+                        let parent = place.module;
+                        let depth = parent.map_or(0, |parent| places.modules[parent as usize].depth + 1);
+                        places.modules.push(ModuleNode { name, parent, depth });
+                        places.modules.len() as ModuleId - 1
+                    });
+                    call = Some(id);
+                }
+                What::Op(op) => {
+                    if let (Some(sequence), Some(module), When::Forward | When::Other) =
+                        (op.sequence, place.module, place.when)
+                        && op.kind == OpKind::Op
+                    {
+                        forward.insert(sequence, module);
+                    }
+                    if op.kind == OpKind::Backward || record.phase == TracePhase::Of(Phase::Backward) {
+                        place.when = When::Backward;
+                        let module = op.sequence.and_then(|sequence| forward.get(&sequence).copied());
+                        place.module = module.or(place.module);
+                    }
+                }
+                _ => {}
+            }
+            places.places.push(place);
+            places.calls.push(call);
+        }
+        places
+    }
+
+    /// Where a record happened.
+    pub fn get(&self, record: RecordId) -> Place {
+        self.places.get(record as usize).copied().unwrap_or_default()
+    }
+
+    /// The module that a record is the call of.
+    pub fn call(&self, record: RecordId) -> Option<ModuleId> {
+        self.calls.get(record as usize).copied().flatten()
+    }
+
+    /// The names of a module and those it is inside of, outermost first, with ` / ` between them; a path in the model says
+    /// that by itself.
+    pub fn full_name(&self, module: ModuleId) -> String {
+        let mut names = Vec::new();
+        let mut at = Some(module);
+        while let Some(id) = at {
+            let node = &self.modules[id as usize];
+            names.push(&*node.name);
+            at = node.parent;
+        }
+        names.reverse();
+        names.join(" / ")
+    }
+
+    /// What holds inside of a record.
+    fn inside(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
+        let mut place = self.places[parent as usize];
+        match &trace.records[parent as usize].what {
+            What::Op(Op { known, kind, .. }) if *known || *kind == OpKind::Backward => {
+                place.operator.get_or_insert(parent);
+            }
+            What::Module(_) => {
+                place.module = self.calls[parent as usize];
+                if place.when == When::Other {
+                    place.when = When::Forward;
+                }
+            }
+            _ => {}
+        }
+        place
+    }
+}

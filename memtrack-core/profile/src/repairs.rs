@@ -1,0 +1,151 @@
+//! What had to be put right in a trace before it could be answered from.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::fmt;
+
+/// One kind of repair, which the tolerant mode makes and counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Repair {
+    /// The trace ends without a footer, or in the middle of a line or of its compressed data.
+    Cut,
+    /// Records that the footer counts and the trace does not have, or the other way around.
+    MissingRecords,
+    /// Records that the producer says it dropped.
+    DroppedRecords,
+    /// Lines that were there twice.
+    RepeatedLines,
+    /// Records whose time lies before that of the record before them.
+    Unordered,
+    /// Mentions of tensors, stacks, element types or enclosing records that are described nowhere in the trace.
+    Undefined,
+    /// Ends of records that never began, or had ended.
+    UnknownEnds,
+    /// Allocations at an address that was still in use: it was given back at that moment.
+    ImpliedFrees,
+    /// Frees of memory that was given back before.
+    IgnoredFrees,
+    /// Versions of tensors that did not follow one another.
+    Versions,
+}
+
+impl Repair {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Cut,
+        Self::MissingRecords,
+        Self::DroppedRecords,
+        Self::RepeatedLines,
+        Self::Unordered,
+        Self::Undefined,
+        Self::UnknownEnds,
+        Self::ImpliedFrees,
+        Self::IgnoredFrees,
+        Self::Versions,
+    ];
+
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::MissingRecords => "missing_records",
+            Self::DroppedRecords => "dropped_records",
+            Self::RepeatedLines => "repeated_lines",
+            Self::Unordered => "unordered_records",
+            Self::Undefined => "undefined_mentions",
+            Self::UnknownEnds => "unknown_ends",
+            Self::ImpliedFrees => "implied_frees",
+            Self::IgnoredFrees => "ignored_frees",
+            Self::Versions => "versions",
+        }
+    }
+
+    /// What was done, for a sentence that begins with the number.
+    const fn text(self, one: bool) -> &'static str {
+        match (self, one) {
+            (Self::Cut, _) => "the trace is cut: what came after is missing",
+            (Self::MissingRecords, true) => "record is missing or too many, by the footer's count",
+            (Self::MissingRecords, false) => "records are missing or too many, by the footer's count",
+            (Self::DroppedRecords, true) => "record was dropped by the program that wrote the trace",
+            (Self::DroppedRecords, false) => "records were dropped by the program that wrote the trace",
+            (Self::RepeatedLines, true) => "line was there twice, and is used once",
+            (Self::RepeatedLines, false) => "lines were there twice, and are used once",
+            (Self::Unordered, true) => "record was put into the order of time",
+            (Self::Unordered, false) => "records were put into the order of time",
+            (Self::Undefined, true) => "mention of something that is not in the trace was left out",
+            (Self::Undefined, false) => "mentions of something that is not in the trace were left out",
+            (Self::UnknownEnds, true) => "end of a record that did not run was left out",
+            (Self::UnknownEnds, false) => "ends of records that did not run were left out",
+            (Self::ImpliedFrees, true) => "allocation at an address in use: its memory counts as freed then",
+            (Self::ImpliedFrees, false) => {
+                "allocations at addresses in use: their memory counts as freed then"
+            }
+            (Self::IgnoredFrees, true) => "free of memory that was not in use was left out",
+            (Self::IgnoredFrees, false) => "frees of memory that was not in use were left out",
+            (Self::Versions, true) => {
+                "version of a tensor did not follow the one before, and was taken as it was"
+            }
+            (Self::Versions, false) => {
+                "versions of tensors did not follow the ones before, and were taken as they were"
+            }
+        }
+    }
+}
+
+/// How often each repair was made. Displays as one line for each kind that was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repairs {
+    counts: [u64; Repair::ALL.len()],
+}
+
+impl Repairs {
+    /// How often this one was made.
+    pub const fn count(&self, repair: Repair) -> u64 {
+        self.counts[repair as usize]
+    }
+
+    /// Whether nothing had to be put right.
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|&count| count == 0)
+    }
+
+    pub(crate) fn add(&mut self, repair: Repair, count: u64) {
+        self.counts[repair as usize] += count;
+    }
+
+    /// These and others together.
+    #[must_use]
+    pub fn and(mut self, others: &Self) -> Self {
+        self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
+        self
+    }
+
+    fn made(&self) -> impl Iterator<Item = (Repair, u64)> {
+        Repair::ALL.into_iter().map(|repair| (repair, self.count(repair))).filter(|&(_, count)| count > 0)
+    }
+}
+
+impl fmt::Display for Repairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (repair, count)) in self.made().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            match repair {
+                Repair::Cut => f.write_str(repair.text(true))?,
+                _ => write!(f, "{count} {}", repair.text(count == 1))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Repairs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (repair, count) in self.made() {
+            map.serialize_entry(repair.name(), &count)?;
+        }
+        map.end()
+    }
+}
