@@ -11,6 +11,7 @@ pub mod export;
 pub mod optrace;
 pub mod pieces;
 pub mod places;
+pub mod recorded;
 mod repairs;
 
 pub use category::Category;

@@ -10,7 +10,7 @@ use crate::event::DeviceId;
 use std::borrow::Cow;
 
 /// What is recorded of a tensor. It takes no part in the tensor's life: addresses are numbers that nobody follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TensorInfo<'a> {
     /// A number of the tensor object that no other has while the program runs, not even after this one is gone.

@@ -1,6 +1,7 @@
 //! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
 //! reader make a [`Snapshot`]; every report and every writer takes one.
 
+mod categories;
 mod chronology;
 mod clock;
 mod devices;
@@ -18,6 +19,7 @@ mod taken_back;
 mod value;
 mod weighed;
 
+pub use categories::EventCategories;
 pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;
