@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
-pub(crate) use profile::{CategoriesArgs, TimelineArgs, TraceArgs};
+pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;

@@ -67,6 +67,9 @@ pub(crate) struct CategoriesArgs {
     pub(crate) tensors: bool,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
+    /// Do not shorten names
+    #[arg(long)]
+    pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

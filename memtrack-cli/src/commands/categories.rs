@@ -2,16 +2,32 @@
 
 use super::optrace;
 use crate::Streams;
-use crate::args::CategoriesArgs;
+use crate::args::{AtMoment, CategoriesArgs, TextArgs};
 use crate::error::{CliError, Exit};
+use crate::report::{layout, print_json};
 use memtrack_core::profile::analysis::Profile;
+use memtrack_core::profile::report::{At, CategoryReport};
 
 /// Analyses the trace and prints its categories.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let read = optrace::load(&args.trace, streams)?;
-    let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
+    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
     if args.tensors {
         return tensors(args, &profile, streams);
+    }
+    let device = optrace::device(&args.trace, &profile)?;
+    let moments = match args.at {
+        None => vec![At::Peak, At::End],
+        Some(AtMoment::Peak) => vec![At::Peak],
+        Some(AtMoment::End) => vec![At::End],
+        Some(AtMoment::After(ns)) => vec![At::After(ns)],
+    };
+    let report = CategoryReport::of(&profile, device, &moments, repairs);
+    if args.format.json {
+        print_json(&report.to_json(args.rows.limit()), streams)?;
+    } else {
+        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        streams.stdout.write_all(report.to_text(args.rows.limit(), width).as_bytes())?;
     }
     Ok(Exit::Fine)
 }

@@ -9,10 +9,13 @@ pub mod analysis;
 mod category;
 pub mod export;
 pub mod optrace;
+mod phases;
 pub mod pieces;
 pub mod places;
 pub mod recorded;
 mod repairs;
+pub mod report;
+pub mod series;
 
 pub use category::Category;
 /// The types of a trace.

@@ -1,5 +1,6 @@
 //! Where in the program a record happened: in which operator, module and phase.
 
+use crate::phases::phases;
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
@@ -85,9 +86,9 @@ impl Places {
         let mut seen: HashMap<StringId, ModuleId, RandomState> = HashMap::default();
         let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
         let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
-        for record in &trace.records {
+        for (record, phase) in trace.records.iter().zip(phases(trace)) {
             let mut place = record.parent.map_or(Place::default(), |parent| places.inside(trace, parent));
-            match record.phase {
+            match phase {
                 TracePhase::Inherited => {}
                 TracePhase::Of(Phase::Forward) => place.when = When::Forward,
                 TracePhase::Of(Phase::Backward) => place.when = When::Backward,

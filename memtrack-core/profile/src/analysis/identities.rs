@@ -43,6 +43,7 @@ impl Lifetime {
 }
 
 /// The identities of a trace.
+#[derive(Clone, Debug)]
 pub(super) struct Identities {
     /// By [`AllocationId`]; the first one means nothing.
     pub(super) lifetimes: Vec<Lifetime>,

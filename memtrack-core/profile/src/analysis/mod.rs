@@ -15,9 +15,10 @@ pub use timeline::{Action, Change};
 
 use crate::category::Category;
 use crate::optrace::Mode;
+use crate::phases::phases;
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{DeviceIndex, OperatorTrace, TracePhase, What};
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
 use std::fmt;
 
 /// A trace that the analysis refuses. Displays as one line.
@@ -82,6 +83,7 @@ pub struct Profile<'a> {
     /// Versions that PyTorch lists.
     present: Vec<bool>,
     changes: Vec<Change>,
+    identities: identities::Identities,
     /// By record: its phase.
     phases: Vec<TracePhase>,
     mode: Mode,
@@ -133,8 +135,9 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     }
     starts.push(by_version.len() as u32);
     let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
-    let phases = tree::phases(trace);
-    let mut profile = Profile { trace, repairs, storages, by_version, present, changes, phases, mode };
+    let phases = phases(trace);
+    let mut profile =
+        Profile { trace, repairs, storages, by_version, present, changes, identities, phases, mode };
     if mode == Mode::Tolerant {
         profile.name_optimizer_temporaries();
     }
@@ -160,6 +163,19 @@ impl<'a> Profile<'a> {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
     }
 
+    /// Whether the answers are PyTorch's own.
+    pub fn is_compat(&self) -> bool {
+        self.mode == Mode::Compat
+    }
+
+    /// The name of an operator's record; empty for other records.
+    pub fn operator_name(&self, record: RecordId) -> String {
+        match self.trace.records.get(record as usize).map(|record| &record.what) {
+            Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
+            _ => String::new(),
+        }
+    }
+
     /// What the analysis had to put right.
     pub const fn repairs(&self) -> &Repairs {
         &self.repairs
@@ -173,6 +189,22 @@ impl<'a> Profile<'a> {
     /// Pieces of memory, by PyTorch's allocation id; none where no tensor was seen, and at 0.
     pub fn storages(&self) -> &[Option<Storage>] {
         &self.storages
+    }
+
+    /// The tensors that a record mentions, with the storage of each: an operator's arguments one after another and then its
+    /// results, a registration's parameters with their gradients, states and buffers. Of a module or an optimizer only the
+    /// first record mentions any. The storage is none where the analysis follows it no further.
+    pub fn mentions(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
+        let keys = self.identities.of(record);
+        let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
+            return Vec::new();
+        };
+        let mut mentions = Vec::with_capacity(keys.len());
+        identities::mentions_of(&of.what, self.mode, |tensor| {
+            let key = keys[mentions.len()];
+            mentions.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
+        });
+        mentions
     }
 
     /// The category of a version of a storage.

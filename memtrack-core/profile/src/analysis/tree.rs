@@ -1,6 +1,6 @@
 //! The records of a trace as a tree.
 
-use memtrack_model::optrace::{OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::optrace::{OperatorTrace, RecordId, What};
 
 /// Records in the order of a walk that visits a record before what is inside of it.
 pub(super) struct Tree {
@@ -66,16 +66,6 @@ impl Tree {
     pub(super) fn first_child(&self, record: RecordId) -> Option<RecordId> {
         self.within(record).get(1).copied()
     }
-}
-
-/// The phase of each record: its own, or that of the record it is inside of.
-pub(super) fn phases(trace: &OperatorTrace) -> Vec<TracePhase> {
-    let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
-    for record in &trace.records {
-        let inherited = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
-        phases.push(if record.phase == TracePhase::Inherited { inherited } else { record.phase });
-    }
-    phases
 }
 
 /// Which records are the first of their module or optimizer: only these register tensors.

@@ -1,0 +1,55 @@
+//! Which module a storage belongs to: its parameters and buffers, and what an optimizer keeps for them.
+
+use crate::analysis::Profile;
+use crate::places::{ModuleId, Places};
+use memtrack_model::optrace::What;
+
+/// Modules by storage.
+pub(super) struct Owners(Vec<Option<ModuleId>>);
+
+impl Owners {
+    pub(super) fn of(profile: &Profile<'_>, places: &Places) -> Self {
+        let mut owners = vec![None; profile.storages().len()];
+        for (number, record) in (0..).zip(&profile.trace().records) {
+            if !matches!(record.what, What::Module(_)) {
+                continue;
+            }
+            for (_, storage) in profile.mentions(number) {
+                if let Some(storage) = storage {
+                    // A parameter that several modules share belongs to the one that was called first.
+                    owners[storage as usize] = owners[storage as usize].or(places.call(number));
+                }
+            }
+        }
+        let mut owners = Self(owners);
+        for (number, record) in (0..).zip(&profile.trace().records) {
+            let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
+            match &record.what {
+                What::Optimizer(optimizer) => {
+                    for param in &optimizer.params {
+                        let of = mentions.next().flatten().and_then(|param| owners.module(param));
+                        let count = usize::from(param.grad.is_some()) + param.state.len();
+                        mentions.by_ref().take(count).for_each(|storage| owners.add(storage, of));
+                    }
+                }
+                What::Grad { param: Some(_), .. } => {
+                    let of = mentions.next().flatten().and_then(|param| owners.module(param));
+                    owners.add(mentions.next().flatten(), of);
+                }
+                _ => {}
+            }
+        }
+        owners
+    }
+
+    fn add(&mut self, storage: Option<u32>, module: Option<ModuleId>) {
+        if let Some(storage) = storage {
+            let slot = &mut self.0[storage as usize];
+            *slot = slot.or(module);
+        }
+    }
+
+    pub(super) fn module(&self, storage: u32) -> Option<ModuleId> {
+        self.0.get(storage as usize).copied().flatten()
+    }
+}

@@ -1,0 +1,59 @@
+//! Bytes by category at every moment of a trace.
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::export::parts;
+use memtrack_model::optrace::DeviceIndex;
+
+/// Bytes of each category, by its place in [`Category::ALL`].
+pub type Bytes = [i64; Category::ALL.len()];
+
+/// What was allocated at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// When, in ns; −1 before the first change of a trace in which something preexists.
+    pub time_ns: i64,
+    /// By category.
+    pub bytes: Bytes,
+}
+
+impl Moment {
+    /// All categories together.
+    pub fn total(&self) -> i64 {
+        self.bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
+    }
+}
+
+/// Calls `visit` with what was allocated on a device after all that happened at each distinct time, in the order of time.
+pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
+    let mut moment: Option<Moment> = None;
+    for change in profile.changes().iter().filter(|change| change.device == device) {
+        let now = moment.get_or_insert(Moment { time_ns: change.time_ns, ..Moment::default() });
+        if now.time_ns != change.time_ns {
+            visit(now);
+            now.time_ns = change.time_ns;
+        }
+        for (category, bytes) in parts(profile, change) {
+            let slot = &mut now.bytes[category as usize];
+            *slot = slot.saturating_add(bytes);
+        }
+    }
+    moment.iter().for_each(&mut visit);
+}
+
+/// The first moment at which most was allocated; none if nothing ever was.
+pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
+    let mut peak: Option<Moment> = None;
+    walk(profile, device, |moment| {
+        if peak.is_none_or(|peak| moment.total() > peak.total()) {
+            peak = Some(*moment);
+        }
+    });
+    peak
+}
+
+/// The first and the last time of a device's changes, what preexists aside; none if all of it preexists.
+pub fn span_ns(profile: &Profile<'_>, device: DeviceIndex) -> Option<(i64, i64)> {
+    let times = || profile.changes().iter().filter(|change| change.device == device && change.time_ns != -1);
+    Some((times().next()?.time_ns, times().next_back()?.time_ns))
+}
