@@ -13,13 +13,14 @@ use memtrack_model::optrace::{OperatorTrace, RecordId, TracePhase, What};
 /// A rule by which memory has its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Obtained in a backward pass, and no gradient: autograd detail.
+    /// Obtained in a backward pass, no gradient, and given back before the next step: autograd detail.
     Backward,
     /// Obtained in an optimizer's step or where the optimizer is made, and kept beyond it: optimizer state.
     OptimizerKeeps,
     /// Obtained in an optimizer's step, and given back in it: temporary memory of the optimizer.
     OptimizerGivesBack,
-    /// Obtained in an operator or module of the forward pass, and kept beyond the operator: an activation.
+    /// Obtained in an operator or module of the forward pass, kept beyond the operator, and given back before the next step:
+    /// an activation.
     ForwardKeeps,
     /// Obtained in an operator of the forward pass, and given back in it: temporary.
     ForwardGivesBack,
@@ -48,7 +49,11 @@ struct Around {
 }
 
 /// What the program states of the memory that each record obtained; by record.
-pub(super) fn stated(trace: &OperatorTrace, phases: &[TracePhase], changes: &[Change]) -> Vec<Option<Stated>> {
+pub(super) fn stated(
+    trace: &OperatorTrace,
+    phases: &[TracePhase],
+    changes: &[Change],
+) -> Vec<Option<Stated>> {
     let mut around: Vec<Around> = Vec::with_capacity(trace.records.len());
     for (number, record) in (0..).zip(&trace.records) {
         let mut here = record.parent.map_or(Around::default(), |parent| around[parent as usize]);
@@ -62,6 +67,7 @@ pub(super) fn stated(trace: &OperatorTrace, phases: &[TracePhase], changes: &[Ch
         }
         around.push(here);
     }
+    let steps = Steps::of(trace, phases);
     let mut stated: Vec<Option<Stated>> = vec![None; trace.records.len()];
     let mut freed_ns: Vec<Option<i64>> = vec![None; trace.records.len()];
     for change in changes.iter().filter(|change| change.action == Action::Destroy) {
@@ -71,24 +77,74 @@ pub(super) fn stated(trace: &OperatorTrace, phases: &[TracePhase], changes: &[Ch
     }
     for change in changes.iter().filter(|change| change.action == Action::Create) {
         let Some(obtained) = change.obtained else { continue };
-        let here = around[obtained as usize];
+        let (here, freed_ns) = (around[obtained as usize], freed_ns[obtained as usize]);
         let freed_in = |record: Option<RecordId>| {
             let end_ns = record.and_then(|record| trace.records[record as usize].end_ns);
-            freed_ns[obtained as usize].zip(end_ns).is_some_and(|(freed, end)| freed <= end)
+            freed_ns.zip(end_ns).is_some_and(|(freed, end)| freed <= end)
+        };
+        let outlives_step = || {
+            let end = steps.end_after(trace.records[obtained as usize].time_ns);
+            end.is_some_and(|end| freed_ns.is_none_or(|freed| freed > end))
         };
         let (rule, category) = match phases[obtained as usize] {
-            TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => {
                 (Rule::OptimizerGivesBack, Category::OptimizerTemporary)
             }
             TracePhase::Of(Phase::Optimizer) => (Rule::OptimizerKeeps, Category::OptimizerState),
+            TracePhase::Of(Phase::Backward) if outlives_step() => continue,
+            TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
             _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
+            _ if outlives_step() => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
         stated[obtained as usize] = Some(Stated { rule, category });
     }
     stated
+}
+
+/// Where training steps end: what is kept for longer than the step in which it was obtained is neither an activation nor
+/// a detail of the backward pass, but a cache or a buffer that something keeps for itself.
+struct Steps {
+    /// When backward passes and optimizer steps begin, sorted.
+    turns_ns: Vec<i64>,
+    /// When forward passes begin, sorted.
+    forwards_ns: Vec<i64>,
+    /// When the last optimizer step has ended; what is kept at the end of the trace and is older outlived its step too.
+    last_optimizer_ns: Option<i64>,
+}
+
+impl Steps {
+    fn of(trace: &OperatorTrace, phases: &[TracePhase]) -> Self {
+        let mut steps = Self { turns_ns: Vec::new(), forwards_ns: Vec::new(), last_optimizer_ns: None };
+        for (record, &phase) in trace.records.iter().zip(phases) {
+            let around = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
+            if phase == around {
+                continue;
+            }
+            match phase {
+                TracePhase::Of(Phase::Forward) => steps.forwards_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Backward) => steps.turns_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Optimizer) => {
+                    steps.turns_ns.push(record.time_ns);
+                    steps.last_optimizer_ns = steps.last_optimizer_ns.max(record.end_ns);
+                }
+                TracePhase::Inherited | TracePhase::Other => {}
+            }
+        }
+        steps
+    }
+
+    /// When the step ends that this time is in: where the next forward pass begins after a backward pass or an optimizer
+    /// step; `None` if it may not have ended.
+    fn end_after(&self, time_ns: i64) -> Option<i64> {
+        let next =
+            |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
+        let turn = next(&self.turns_ns, time_ns);
+        let forward = turn.and_then(|turn| next(&self.forwards_ns, turn));
+        // What an optimizer step came after, and nothing has freed since.
+        forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
+    }
 }
 
 /// The category of a version, given what data flow says and what the program states.
