@@ -8,6 +8,8 @@
 pub mod analysis;
 mod category;
 pub mod export;
+#[cfg(feature = "plot")]
+pub mod figure;
 pub mod optrace;
 mod phases;
 pub mod pieces;
@@ -16,6 +18,8 @@ pub mod recorded;
 mod repairs;
 pub mod report;
 pub mod series;
+#[cfg(test)]
+mod tests;
 
 pub use category::Category;
 /// The types of a trace.
