@@ -62,6 +62,7 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
     // Which memory is a parameter, nobody could tell from what is computed with it.
     let weights = model.weights().iter().enumerate();
     report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
+    report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
     let mut optimizer = optimizer(&model, config)?;
     // Another stream of numbers than the weights', or the text would be cut by the numbers they were made of.
     let mut random = Random::new(!config.seed);
