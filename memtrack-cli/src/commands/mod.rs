@@ -42,7 +42,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
-        Command::ProfilePlot(args) => page::run(&args, View::Timeline, streams),
+        Command::ProfilePlot(args) => page::profile_plot(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),

@@ -1,6 +1,7 @@
 //! `memtrack timeline`: what memory was for over time, as PyTorch's exports.
 
 use super::optrace;
+use super::page::name;
 use crate::Streams;
 use crate::args::TimelineArgs;
 use crate::error::{CliError, Exit};
@@ -8,8 +9,11 @@ use crate::output::{check_targets, write_files};
 use crate::plot::png;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use memtrack_core::page::{Page, View};
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::figure;
+use memtrack_core::profile::snapshot::snapshot;
+use memtrack_core::snapshot::{Format, pytorch};
 use std::io::Write;
 use std::path::Path;
 
@@ -20,6 +24,8 @@ enum Form {
     Raw,
     Svg,
     Png,
+    Page,
+    Pickle,
 }
 
 /// What the name of an output asks for, and whether it is compressed.
@@ -30,6 +36,8 @@ fn form(output: &Path) -> Result<(Form, bool), CliError> {
         (".json", Form::Coalesced, true),
         (".svg", Form::Svg, false),
         (".png", Form::Png, false),
+        (".html", Form::Page, false),
+        (".pickle", Form::Pickle, true),
     ];
     let found = forms.into_iter().find_map(|(suffix, form, may_be_packed)| {
         let plain = name.strip_suffix(".gz").filter(|_| may_be_packed);
@@ -53,7 +61,12 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     let read = optrace::load(&args.trace, streams)?;
     let drawn = |error: String| CliError::output(&args.output, error);
     let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
-    let device = optrace::device(&args.trace, &profile)?;
+    // A snapshot has room for all devices.
+    let device = match (form, &args.trace.device) {
+        (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
+        _ => optrace::device(&args.trace, &profile)?,
+    };
+    let devices = if args.trace.device.is_some() { vec![device] } else { profile.devices() };
     let mut content = match form {
         Form::Coalesced => {
             let mut json = Vec::new();
@@ -70,6 +83,13 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
             figure::draw(&profile, device, root, scale).map_err(|error| error.to_string())
         })
         .map_err(drawn)?,
+        Form::Page => {
+            let mut page = Vec::new();
+            let snapshot = snapshot(&profile, &devices);
+            Page::of(&snapshot, &name(&args.trace.path)).showing(View::Categories).write(&mut page)?;
+            page
+        }
+        Form::Pickle => pytorch::write(&snapshot(&profile, &devices), Vec::new(), Format::Pickle)?,
     };
     if to_stdout {
         content.push(b'\n');

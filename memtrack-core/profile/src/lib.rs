@@ -14,9 +14,11 @@ pub mod optrace;
 mod phases;
 pub mod pieces;
 pub mod places;
+pub mod recorded;
 mod repairs;
 pub mod report;
 pub mod series;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
