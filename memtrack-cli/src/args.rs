@@ -63,6 +63,7 @@ pub(crate) enum Command {
     /// Show which segments two snapshots do not share, in PyTorch's text
     Compare(CompareArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
+    #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),
     /// Show the machine's NVIDIA devices: used and free memory, pools, processes
     #[cfg(feature = "gpus")]
