@@ -207,7 +207,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
         let text = format!(
-            "Peak allocated: {} ({} bytes), {} after the begin; what it is made of:",
+            "Peak allocated: {} ({} bytes), {} after the start; what it is made of:",
             human_bytes(total),
             grouped(total),
             human_time(after)

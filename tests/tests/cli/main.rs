@@ -13,6 +13,7 @@ mod page;
 mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;
+mod profile;
 mod run;
 mod run_cost;
 mod run_ends;
