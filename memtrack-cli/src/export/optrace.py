@@ -26,7 +26,8 @@ The model may be left out. It tells where in it a module is; without it, a modul
 and in the others the place below the outermost module that was called. Buffers are known in the first two ways.
 
 A name that ends with .gz is compressed. The file appears when it is complete, and replaces one of that name, unless the
-script is run as a command, without --force. It holds names of functions and files, but nothing of what tensors contain.
+script is run as a command, without --force. It holds the machine's name, names of functions and files, and numbers that
+operators were called with, but nothing of what tensors contain.
 """
 import argparse
 import contextlib
