@@ -142,10 +142,12 @@ class Modules:
             self._paths.setdefault(id(module), (path, id(type(module))))
 
     def _called(self, module, _inputs):
-        if id(module) not in self._paths:
-            self._learn(module)
-        if id(module) not in self._buffers:
-            self._buffers[id(module)] = (_buffers(module), id(type(module)))
+        # A module may answer in any way. The program must not notice.
+        with contextlib.suppress(Exception):
+            if id(module) not in self._paths:
+                self._learn(module)
+            if id(module) not in self._buffers:
+                self._buffers[id(module)] = (_buffers(module), id(type(module)))
 
 
 def _results(prof):
