@@ -4,5 +4,6 @@ mod damage;
 mod passes;
 mod program;
 mod reading;
+mod stated;
 mod vector;
 mod writing;
