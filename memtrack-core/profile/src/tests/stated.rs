@@ -1,6 +1,6 @@
 //! One piece of memory for each rule about what a program states, in the trace of a program that memtrack's SDK recorded.
 
-use super::program::{Program, Reads, Takes};
+use super::program::{Program, Reads, Takes, Writes};
 use crate::analysis::{Action, Rule, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
@@ -19,6 +19,8 @@ const STATE: u64 = 0x900;
 const CACHE: u64 = 0xa00;
 const OUTSIDE: u64 = 0xb00;
 const OUT: u64 = 0xc00;
+const SCALED: u64 = 0xd00;
+const SUM: u64 = 0xe00;
 
 /// A training step as candle makes it: what operators keep is no tensor that anybody reports.
 fn step(program: &mut Program, number: u64) {
@@ -44,10 +46,16 @@ fn step(program: &mut Program, number: u64) {
             // No operator is told of what makes this; one reads it.
             program.make(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
+            // Made by nobody, scaled in place by a weight, and used with an input: as a parameter is.
+            program.make(handle + 5, base + SCALED, 88);
+            program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
+            program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
+                inner.make(handle + 6, base + SUM, 96);
+            });
         });
     });
     program.phase("backward", |program| {
-        program.backward("backward", &[Takes(handle + 2)], |inner| {
+        program.backward("backward", &[Takes(handle + 2), Takes(handle + 6)], |inner| {
             inner.alloc(base + BACK, 56);
             inner.make(handle + 4, base + G, 64);
             inner.free(base + BACK, 56);
@@ -58,7 +66,7 @@ fn step(program: &mut Program, number: u64) {
         program.alloc(base + TEMP, 72);
         program.free(base + TEMP, 72);
     });
-    for (address, bytes) in [(KEPT, 24), (OUT, 48), (STRAY, 40), (G, 64)] {
+    for (address, bytes) in [(KEPT, 24), (OUT, 48), (STRAY, 40), (SCALED, 88), (SUM, 96), (G, 64)] {
         program.free(base + address, bytes);
     }
 }
@@ -99,6 +107,12 @@ fn what_an_operator_gives_back_is_temporary() {
 #[test]
 fn what_is_made_inside_of_a_module_is_no_input() {
     assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NoInput)));
+}
+
+#[test]
+fn what_is_made_inside_of_a_module_and_was_not_registered_is_no_parameter() {
+    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NoParameter)));
+    assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
