@@ -49,7 +49,7 @@ pub(crate) struct TimelineArgs {
 #[command(after_help = "\
 Examples:
   memtrack categories run.optrace.jsonl.gz                  what the peak is made of, and what is left at the end
-  memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the trace's begin
+  memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the start of the trace
   memtrack categories run.optrace.jsonl.gz --json           the same as JSON
   memtrack categories run.optrace.jsonl.gz --tensors        every version of every tensor with its category
 
@@ -59,7 +59,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
-    /// When: peak, end, or a time after the trace's begin such as 12.5ms [default: peak and end]
+    /// When: peak, end, or a time after the start of the trace such as 12.5ms [default: peak and end]
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "tensors")]
     pub(crate) at: Option<AtMoment>,
     /// List every version of every tensor instead
@@ -81,7 +81,7 @@ pub(crate) enum AtMoment {
     Peak,
     /// At the end.
     End,
-    /// So many ns after the trace's begin.
+    /// So many ns after the start of the trace.
     After(i64),
 }
 

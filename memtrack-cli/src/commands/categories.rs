@@ -10,7 +10,7 @@ use memtrack_core::profile::report::{At, CategoryReport};
 
 /// Analyses the trace and prints its categories.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?;
+    let read = optrace::load(&args.trace, streams)?.read;
     let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
     if args.tensors {
         return tensors(args, &profile, streams);

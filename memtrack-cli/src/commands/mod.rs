@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod convert;
 mod devices;
+mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
 mod optrace;
@@ -36,11 +37,12 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
+        Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Peak(args) => peak::run(&args, streams),
-        Command::ProfilePlot(args) => page::run(&args, View::Timeline, streams),
+        Command::ProfilePlot(args) => page::profile_plot(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),

@@ -18,6 +18,7 @@ pub mod recorded;
 mod repairs;
 pub mod report;
 pub mod series;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 

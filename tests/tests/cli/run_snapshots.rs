@@ -85,7 +85,8 @@ const VERBS: [(&str, &[&str]); 18] = [
 ];
 
 /// What takes something else.
-const OTHER_VERBS: [&str; 5] = ["gpus", "run", "simulate", "tracker", "help"];
+const OTHER_VERBS: [&str; 8] =
+    ["categories", "export-script", "gpus", "run", "simulate", "timeline", "tracker", "help"];
 
 /// CPython loads a snapshot, and finds in it what the program holds.
 const CHECK: &str = "import pickle,sys

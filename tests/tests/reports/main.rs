@@ -1,5 +1,7 @@
 //! The numbers and words of reports, from the library and from the command.
 
+mod category_colors;
+mod optrace_pytorch;
 mod sampled;
 mod speed;
 mod top_numbers;

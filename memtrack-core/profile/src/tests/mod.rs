@@ -4,6 +4,7 @@ mod damage;
 mod passes;
 mod program;
 mod reading;
+mod snapshot;
 mod stated;
 mod vector;
 mod writing;
