@@ -52,9 +52,11 @@ Examples:
   memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the start of the trace
   memtrack categories run.optrace.jsonl.gz --json           the same as JSON
   memtrack categories run.optrace.jsonl.gz --tensors        every version of every tensor with its category
+  memtrack categories snapshot.pickle                       what stacks, sizes and the order of events tell
 
-Categories are exact as far as the trace goes: each piece of memory has the category that PyTorch's profiler gives it, or one
-of memtrack's own, and what none of the rules names is UNKNOWN.
+Categories of an operator trace are exact as far as the trace goes: each piece of memory has the category that PyTorch's
+profiler gives it, or one of memtrack's own, and what none of the rules names is UNKNOWN. Those of a snapshot or a recording
+are read by named rules, which the report lists; they are not exact, and it says how much could not be told.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]

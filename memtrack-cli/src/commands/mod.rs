@@ -2,6 +2,7 @@
 //! returns how it ended.
 
 mod categories;
+mod categories_read;
 mod check;
 mod compare;
 mod convert;

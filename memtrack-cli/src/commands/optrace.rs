@@ -15,6 +15,24 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+/// The first bytes of the file, which tell an operator trace from other files.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
+    let mut head = Vec::new();
+    let read = if args.path == Path::new("-") {
+        streams.stdin.take(HEAD).read_to_end(&mut head)
+    } else {
+        File::open(&args.path).and_then(|file| file.take(HEAD).read_to_end(&mut head))
+    };
+    read.map_err(|error| CliError::input(&args.path, error))?;
+    Ok(head)
+}
+
+/// Bytes of a file that are looked at to tell what it is.
+const HEAD: u64 = 4096;
+
 /// A trace, and the recording that it is of, if it is of one.
 #[derive(Default)]
 pub(super) struct Source {
@@ -60,11 +78,15 @@ fn read(args: &TraceArgs, mut input: impl Read) -> Result<Source, CliError> {
 
 /// The trace of a recording.
 fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
-    let recorded = operator_trace(&snapshot).ok_or_else(|| {
+    let read = of_recording(&snapshot).ok_or_else(|| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
     })?;
-    let read = ReadTrace { trace: recorded.trace, ..ReadTrace::default() };
     Ok(Source { read, recording: Some(snapshot) })
+}
+
+/// The trace of a recording, if it has operators.
+pub(super) fn of_recording(snapshot: &Snapshot) -> Option<ReadTrace> {
+    Some(ReadTrace { trace: operator_trace(snapshot)?.trace, ..ReadTrace::default() })
 }
 
 /// How the trace is treated.

@@ -14,6 +14,7 @@ pub mod optrace;
 mod phases;
 pub mod pieces;
 pub mod places;
+pub mod reading;
 pub mod recorded;
 mod repairs;
 pub mod report;

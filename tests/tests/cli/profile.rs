@@ -100,6 +100,27 @@ fn each_form_is_written_and_none_replaced() {
     let summary = run(folder.path(), &["summary", "a.pickle"], b"");
     let summary = String::from_utf8(summary.stdout).unwrap();
     assert!(summary.contains("made of") && summary.contains("optimizer_state 16.0 KiB"), "{summary}");
+    for arguments in [
+        &["stats", "a.pickle"][..],
+        &["trace", "a.pickle"],
+        &["segments", "a.pickle", "-o", "segments.svg"],
+        &["memory", "a.pickle", "-o", "memory.svg"],
+        &["compare", "a.pickle", "a.pickle.gz"],
+        &["top", "a.pickle", "--by", "category"],
+        &["peak", "a.pickle"],
+        &["check", "a.pickle", "--max-peak", "1MiB"],
+        &["convert", "a.pickle", "again.json"],
+        &["view", "a.pickle.gz", "-o", "view.html"],
+        &["categories", "a.pickle"],
+    ] {
+        let output = run(folder.path(), arguments, b"");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
 
 #[test]

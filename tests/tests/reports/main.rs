@@ -1,5 +1,6 @@
 //! The numbers and words of reports, from the library and from the command.
 
+mod categories_read;
 mod category_colors;
 mod optrace_pytorch;
 mod sampled;
