@@ -361,6 +361,7 @@ macro_rules! __memtrack_call {
     }};
     (@ [] $body:tt) => { $body };
     (@ [$($output:tt)+] $body:tt) => {{
+        #[allow(clippy::diverging_sub_expression)]
         let output: $($output)+ = $body;
         #[allow(unreachable_code)]
         if $crate::operators::is_recorded() {
