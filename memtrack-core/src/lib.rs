@@ -92,6 +92,46 @@
 //! Allocations outside all scopes are named from their stacks: candle, burn, tch, cudarc and others are known, and
 //! [`Recording::with_pattern`] adds your own.
 //!
+//! # What memory is for
+//!
+//! Parameters, optimizer state, activations, gradients: with [`Options::operators`](recorder::Options::operators) the
+//! recording has which operators ran on which tensors, and reports say what the memory was for. `#[track_memory]` reads
+//! the tensors among arguments and results whose types implement [`ReportTensors`](operators::ReportTensors); what only
+//! the program knows it says by the functions of [`operators`].
+//!
+//! ```
+//! use memtrack_core::event::DeviceId;
+//! use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
+//! use memtrack_core::{recorder::Options, track_memory};
+//!
+//! struct Tensor {
+//!     id: u64,
+//!     data: Vec<f32>,
+//! }
+//!
+//! impl ReportTensors for Tensor {
+//!     fn report(&self, to: &mut TensorReader<'_>) {
+//!         let (address, shape) = (self.data.as_ptr().addr() as u64, [self.data.len()]);
+//!         let info = TensorInfo::new(self.id, DeviceId::HOST, Dtype::F32, &shape[..]);
+//!         to.tensor(&info.storage(address, 4 * self.data.len() as u64));
+//!     }
+//! }
+//!
+//! #[track_memory]
+//! fn scale(input: &Tensor, weight: &Tensor) -> Tensor {
+//!     let data = input.data.iter().zip(&weight.data).map(|(input, weight)| input * weight);
+//!     Tensor { id: input.id + 2, data: data.collect() }
+//! }
+//!
+//! memtrack_core::start_monitor_with(&Options::new().operators())?;
+//! let weight = Tensor { id: 0, data: vec![2.0; 100] };
+//! operators::parameters("model", [("weight", &weight)]);
+//! scale(&Tensor { id: 1, data: vec![3.0; 100] }, &weight);
+//! let recording = memtrack_core::stop();
+//! assert!(!recording.snapshot().operators.is_empty()); // for `memtrack categories`, and feature `profile`
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # For CUDA
 //!
 //! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and device,
@@ -361,6 +401,7 @@ macro_rules! __memtrack_call {
     }};
     (@ [] $body:tt) => { $body };
     (@ [$($output:tt)+] $body:tt) => {{
+        #[allow(clippy::diverging_sub_expression)]
         let output: $($output)+ = $body;
         #[allow(unreachable_code)]
         if $crate::operators::is_recorded() {

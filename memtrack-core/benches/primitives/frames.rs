@@ -140,3 +140,10 @@ pub fn tensors(one: &Tensor, two: &Tensor, three: &Tensor) -> Tensor {
     black_box((one, two));
     Tensor::new(three.id as usize)
 }
+
+/// The same without the attribute.
+#[inline(never)]
+pub fn plain_tensors(one: &Tensor, two: &Tensor, three: &Tensor) -> Tensor {
+    black_box((one, two));
+    Tensor::new(three.id as usize)
+}

@@ -382,14 +382,8 @@ mod tests {
             (2_000, gradient),
             (u64::MAX, Line::leave(ScopeId(5))),
         ]);
-        let tensor = |info: &TensorInfo<'_>, written| LoggedTensor {
-            info: TensorInfo {
-                sizes: info.sizes.to_vec().into(),
-                strides: info.strides.as_ref().map(|strides| strides.to_vec().into()),
-                ..*info
-            },
-            written,
-        };
+        let tensor =
+            |info: &TensorInfo<'_>, written| LoggedTensor { info: info.clone().into_owned(), written };
         assert_eq!(
             read.iter().map(|line| line.ticks).collect::<Vec<_>>(),
             [1_000, 1_010, 990, 2_000, u64::MAX]

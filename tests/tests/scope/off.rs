@@ -1,5 +1,5 @@
-//! With the recorder compiled out, scopes are nothing: `tests/programs/off` holds functions in three editions (bare,
-//! annotated, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
+//! With the recorder compiled out, scopes are nothing: `tests/programs/off` holds functions in four editions (bare,
+//! annotated as modules and as operators, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
 //! while that program compiles.
 
 use memtrack_tests::nested;
@@ -15,6 +15,7 @@ fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
         let bare = Code::of(&object, "4bare", function);
         assert!(bare.bytes.len() > 16, "{function} was optimised away");
         assert_eq!(Code::of(&object, "7tracked", function), bare, "{function}, annotated");
+        assert_eq!(Code::of(&object, "7reading", function), bare, "{function}, annotated as an operator");
         assert_eq!(Code::of(&object, "7guarded", function), bare, "{function}, guarded");
     }
 }

@@ -59,6 +59,15 @@ impl<'a> TensorInfo<'a> {
         self
     }
 
+    /// The same with dimensions of its own.
+    pub fn into_owned(self) -> TensorInfo<'static> {
+        TensorInfo {
+            sizes: Cow::Owned(self.sizes.into_owned()),
+            strides: self.strides.map(|strides| Cow::Owned(strides.into_owned())),
+            ..self
+        }
+    }
+
     fn is_contiguous_with(&self, strides: &[usize]) -> bool {
         let mut next = 1;
         strides.len() == self.sizes.len()

@@ -11,7 +11,7 @@ use memtrack_model::optrace::{
     Record, RecordId, Tensor, TensorId, TracePhase, What,
 };
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -23,12 +23,22 @@ pub(super) struct Builder<'a> {
     strings: Map<Vec<u8>, StringId>,
     devices: Map<DeviceId, DeviceIndex>,
     tensors: Map<TensorInfo<'static>, TensorId>,
-    /// By thread: the records that are open, outermost first, and their scopes.
-    open: Map<ThreadId, Vec<(ScopeId, RecordId)>>,
+    /// By thread: the records that are open.
+    open: Map<ThreadId, Open>,
+    /// By scope: the threads on which its open records began.
+    threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
     /// The registrations of modules, by their numbers.
     modules: Map<u64, RecordId>,
     /// By thread: the registrations of an optimizer that go on.
     optimizer: Map<ThreadId, RecordId>,
+}
+
+/// The records that are open on a thread. No look at them takes longer the more there are.
+#[derive(Default)]
+struct Open {
+    /// Outermost first. What another thread has ended stays until it is the last.
+    stack: Vec<RecordId>,
+    by_scope: Map<ScopeId, Vec<RecordId>>,
 }
 
 impl<'a> Builder<'a> {
@@ -52,6 +62,7 @@ impl<'a> Builder<'a> {
             devices: Map::default(),
             tensors: Map::default(),
             open: Map::default(),
+            threads: Map::default(),
             modules: Map::default(),
             optimizer: Map::default(),
         };
@@ -175,47 +186,60 @@ impl<'a> Builder<'a> {
         };
         let parent = self.parent(thread, Some(row.parent));
         let record = self.push(ticks, thread, parent, phase, what);
-        self.open.entry(thread).or_default().push((scope, record));
+        let open = self.open.entry(thread).or_default();
+        open.stack.push(record);
+        open.by_scope.entry(scope).or_default().push(record);
+        self.threads.entry(scope).or_default().insert(record, thread);
     }
 
     fn leave(&mut self, ticks: u64, thread: ThreadId, scope: ScopeId) {
-        let end_ns = Some(self.time_ns(ticks));
-        let of_thread = |open: &Vec<(ScopeId, RecordId)>| open.iter().rposition(|&(of, _)| of == scope);
-        let here = self.open.get(&thread).and_then(of_thread).map(|place| (thread, place));
-        // A future that was entered on another thread.
-        let elsewhere = || {
-            let place = |(&thread, open): (&ThreadId, &Vec<_>)| of_thread(open).map(|place| (thread, place));
-            self.open.iter().filter_map(place).max_by_key(|&(thread, place)| self.open[&thread][place].1)
+        let end_ns = self.time_ns(ticks);
+        let Some(threads) = self.threads.get_mut(&scope) else { return };
+        let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
+        // Or a future that was entered on another thread: the last one.
+        let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
+            return;
         };
-        let Some((thread, place)) = here.or_else(elsewhere) else { return };
-        let (_, record) = self.open.get_mut(&thread).expect("it was found there").remove(place);
-        self.trace.records[record as usize].end_ns = end_ns;
-    }
-
-    /// The innermost record that is open on the thread. Where the scope is known that it must be in, records that have
-    /// nothing to do with that are passed over: a future that waits leaves its record open on the thread it began on.
-    fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
-        let open = self.open.get(&thread)?;
-        let fits = |of: ScopeId| scope.is_none_or(|scope| self.is_around(of, scope));
-        open.iter().rev().find(|&&(of, _)| fits(of)).map(|&(_, record)| record)
-    }
-
-    /// Whether `inner` is `outer` or inside of it.
-    fn is_around(&self, outer: ScopeId, inner: ScopeId) -> bool {
-        let rows = &self.snapshot.scopes.rows;
-        let mut at = inner;
-        // Ids of scopes are larger than those of the scopes around them.
-        while at > outer {
-            match rows.get(at.index()) {
-                Some(row) if row.parent < at => at = row.parent,
-                _ => return false,
-            }
+        self.trace.records[record as usize].end_ns = Some(end_ns);
+        let Some(open) = threads.remove(&record).and_then(|thread| self.open.get_mut(&thread)) else {
+            return;
+        };
+        if let Some(records) = open.by_scope.get_mut(&scope) {
+            records.pop();
         }
-        at == outer
+        while open.stack.pop_if(|record| self.trace.records[*record as usize].end_ns.is_some()).is_some() {}
+    }
+
+    /// The innermost record that is open on the thread; of those that are around this scope, where that is known. A future
+    /// that waits leaves its record open on the thread it began on, which has nothing to do with what runs there then; and
+    /// a scope that was carried to a thread has its record on another one.
+    fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
+        let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
+        let here = self.open.get(&thread).and_then(|open| {
+            self.outwards(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
+        });
+        here.or_else(|| {
+            self.outwards(scope).find_map(|scope| Some(*self.threads.get(&scope)?.last_key_value()?.0))
+        })
+    }
+
+    /// A scope and those around it.
+    fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
+        // Ids of scopes are larger than those of the scopes around them.
+        let around = |scope: &ScopeId| {
+            let row = self.snapshot.scopes.rows.get(scope.index())?;
+            Some(row.parent).filter(|parent| parent < scope && !parent.is_none())
+        };
+        std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), around)
+    }
+
+    fn innermost(&self, open: &Open) -> Option<RecordId> {
+        let is_open = |record: &RecordId| self.trace.records[*record as usize].end_ns.is_none();
+        open.stack.last().copied().filter(is_open)
     }
 
     fn innermost_op(&mut self, thread: ThreadId) -> Option<&mut Op> {
-        let &(_, record) = self.open.get(&thread)?.last()?;
+        let record = self.innermost(self.open.get(&thread)?)?;
         match &mut self.trace.records[record as usize].what {
             What::Op(op) => Some(op),
             _ => None,

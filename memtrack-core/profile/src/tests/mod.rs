@@ -4,6 +4,8 @@ mod damage;
 mod passes;
 mod program;
 mod reading;
+mod recorded;
 mod snapshot;
+mod stated;
 mod vector;
 mod writing;

@@ -1,5 +1,5 @@
-//! Each function twice from one text: bare, annotated with `#[track_memory]`, and with a guard. Built without the
-//! recorder, the three must be the same machine code; `tests/scope_off.rs` compares them.
+//! Each function in four editions from one text: bare, annotated with `#[track_memory]` as a module and as an operator,
+//! and with a guard. Built without the recorder, the four must be the same machine code; `tests/scope_off.rs` compares them.
 
 #![forbid(unsafe_code)]
 
@@ -76,6 +76,11 @@ pub mod bare {
 
 pub mod tracked {
     functions!([#[memtrack_core::track_memory(module)]] {});
+}
+
+/// As operators, whose arguments and results the recorder would read.
+pub mod reading {
+    functions!([#[memtrack_core::track_memory]] {});
 }
 
 pub mod guarded {

@@ -1,0 +1,150 @@
+//! One piece of memory for each rule about what a program states, in the trace of a program that memtrack's SDK recorded.
+
+use super::program::{Program, Reads, Takes, Writes};
+use crate::analysis::{Action, Rule, analyse};
+use crate::category::Category;
+use crate::optrace::Mode;
+use crate::recorded::PRODUCER;
+use memtrack_model::optrace::What;
+
+const W: u64 = 0x100;
+const X: u64 = 0x200;
+const INSIDE: u64 = 0x300;
+const KEPT: u64 = 0x400;
+const STRAY: u64 = 0x500;
+const BACK: u64 = 0x600;
+const G: u64 = 0x700;
+const TEMP: u64 = 0x800;
+const STATE: u64 = 0x900;
+const CACHE: u64 = 0xa00;
+const OUTSIDE: u64 = 0xb00;
+const OUT: u64 = 0xc00;
+const SCALED: u64 = 0xd00;
+const SUM: u64 = 0xe00;
+
+/// A training step as candle makes it: what operators keep is no tensor that anybody reports.
+fn step(program: &mut Program, number: u64) {
+    let (base, handle) = (number << 16, 100 * number);
+    if number == 1 {
+        program.tensor(0, W, 64);
+        program.module("register", &[0], &[], |_| {});
+        program.phase("optimizer", |program| program.alloc(STATE, 128));
+        program.alloc(OUTSIDE, 8);
+    }
+    program.tensor(handle + 1, base + X, 32);
+    program.phase("forward", |program| {
+        program.module("Linear", &[], &[], |program| {
+            program.op_with("linear", &[Reads(handle + 1), Reads(0)], &[handle + 2], |inner| {
+                inner.alloc(base + INSIDE, 16);
+                inner.alloc(base + KEPT, 24);
+                inner.free(base + INSIDE, 16);
+                if number == 1 {
+                    inner.alloc(CACHE, 4096);
+                }
+                inner.make(handle + 2, base + OUT, 48);
+            });
+            // No operator is told of what makes this; one reads it.
+            program.make(handle + 3, base + STRAY, 40);
+            program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
+            // Made by nobody, scaled in place by a weight, and used with an input: as a parameter is.
+            program.make(handle + 5, base + SCALED, 88);
+            program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
+            program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
+                inner.make(handle + 6, base + SUM, 96);
+            });
+        });
+    });
+    program.phase("backward", |program| {
+        program.backward("backward", &[Takes(handle + 2), Takes(handle + 6)], |inner| {
+            inner.alloc(base + BACK, 56);
+            inner.make(handle + 4, base + G, 64);
+            inner.free(base + BACK, 56);
+        });
+    });
+    program.grad(handle + 4);
+    program.phase("optimizer", |program| {
+        program.alloc(base + TEMP, 72);
+        program.free(base + TEMP, 72);
+    });
+    for (address, bytes) in [(KEPT, 24), (OUT, 48), (STRAY, 40), (SCALED, 88), (SUM, 96), (G, 64)] {
+        program.free(base + address, bytes);
+    }
+}
+
+/// What memory at this address was for in its first life, and by which rule.
+fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
+    let mut program = Program::default();
+    step(&mut program, 1);
+    step(&mut program, 2);
+    let mut read = program.read(mode);
+    read.trace.header.producer.0 = producer.to_owned();
+    let profile = analyse(&read.trace, mode).unwrap();
+    let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
+    let change = profile
+        .changes()
+        .iter()
+        .find(|change| change.action == Action::Create && change.obtained.is_some_and(is_here));
+    let change = change.expect("nothing was obtained there");
+    (profile.category_of(change), profile.rule_of(change))
+}
+
+fn recorded(address: u64) -> (Category, Option<Rule>) {
+    found(PRODUCER, Mode::Tolerant, (1 << 16) + address)
+}
+
+#[test]
+fn what_an_operator_keeps_for_the_backward_pass_is_an_activation() {
+    assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
+    // Data flow knows of this one.
+    assert_eq!(recorded(OUT), (Category::Activation, None));
+}
+
+#[test]
+fn what_an_operator_gives_back_is_temporary() {
+    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardGivesBack)));
+}
+
+#[test]
+fn what_is_made_inside_of_a_module_is_no_input() {
+    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NoInput)));
+}
+
+#[test]
+fn what_is_made_inside_of_a_module_and_was_not_registered_is_no_parameter() {
+    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NoParameter)));
+    assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
+}
+
+#[test]
+fn what_the_backward_pass_makes_is_a_detail_unless_it_is_a_gradient() {
+    assert_eq!(recorded(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
+    assert_eq!(recorded(G), (Category::Gradient, None));
+}
+
+#[test]
+fn what_the_optimizer_keeps_is_its_state_and_what_it_gives_back_is_not() {
+    assert_eq!(
+        found(PRODUCER, Mode::Tolerant, STATE),
+        (Category::OptimizerState, Some(Rule::OptimizerKeeps))
+    );
+    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerGivesBack)));
+}
+
+#[test]
+fn what_outlives_its_step_and_what_is_made_outside_has_no_category() {
+    assert_eq!(found(PRODUCER, Mode::Tolerant, CACHE), (Category::Unknown, None));
+    assert_eq!(found(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
+}
+
+#[test]
+fn other_traces_and_the_compatible_mode_know_no_such_rules() {
+    for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
+        for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
+            let (category, rule) = found(producer, mode, (1 << 16) + address);
+            assert_eq!(rule, None, "{mode:?} {address:#x}");
+            assert!(
+                address == STRAY || category == Category::Unknown || category == Category::OptimizerTemporary
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A recording with operators, as the verbs show it: what its memory was for.
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
+use memtrack_core::recorder::{self, Options};
+use memtrack_core::{scope, start_monitor_with, stop};
+use memtrack_tests::{alone, memtrack};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const DEVICE: DeviceId = DeviceId(0);
+const KIB: u64 = 1024;
+
+/// A tensor of one's own, by its number, with memory of the device.
+struct Tensor(u64, u64);
+
+impl ReportTensors for Tensor {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        let sizes = [self.1 as usize / 4];
+        to.tensor(&TensorInfo::new(self.0, DEVICE, Dtype::F32, &sizes[..]).storage(self.address(), self.1));
+    }
+}
+
+impl Tensor {
+    fn new(number: u64, kib: u64) -> Self {
+        let tensor = Self(number, kib * KIB);
+        recorder::record_alloc(DEVICE, StreamId(0), tensor.address(), tensor.1);
+        tensor
+    }
+
+    fn address(&self) -> u64 {
+        self.0 << 32
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        recorder::record_free(DEVICE, StreamId(0), self.address(), self.1);
+    }
+}
+
+/// Two training steps of one weight of 64 KiB, whose optimizer has a moment of the same size.
+fn train() {
+    let weight = Tensor::new(1, 64);
+    operators::parameters("net", [("weight", &weight)]);
+    let moment = {
+        let _optimizer = scope::optimizer();
+        Tensor::new(2, 64)
+    };
+    for step in [10, 20] {
+        let input = Tensor::new(step, 16);
+        let output = {
+            let _net = scope::root("net");
+            let operator = operators::operator("matmul").input(&input).input(&weight);
+            let output = Tensor::new(step + 1, 32);
+            operator.output(&output);
+            output
+        };
+        let gradient = {
+            let _backward = scope::backward();
+            let _on_the_way = Tensor::new(step + 2, 8);
+            Tensor::new(step + 3, 64)
+        };
+        operators::gradient(&weight, &gradient);
+        drop(output);
+        let _optimizer = scope::optimizer();
+        drop(Tensor::new(step + 4, 128));
+    }
+    drop(moment);
+}
+
+fn run(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(memtrack()).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn json(arguments: &[&str], folder: &Path) -> Value {
+    let output = run(arguments, folder);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Names and bytes of a list of rows.
+fn rows(rows: &Value) -> Vec<(&str, u64)> {
+    let row = |row: &'_ Value| row["requested_bytes"].as_u64().unwrap() / KIB;
+    rows.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), row(one))).collect()
+}
+
+#[test]
+fn every_verb_says_what_the_memory_of_a_recording_was_for() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    start_monitor_with(&Options::new().operators().without_host_heap()).unwrap();
+    train();
+    let recording = stop();
+    recording.save(folder.join("run.memtrack")).unwrap();
+    recording.save_operator_trace(folder.join("run.optrace.jsonl.gz")).unwrap();
+
+    let all = [
+        ("optimizer_temporary", 256),
+        ("gradient", 128),
+        ("optimizer_state", 64),
+        ("parameter", 64),
+        ("activation", 64),
+        ("input", 32),
+        ("autograd_detail", 16),
+    ];
+    // The peak is in the optimizer's step: the output is gone.
+    let at_peak = [
+        ("optimizer_temporary", 128),
+        ("gradient", 64),
+        ("optimizer_state", 64),
+        ("parameter", 64),
+        ("input", 16),
+    ];
+    // A recording, and the same as a snapshot of PyTorch's form.
+    run(&["convert", "run.memtrack", "run.pickle"], folder);
+    for file in ["run.memtrack", "run.pickle"] {
+        let top = json(&["top", "--by", "category", "--json", file], folder);
+        assert_eq!(rows(&top["devices"][0]["rows"]), all, "{file}");
+        let peak = json(&["peak", "--json", file], folder);
+        assert_eq!(rows(&peak["devices"][0]["categories"]), at_peak, "{file}");
+        let summary = json(&["summary", "--json", file], folder);
+        assert_eq!(rows(&summary["devices"][0]["peak"]["categories"]), at_peak, "{file}");
+        for verb in ["peak", "summary"] {
+            let text = String::from_utf8(run(&[verb, file], folder).stdout).unwrap();
+            assert!(
+                text.contains("ade of optimizer_temporary 128.0 KiB (38.1 %), gradient 64.0 KiB"),
+                "{text}"
+            );
+        }
+    }
+    // A recording, and its operator trace as a file of its own.
+    let of = |file| json(&["categories", "--at", "peak", "--json", file], folder);
+    let (of_recording, of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
+    assert!(of_recording.to_string().contains("OPTIMIZER_STATE"), "{of_recording}");
+    assert_eq!(of_recording, of_trace);
+    assert!(run(&["timeline", "run.memtrack", "-o", "run.raw.json.gz"], folder).status.success());
+    let page = run(&["view", "run.memtrack", "-o", "run.html"], folder);
+    assert!(page.status.success(), "{}", String::from_utf8_lossy(&page.stderr));
+}
+
+#[test]
+fn a_recording_without_operators_has_no_operator_trace() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    start_monitor_with(&Options::new().without_host_heap()).unwrap();
+    train();
+    stop().save(folder.path().join("run.memtrack")).unwrap();
+    let output = run(&["timeline", "run.memtrack", "-o", "run.json"], folder.path());
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the recording has no operators"), "{said}");
+}
