@@ -1,6 +1,7 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod advice;
 mod allocator;
 mod analysis;
 pub(crate) mod device;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::FRAMES;
 use std::path::PathBuf;
 
+pub(crate) use advice::ModulesArgs;
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Gpus(GpusArgs),
     /// Draw what each stream holds, as a flame graph, or print PyTorch's folded lines
     Memory(UsageArgs),
+    /// Show memory module by module: before, at the peak of and after each one's forward and backward pass
+    Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)

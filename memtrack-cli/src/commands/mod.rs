@@ -8,6 +8,7 @@ mod convert;
 mod devices;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod modules;
 mod optrace;
 mod page;
 mod peak;
@@ -39,6 +40,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
+        Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::run(&args, View::Timeline, streams),
         Command::Replay(args) => replay::run(&args, streams),

@@ -7,7 +7,9 @@
 
 pub mod analysis;
 mod category;
+mod curve;
 pub mod export;
+pub mod modules;
 pub mod optrace;
 mod phases;
 pub mod pieces;
