@@ -5,12 +5,12 @@ use crate::Streams;
 use crate::args::TimelineArgs;
 use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
+use crate::plot::png;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::export::{Coalesced, write_raw};
-use memtrack_core::profile::optrace_model::DeviceIndex;
-use std::io::{self, Write};
+use memtrack_core::profile::figure;
+use std::io::Write;
 use std::path::Path;
 
 /// A form of output.
@@ -18,21 +18,29 @@ use std::path::Path;
 enum Form {
     Coalesced,
     Raw,
+    Svg,
+    Png,
 }
 
 /// What the name of an output asks for, and whether it is compressed.
 fn form(output: &Path) -> Result<(Form, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let (plain, packed) = name.strip_suffix(".gz").map_or((&*name, false), |plain| (plain, true));
-    let forms = [(".raw.json", Form::Raw), (".json", Form::Coalesced)];
-    forms.into_iter().find(|(suffix, _)| plain.ends_with(suffix)).map(|(_, form)| (form, packed)).ok_or_else(
-        || {
-            CliError::Usage(format!(
-                "{}: end the name in .html, .svg, .png, .json, .json.gz, .raw.json.gz or .pickle",
-                output.display()
-            ))
-        },
-    )
+    let forms = [
+        (".raw.json", Form::Raw, true),
+        (".json", Form::Coalesced, true),
+        (".svg", Form::Svg, false),
+        (".png", Form::Png, false),
+    ];
+    let found = forms.into_iter().find_map(|(suffix, form, may_be_packed)| {
+        let plain = name.strip_suffix(".gz").filter(|_| may_be_packed);
+        plain.unwrap_or(&name).ends_with(suffix).then_some((form, plain.is_some()))
+    });
+    found.ok_or_else(|| {
+        CliError::Usage(format!(
+            "{}: end the name in .html, .svg, .png, .json, .json.gz, .raw.json.gz or .pickle",
+            output.display()
+        ))
+    })
 }
 
 /// Analyses the trace and writes the output.
@@ -43,16 +51,32 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         check_targets([args.output.as_path()], args.force)?;
     }
     let read = optrace::load(&args.trace, streams)?;
+    let drawn = |error: String| CliError::output(&args.output, error);
     let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
+    let mut content = match form {
+        Form::Coalesced => {
+            let mut json = Vec::new();
+            Coalesced::of(&profile, device).write(&mut json)?;
+            json
+        }
+        Form::Raw => {
+            let mut json = Vec::new();
+            write_raw(&profile, device, &mut json)?;
+            json
+        }
+        Form::Svg => figure::svg(&profile, device).map_err(drawn)?.into_bytes(),
+        Form::Png => png::image(figure::WIDTH, figure::HEIGHT, |root, scale| {
+            figure::draw(&profile, device, root, scale).map_err(|error| error.to_string())
+        })
+        .map_err(drawn)?,
+    };
     if to_stdout {
-        write(&profile, device, form, &mut *streams.stdout)?;
-        writeln!(streams.stdout)?;
+        content.push(b'\n');
+        streams.stdout.write_all(&content)?;
         return Ok(Exit::Fine);
     }
     let failed = |error| CliError::output(&args.output, error);
-    let mut content = Vec::new();
-    write(&profile, device, form, &mut content).map_err(failed)?;
     if packed {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         content = gzip.write_all(&content).and_then(|()| gzip.finish()).map_err(failed)?;
@@ -61,11 +85,4 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     // A hint; when nobody can read it, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
     Ok(Exit::Fine)
-}
-
-fn write(profile: &Profile<'_>, device: DeviceIndex, form: Form, out: impl Write) -> io::Result<()> {
-    match form {
-        Form::Coalesced => Coalesced::of(profile, device).write(out),
-        Form::Raw => write_raw(profile, device, out),
-    }
 }

@@ -2,7 +2,7 @@
 //! PNG is made here, because it needs a font.
 
 pub(crate) mod flame;
-mod png;
+pub(crate) mod png;
 
 use crate::error::CliError;
 use memtrack_core::tracker::TrackerStats;

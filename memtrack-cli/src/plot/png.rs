@@ -3,7 +3,8 @@
 
 use memtrack_core::tracker::TrackerStats;
 use memtrack_core::tracker::figures::{Figure, FigureError, HEIGHT, WIDTH, draw};
-use plotters::prelude::{BitMapBackend, IntoDrawingArea};
+use plotters::coord::Shift;
+use plotters::prelude::{BitMapBackend, DrawingArea, IntoDrawingArea};
 use plotters::style::{FontStyle, register_font};
 use std::sync::Once;
 
@@ -13,19 +14,32 @@ const SCALE: u32 = 2;
 static NORMAL: &[u8] = include_bytes!("../../assets/DejaVuSans.subset.ttf");
 static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
 
-/// A figure as the bytes of a PNG file.
+/// A figure of a tracker as the bytes of a PNG file.
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.
 pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, FigureError> {
+    image(WIDTH, HEIGHT, |root, scale| draw(stats, figure, root, scale).map_err(|error| error.to_string()))
+        .map_err(FigureError::Draw)
+}
+
+/// What drawing goes to.
+type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
+
+/// What `draw` draws, as the bytes of a PNG file, on an area of that size times the scale that it is told.
+///
+/// # Errors
+/// When `draw` fails.
+pub(crate) fn image(
+    width: u32,
+    height: u32,
+    draw: impl FnOnce(&Root<'_>, u32) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
     register_fonts();
-    let (width, height) = (WIDTH * SCALE, HEIGHT * SCALE);
+    let (width, height) = (width * SCALE, height * SCALE);
     let mut pixels = vec![0; (width * height * 3) as usize];
-    {
-        let root = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-        draw(stats, figure, &root, SCALE).map_err(|error| FigureError::Draw(error.to_string()))?;
-    }
-    encode(&pixels, width, height).map_err(|error| FigureError::Draw(error.to_string()))
+    draw(&BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area(), SCALE)?;
+    encode(&pixels, width, height).map_err(|error| error.to_string())
 }
 
 /// Tells plotters which font to draw with.

@@ -9,6 +9,8 @@ pub mod analysis;
 mod category;
 mod curve;
 pub mod export;
+#[cfg(feature = "plot")]
+pub mod figure;
 pub mod modules;
 pub mod optrace;
 mod phases;

@@ -4,5 +4,7 @@
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
 pub mod analysis;
+#[cfg(feature = "plot")]
+pub mod figures;
 pub mod tracker;
 pub mod viz;

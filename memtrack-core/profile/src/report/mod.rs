@@ -2,7 +2,7 @@
 
 mod json;
 mod owners;
-mod text;
+pub(crate) mod text;
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;

@@ -145,7 +145,7 @@ pub(crate) fn human_time(ns: u64) -> String {
 }
 
 /// All digits, in groups of three.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -1,19 +1,16 @@
 //! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of how
 //! wide text is, generous enough that nothing is clipped whatever font draws it.
 
-use super::axis::Axis;
-use super::steps::{Point, is_drawable, lines};
+use super::steps::{is_drawable, lines};
 use super::{Figure, palette};
+use crate::figures::{AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of};
 use crate::tracker::Sample;
 use crate::tracker::TrackerStats;
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
-use plotters::element::{PathElement, Rectangle, Text};
 use plotters::prelude::{DrawingArea, DrawingBackend};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{
-    Color, FontDesc, FontFamily, FontStyle, IntoTextStyle, RGBColor, ShapeStyle, TextStyle,
-};
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
 
 /// Width of a figure in pixels, at scale 1.
 pub const WIDTH: u32 = 960;
@@ -42,61 +39,13 @@ pub fn draw<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     scale: u32,
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-    let chart = Chart::new(stats, figure, Canvas { root, scale: scale as i32 });
-    chart.canvas.background()?;
+    let chart = Chart::new(stats, figure, Canvas::new(root, scale));
+    chart.canvas.background(WIDTH, HEIGHT)?;
     chart.frame()?;
     chart.series()?;
     chart.markers()?;
     chart.legend()?;
     root.present()
-}
-
-/// The drawing area, in pixels of scale 1 for text and boxes, in real pixels for lines.
-struct Canvas<'a, DB: DrawingBackend> {
-    root: &'a DrawingArea<DB, Shift>,
-    scale: i32,
-}
-
-type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
-
-impl<DB: DrawingBackend> Canvas<'_, DB> {
-    fn background(&self) -> Drawn<DB> {
-        let corner = (WIDTH as i32 * self.scale, HEIGHT as i32 * self.scale);
-        self.root.draw(&Rectangle::new([(0, 0), corner], palette::BACKGROUND.filled()))
-    }
-
-    /// A line between points in real pixels, `width` in half pixels of scale 1.
-    fn path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> Drawn<DB> {
-        let style = ShapeStyle::from(color).stroke_width((width * self.scale / 2).max(1) as u32);
-        self.root.draw(&PathElement::new(points, style))
-    }
-
-    /// A straight line between points of scale 1.
-    fn line(&self, from: Point, to: Point, color: RGBColor, width: i32) -> Drawn<DB> {
-        let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
-        self.path(vec![real(from), real(to)], color, width)
-    }
-
-    fn text(&self, text: &str, at: Point, horizontal: HPos, font: (i32, FontStyle, RGBColor)) -> Drawn<DB> {
-        let (size, style, color) = font;
-        // plotters' sizes are line heights, 1.24 times the size of the font.
-        let size = f64::from(size * self.scale) * 1.24;
-        let style: TextStyle = FontDesc::new(FontFamily::SansSerif, size, style).into_text_style(self.root);
-        // Backends disagree by a pixel or two about where text is in the middle, least so about its bottom.
-        let style = style.color(&color).pos(Pos::new(horizontal, VPos::Bottom));
-        let bottom = at.1 * self.scale + font.0 * self.scale * 66 / 100;
-        self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, bottom), style))
-    }
-}
-
-const LABEL: (i32, FontStyle, RGBColor) = (12, FontStyle::Normal, palette::MUTED);
-const LEGEND: (i32, FontStyle, RGBColor) = (13, FontStyle::Normal, palette::TEXT);
-const TITLE: (i32, FontStyle, RGBColor) = (16, FontStyle::Bold, palette::TEXT);
-
-/// How wide a text may be, in pixels, for a font of `size`.
-fn width_of(text: &str, size: i32) -> i32 {
-    let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
-    (ems * f64::from(size)).ceil() as i32
 }
 
 /// How much room the sign before a name in the legend takes.
@@ -157,7 +106,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     /// Where the shares of both axes lie, in real pixels.
     fn at(&self, call: f64, memory: f64) -> Point {
-        let scale = f64::from(self.canvas.scale);
+        let scale = f64::from(self.canvas.scale());
         let x = f64::from(self.left) + call * f64::from(self.right - self.left);
         let y = f64::from(self.bottom) - memory * f64::from(self.bottom - self.top);
         ((x * scale).round() as i32, (y * scale).round() as i32)
@@ -168,17 +117,17 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
-            let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale;
-            canvas.line((self.left, y), (self.right, y), palette::GRID, 2)?;
+            let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale();
+            canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
         canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
         for (value, label) in &self.calls.ticks {
-            let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale;
-            canvas.line((x, self.bottom), (x, self.bottom + 5), palette::AXIS, 2)?;
+            let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale();
+            canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
-        canvas.line((self.left, self.bottom), (self.right, self.bottom), palette::AXIS, 2)?;
+        canvas.line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
         let middle = (self.left + self.right) / 2;
         canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
     }
@@ -205,7 +154,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 continue;
             }
             let x = self.at(self.calls.share(*call as f64), 0.0).0;
-            let scale = self.canvas.scale;
+            let scale = self.canvas.scale();
             for from in (self.top..self.bottom).step_by(9) {
                 let to = (from + 5).min(self.bottom);
                 let dash = vec![(x, from * scale), (x, to * scale)];
@@ -273,12 +222,7 @@ fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32
         if x > MARGIN && x + width + reserve > right {
             if line + 1 == LEGEND_LINES {
                 let more = format!("and {} more", total - legend.len());
-                legend.push(Entry {
-                    name: more,
-                    color: palette::MUTED,
-                    is_marker: true,
-                    at: (x, legend_y(line)),
-                });
+                legend.push(Entry { name: more, color: MUTED, is_marker: true, at: (x, legend_y(line)) });
                 break;
             }
             line += 1;

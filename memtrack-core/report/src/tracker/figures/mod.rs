@@ -4,7 +4,6 @@
 //!
 //! Nothing here measures text with a font: SVG is drawn without any, and the layout is the same for all backends.
 
-mod axis;
 mod chart;
 mod html;
 mod palette;

@@ -1,13 +1,9 @@
 //! The colours of the figures, distinct also for colour-blind readers. Every role has a colour of its own, so that the
 //! HTML page can give each another one on a dark screen.
 
+use crate::figures::{AXIS, BACKGROUND, GRID, MUTED, TEXT};
 use plotters::style::RGBColor;
 
-pub(super) const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
-pub(super) const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-pub(super) const MUTED: RGBColor = RGBColor(0x57, 0x60, 0x6a);
-pub(super) const GRID: RGBColor = RGBColor(0xe6, 0xe9, 0xed);
-pub(super) const AXIS: RGBColor = RGBColor(0x8c, 0x95, 0x9f);
 pub(super) const ALLOCATED: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 pub(super) const ACTIVE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 pub(super) const RESERVED: RGBColor = RGBColor(0x00, 0x9e, 0x73);

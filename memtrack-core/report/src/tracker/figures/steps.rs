@@ -2,10 +2,9 @@
 //! samples share a pixel column, the line takes four points for it (first, lowest, highest, last), so that a figure
 //! of a million operators is no larger than one of a thousand, and no peak is lost.
 
-use super::axis::Axis;
+use crate::figures::{Axis, Point};
 
 /// A point in pixels.
-pub(super) type Point = (i32, i32);
 
 /// What one pixel column holds.
 struct Column {

@@ -3,24 +3,34 @@
 
 /// The values an axis shows and its ticks.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
-    pub(super) from: f64,
-    pub(super) to: f64,
+pub struct Axis {
+    /// The lower end.
+    pub from: f64,
+    /// The upper end.
+    pub to: f64,
     /// Where the ticks are, and their labels.
-    pub(super) ticks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
     /// An axis of operator calls, from 0 to `count`.
-    pub(super) fn of_calls(count: usize) -> Self {
+    pub fn of_calls(count: usize) -> Self {
         let to = count.max(1) as f64;
         let step = round_step(to / 8.0).max(1.0);
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
+    /// An axis from 0 to at least `to`, with some `ticks_wanted` ticks; it ends at the last of them if `whole`.
+    pub fn from_zero(to: f64, ticks_wanted: f64, whole: bool) -> Self {
+        let to = if to > 0.0 { to } else { 1.0 };
+        let step = round_step(to / ticks_wanted);
+        let to = if whole { (to / step - 1e-9).ceil() * step } else { to };
+        Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
+    }
+
     /// An axis of memory that holds `low..=high`. It starts at 0 unless the values are all so far from it that their
     /// course would be a flat line.
-    pub(super) fn of_memory(low: f64, high: f64) -> Self {
+    pub fn of_memory(low: f64, high: f64) -> Self {
         let (mut from, mut to) = (low.min(0.0), high.max(0.0));
         if low > 0.0 && low > 0.75 * high {
             from = low;
@@ -40,7 +50,7 @@ impl Axis {
     }
 
     /// How far along the axis a value is, from 0 to 1.
-    pub(super) fn share(&self, value: f64) -> f64 {
+    pub fn share(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 }

@@ -1,0 +1,277 @@
+//! Memory by category over time as a picture: the one that PyTorch's profiler draws, with steps instead of slopes, and no peak
+//! left out.
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::report::text::{grouped, human_time};
+use crate::series::{Moment, peak, span_ns, walk};
+use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::units::human_bytes;
+use memtrack_report::figures::{
+    AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+};
+use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
+use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+/// Width of the picture in pixels, at scale 1.
+pub const WIDTH: u32 = 1200;
+/// Height of the picture in pixels, at scale 1.
+pub const HEIGHT: u32 = 640;
+
+/// Space around everything.
+const MARGIN: i32 = 18;
+/// How much of what lies behind a band shines through, as in PyTorch's picture.
+const OPACITY: f64 = 0.7;
+/// Where the plot begins, below the title and the legend.
+const TOP: i32 = 118;
+
+/// Draws the picture on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves
+/// need a font named `sans-serif`, in the styles normal and bold.
+///
+/// # Errors
+/// When the backend fails.
+pub fn draw<DB: DrawingBackend>(
+    profile: &Profile<'_>,
+    device: DeviceIndex,
+    root: &DrawingArea<DB, Shift>,
+    scale: u32,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+    let chart = Chart::new(profile, device, Canvas::new(root, scale));
+    chart.canvas.background(WIDTH, HEIGHT)?;
+    chart.grid()?;
+    chart.bands()?;
+    chart.frame()?;
+    chart.legend()?;
+    root.present()
+}
+
+/// The picture as an SVG image: text stays text in the reader's own sans-serif font.
+///
+/// # Errors
+/// None in practice: drawing goes to memory.
+pub fn svg(profile: &Profile<'_>, device: DeviceIndex) -> Result<String, String> {
+    // Coordinates of this backend are whole; drawn at twice the size, lines lie on half pixels.
+    const SCALE: u32 = 2;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
+        draw(profile, device, &root, SCALE).map_err(|error| error.to_string())?;
+    }
+    let drawn = format!("width=\"{}\" height=\"{}\"", WIDTH * SCALE, HEIGHT * SCALE);
+    let shown = format!("role=\"img\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
+    Ok(svg.replacen(&drawn, &shown, 1))
+}
+
+/// Bytes and their unit: the largest that leaves no axis without digits before the point.
+fn unit(bytes: f64) -> (f64, &'static str) {
+    const UNITS: [(f64, &str); 4] = [
+        ((1_u64 << 40) as f64, "TiB"),
+        ((1 << 30) as f64, "GiB"),
+        ((1 << 20) as f64, "MiB"),
+        (1024.0, "KiB"),
+    ];
+    UNITS.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"))
+}
+
+/// Nanoseconds and their unit.
+fn time_unit(ns: f64) -> (f64, &'static str) {
+    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    UNITS.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1.0, "ns"))
+}
+
+struct Chart<'a, DB: DrawingBackend> {
+    canvas: Canvas<'a, DB>,
+    device: String,
+    peak: Option<Moment>,
+    /// The trace's first record, in ns.
+    begin_ns: i64,
+    /// What was allocated in each column of real pixels, when it was most.
+    columns: Vec<Moment>,
+    memory: Axis,
+    memory_unit: (f64, &'static str),
+    time: Axis,
+    time_unit: (f64, &'static str),
+    left: i32,
+    right: i32,
+    bottom: i32,
+}
+
+impl<'a, DB: DrawingBackend> Chart<'a, DB> {
+    fn new(profile: &Profile<'_>, device: DeviceIndex, canvas: Canvas<'a, DB>) -> Self {
+        let peak = peak(profile, device);
+        let highest = peak.map_or(0, |peak| peak.total()).max(0) as f64;
+        let memory_unit = unit(highest);
+        let mut memory = Axis::from_zero(highest / memory_unit.0, 6.0, true);
+        memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
+        let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+        let last = span_ns(profile, device).map_or(begin_ns, |(_, last)| last);
+        let lasts = last.saturating_sub(begin_ns).max(1) as f64;
+        let time_unit = time_unit(lasts);
+        let time = Axis::from_zero(lasts / time_unit.0, 10.0, false);
+        let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
+        let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
+        let count = ((right - left) * canvas.scale()).max(1) as usize;
+        let columns = columns(profile, device, begin_ns, lasts, count);
+        let device = profile.device_name(device).to_owned();
+        let bottom = HEIGHT as i32 - 58;
+        Self {
+            canvas,
+            device,
+            peak,
+            begin_ns,
+            columns,
+            memory,
+            memory_unit,
+            time,
+            time_unit,
+            left,
+            right,
+            bottom,
+        }
+    }
+
+    /// Where so many bytes lie, in real pixels from the top.
+    fn height(&self, bytes: i64) -> i32 {
+        let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
+        let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
+        ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
+    }
+
+    fn grid(&self) -> Drawn<DB> {
+        for (value, label) in &self.memory.ticks {
+            let share = self.memory.share(*value);
+            let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
+            self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
+            self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
+        }
+        Ok(())
+    }
+
+    /// The bands, each from the sum of those below it to its own.
+    fn bands(&self) -> Drawn<DB> {
+        let mut below = vec![0_i64; self.columns.len()];
+        for category in Category::ALL {
+            let band = |moment: &Moment| moment.bytes[category as usize].max(0);
+            if self.columns.iter().all(|moment| band(moment) == 0) {
+                continue;
+            }
+            let above: Vec<i64> = below
+                .iter()
+                .zip(&self.columns)
+                .map(|(below, moment)| below.saturating_add(band(moment)))
+                .collect();
+            let mut points = self.edge(&above);
+            points.extend(self.edge(&below).into_iter().rev());
+            let [red, green, blue] = category.colour();
+            self.canvas.area(points, RGBColor(red, green, blue), OPACITY)?;
+            below = above;
+        }
+        Ok(())
+    }
+
+    /// A line over the columns, with steps and without points that lie on it anyway.
+    fn edge(&self, bytes: &[i64]) -> Vec<Point> {
+        let left = self.left * self.canvas.scale();
+        let mut points: Vec<Point> = Vec::new();
+        for (column, &bytes) in (0..).zip(bytes) {
+            let y = self.height(bytes);
+            if points.last().is_none_or(|last| last.1 != y) {
+                if let Some(&(_, before)) = points.last() {
+                    points.push((left + column, before));
+                }
+                points.push((left + column, y));
+            }
+        }
+        if let Some(&(_, last)) = points.last() {
+            points.push((left + bytes.len() as i32, last));
+        }
+        points
+    }
+
+    fn frame(&self) -> Drawn<DB> {
+        let canvas = &self.canvas;
+        for (value, label) in &self.time.ticks {
+            let x = self.left + (self.time.share(*value) * f64::from(self.right - self.left)).round() as i32;
+            canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
+            canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
+        }
+        canvas.line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
+        let middle = (self.left + self.right) / 2;
+        let caption = format!("{} since the trace began", self.time_unit.1);
+        canvas.text(&caption, (middle, self.bottom + 40), HPos::Center, LABEL)?;
+        canvas.text(&format!("Memory by category: {}", self.device), (MARGIN, 26), HPos::Left, TITLE)?;
+        let Some(peak) = self.peak else { return Ok(()) };
+        let total = u64::try_from(peak.total()).unwrap_or(0);
+        let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
+        let text = format!(
+            "Peak allocated: {} ({} bytes), {} after the begin; what it is made of:",
+            human_bytes(total),
+            grouped(total),
+            human_time(after)
+        );
+        canvas.text(&text, (MARGIN, 52), HPos::Left, LEGEND)?;
+        if peak.time_ns >= self.begin_ns {
+            let share = self.time.share((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
+            let x = self.left + (share * f64::from(self.right - self.left)).round() as i32;
+            let y = self.height(peak.total()) / canvas.scale();
+            canvas.line((x, y - 10), (x, y - 2), MUTED, 4)?;
+        }
+        Ok(())
+    }
+
+    /// The categories that have memory, in the order of their bands.
+    fn legend(&self) -> Drawn<DB> {
+        let mut x = MARGIN;
+        let mut y = 76;
+        for category in Category::ALL {
+            if self.columns.iter().all(|moment| moment.bytes[category as usize] <= 0) {
+                continue;
+            }
+            let at_peak = self.peak.map_or(0, |peak| peak.bytes[category as usize]).max(0) as u64;
+            let text = match at_peak {
+                0 => format!("{category} -"),
+                bytes => format!("{category} {}", human_bytes(bytes)),
+            };
+            let wide = 20 + width_of(&text, LEGEND.0) + 12;
+            if x > MARGIN && x + wide > WIDTH as i32 - MARGIN {
+                (x, y) = (MARGIN, y + 20);
+            }
+            let [red, green, blue] = category.colour();
+            self.canvas.filled((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
+            self.canvas.text(&text, (x + 20, y), HPos::Left, LEGEND)?;
+            x += wide;
+        }
+        Ok(())
+    }
+}
+
+/// What was allocated in each of `count` columns of the time since `begin_ns`, at the moment when it was most.
+fn columns(
+    profile: &Profile<'_>,
+    device: DeviceIndex,
+    begin_ns: i64,
+    lasts: f64,
+    count: usize,
+) -> Vec<Moment> {
+    let mut columns = Vec::with_capacity(count);
+    let mut now = Moment::default();
+    let mut highest = now;
+    walk(profile, device, |moment| {
+        let since = moment.time_ns.saturating_sub(begin_ns).max(0) as f64;
+        let column = ((since / lasts * count as f64) as usize).min(count - 1);
+        while columns.len() < column {
+            columns.push(highest);
+            highest = now;
+        }
+        now = *moment;
+        if highest.total() < now.total() {
+            highest = now;
+        }
+    });
+    columns.push(highest);
+    columns.resize(count, now);
+    columns
+}
