@@ -1,7 +1,7 @@
 //! Memory module by module: how much of a device was allocated before, at most during, and after the forward and the
 //! backward pass of each module, by category. What PyTorch's MemTracker shows, from an operator trace.
 
-mod calls;
+pub(crate) mod calls;
 mod json;
 mod natural;
 mod text;
