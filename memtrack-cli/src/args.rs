@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::FRAMES;
 use std::path::PathBuf;
 
-pub(crate) use advice::ModulesArgs;
+pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
@@ -54,6 +54,8 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Say what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth making again
+    Advise(AdviseArgs),
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
     Convert(ConvertArgs),
     /// Show what memory is for: parameters, gradients, activations and more, from an operator trace

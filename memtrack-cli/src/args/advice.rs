@@ -27,3 +27,28 @@ pub(crate) struct ModulesArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
+
+/// Arguments of `memtrack advise`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack advise run.optrace.jsonl.gz                      what would lower the peak most, as sentences
+  memtrack advise run.optrace.jsonl.gz -n 3                 three findings
+  memtrack advise run.optrace.jsonl.gz --json               all numbers, as JSON
+
+Finds memory that is there at the peak and not used around it: obtained early, freed late, idle, or activations that could be
+made again. Each number is how much lower the device's peak would be, wherever the new peak is: all sums are made again without
+that memory.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+    /// How many findings to show; 0 shows all
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
+    pub(crate) rows: usize,
+    /// Do not break lines
+    #[arg(long)]
+    pub(crate) wide: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}

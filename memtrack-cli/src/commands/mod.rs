@@ -1,6 +1,7 @@
 //! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
 //! returns how it ended.
 
+mod advise;
 mod categories;
 mod check;
 mod compare;
@@ -33,6 +34,7 @@ use memtrack_core::viz::Grouping;
 /// Runs the verb the user asked for.
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
+        Command::Advise(args) => advise::run(&args, streams),
         Command::Convert(args) => convert::run(&args, streams),
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),

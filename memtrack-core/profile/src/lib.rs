@@ -5,6 +5,7 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod advice;
 pub mod analysis;
 mod category;
 mod curve;
