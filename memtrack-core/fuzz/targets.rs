@@ -12,6 +12,11 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::profile::analysis::analyse;
+use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::optrace::{self, Mode};
+use memtrack_core::profile::report::{At, CategoryReport};
+use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
@@ -141,6 +146,39 @@ pub fn round_trip(data: &[u8]) {
         let limits = Limits { memory_bytes: 256 << 20, ..Limits::default() };
         let after = load(&written[..], &ALLOWED, limits).expect("what was written is a pickle");
         assert!(same(&before, &after), "a value changed on the way");
+    }
+}
+
+/// An operator trace: read strictly and with repairs, written and read again, analysed and reported.
+pub fn optrace(data: &[u8]) {
+    for mode in [Mode::Compat, Mode::Tolerant] {
+        let traced = match optrace::read(data, mode, MAX_INPUT) {
+            Ok(traced) => traced,
+            Err(error) => {
+                let why = error.to_string();
+                assert!(!why.contains('\n') && why.len() < 2000, "{why}");
+                continue;
+            }
+        };
+        assert!(mode == Mode::Tolerant || traced.repairs.is_empty(), "something was repaired");
+        let mut written = Vec::new();
+        optrace::write(&traced.trace, &mut written).expect("memory can be written");
+        let again =
+            optrace::read(&written[..], Mode::Compat, u64::MAX).expect("what was written can be read");
+        assert_eq!(again.trace.records.len(), traced.trace.records.len(), "records changed on the way");
+        let Ok(profile) = analyse(&traced.trace, mode) else { continue };
+        for device in profile.devices() {
+            walk(&profile, device, |moment| {
+                let is_sound = moment.bytes.iter().all(|&bytes| bytes >= 0);
+                assert!(mode == Mode::Compat || is_sound, "less than nothing is allocated: {moment:?}");
+            });
+            let mut export = Vec::new();
+            Coalesced::of(&profile, device).write(&mut export).expect("memory can be written");
+            write_raw(&profile, device, &mut export).expect("memory can be written");
+            let report = CategoryReport::of(&profile, device, &[At::Peak, At::End], *profile.repairs());
+            assert!(report.to_text(3, Some(80)).len() < MAX_TEXT);
+            let _ = report.to_json(3);
+        }
     }
 }
 

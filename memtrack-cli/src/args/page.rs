@@ -11,6 +11,7 @@ Examples:
   memtrack trace-plot snapshot.pickle                    writes output.html: what was allocated over time
   memtrack trace-plot snapshot.pickle --segments         segments instead of blocks
   memtrack segment-plot snapshot.pickle -o state.html    segments and blocks at every event
+  memtrack profile-plot profile.pickle -o profile.html   what was allocated over time, by category
 
 The page holds everything, needs no network, and shows what `memtrack view` shows: these verbs differ in what it shows first.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
@@ -55,6 +56,7 @@ Examples:
   memtrack view snapshot.pickle                      writes output.html; open it in a browser
   memtrack view train.memtrack -o train.html         of a recording: host heap and devices, scopes as bands
   memtrack view oom.pickle --show state --force      begin with the allocator's state
+  memtrack view profile.pickle --show categories     of a memory profile: parameters, activations, gradients
   memtrack view huge.pickle --serve                  no file: open the address that it prints; Ctrl-C ends it
 
 The page is one file that holds everything and asks nothing of the network. With --serve the browser loads parts of it when
@@ -79,6 +81,8 @@ pub(crate) struct ViewPageArgs {
 pub(crate) enum Shown {
     /// What was allocated over time, stacked
     Timeline,
+    /// The same by category: parameters, activations, gradients …
+    Categories,
     /// The same with an envelope for each private pool
     Pools,
     /// The allocator's events, and segments and blocks at any of them
@@ -95,6 +99,7 @@ impl From<Shown> for View {
     fn from(shown: Shown) -> Self {
         match shown {
             Shown::Timeline => Self::Timeline,
+            Shown::Categories => Self::Categories,
             Shown::Pools => Self::Pools,
             Shown::State => Self::State,
             Shown::Segments => Self::Segments,

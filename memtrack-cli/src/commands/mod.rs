@@ -44,7 +44,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
-        Command::ProfilePlot(args) => page::run(&args, View::Timeline, streams),
+        Command::ProfilePlot(args) => page::profile_plot(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),

@@ -24,6 +24,15 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
     })
 }
 
+/// The same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; what it is called for is how
+/// much of each category there is. A file without categories is shown as PyTorch would.
+pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    write(args, streams, |page| {
+        let view = if page.has_categories() { View::Categories } else { View::Timeline };
+        page.showing(view)
+    })
+}
+
 fn write(
     args: &PageArgs,
     streams: &mut Streams<'_>,

@@ -13,12 +13,14 @@ const LOOK: &str = "Look first at";
 /// The title of the line about the highest point of reserved memory.
 const MOST_RESERVED: &str = "Reserved peak";
 
-/// The sentences about a device, whose events are `rows` of the snapshot.
+/// The sentences about a device, whose events are `rows` of the snapshot. What they say of reserved memory is left out
+/// unless `reserved_known`.
 pub(crate) fn sentences(
     summary: &DeviceSummary,
     snapshot: &Snapshot,
     device: DeviceId,
     rows: &[u32],
+    reserved_known: bool,
 ) -> Vec<Sentence> {
     let at = |view, event: Option<i64>| Some(Show { view: Some(view), event, query: None });
     let last = rows.len() as i64 - 1;
@@ -32,6 +34,11 @@ pub(crate) fn sentences(
     for (title, text) in summary.lines() {
         if !title.is_empty() {
             about.clone_from(&title);
+        }
+        let of_segments = matches!(&*about, "Reserved" | "Inactive" | "Fragmentation" | "Free")
+            || (about == "Peak" && title.is_empty());
+        if of_segments && !reserved_known {
+            continue;
         }
         let show = match &*about {
             "Peak" if title.is_empty() => at("segments", Some(reserved.map_or(-1, |event| event as i64))),
@@ -56,7 +63,11 @@ pub(crate) fn sentences(
             sentences.extend(groups.map(|(place, row)| made_of(place, row, peak)));
         }
     }
-    for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
+    let looks = summary.look_first_at().into_iter();
+    let of_segments = |about| matches!(about, LookAt::Stuck | LookAt::Cached | LookAt::Rounding);
+    for (place, (about, text)) in
+        looks.filter(|(about, _)| reserved_known || !of_segments(*about)).enumerate()
+    {
         let show = match about {
             LookAt::OutOfMemory(event) => at("timeline", Some(event as i64)),
             LookAt::Peak => at("flame", Some(peak)),

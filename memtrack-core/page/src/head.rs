@@ -31,6 +31,8 @@ pub(crate) struct DeviceHead {
     pub(crate) events: usize,
     pub(crate) blocks: usize,
     pub(crate) segments: usize,
+    /// Whether its segments are what an allocator reserved.
+    pub(crate) reserved: bool,
     pub(crate) streams: Vec<String>,
     pub(crate) pools: Vec<String>,
     pub(crate) categories: Vec<String>,

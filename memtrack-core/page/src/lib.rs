@@ -26,6 +26,8 @@ pub enum View {
     /// What was allocated over time, stacked.
     #[default]
     Timeline,
+    /// The same by category: what memory is for, for snapshots that say so ([`Page::has_categories`]).
+    Categories,
     /// The same with an envelope for each private pool.
     Pools,
     /// The allocator's events, and segments and blocks at any of them.
@@ -39,14 +41,22 @@ pub enum View {
 }
 
 impl View {
-    /// All views, in the order of the page's tabs.
-    pub const ALL: [Self; 6] =
-        [Self::Timeline, Self::Pools, Self::State, Self::Segments, Self::Flame, Self::Settings];
+    /// All views.
+    pub const ALL: [Self; 7] = [
+        Self::Timeline,
+        Self::Categories,
+        Self::Pools,
+        Self::State,
+        Self::Segments,
+        Self::Flame,
+        Self::Settings,
+    ];
 
     /// Its name in lower case, as in a page's address.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeline => "timeline",
+            Self::Categories => "categories",
             Self::Pools => "pools",
             Self::State => "state",
             Self::Segments => "segments",
@@ -70,6 +80,11 @@ impl Page {
     /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
     pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
         device::page_of(snapshot, name)
+    }
+
+    /// Whether the snapshot says of some block what it is for, as PyTorch's memory profiles do.
+    pub fn has_categories(&self) -> bool {
+        self.head.devices.iter().any(|device| !device.categories.is_empty())
     }
 
     /// The same, showing `view` first.

@@ -89,7 +89,8 @@ impl Category {
         }
     }
 
-    /// Its colour as red, green and blue: PyTorch's for its own categories.
+    /// Its colour as red, green and blue: PyTorch's for its own categories. The page, which cannot depend on this package,
+    /// has the same names, order and colours in `page/viewer/src/categories/names.ts`; a test compares the two.
     pub const fn colour(self) -> [u8; 3] {
         match self {
             Self::Parameter => [0x00, 0x64, 0x00],

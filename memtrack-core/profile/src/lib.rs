@@ -20,6 +20,8 @@ pub mod places;
 mod repairs;
 pub mod report;
 pub mod series;
+#[cfg(test)]
+mod tests;
 
 pub use category::Category;
 /// The types of a trace.

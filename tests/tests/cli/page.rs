@@ -52,6 +52,50 @@ fn each_verb_writes_one_page_and_replaces_none() {
     }
 }
 
+/// A snapshot as PyTorch writes it for a memory profile of the processor: its one segment says between which addresses
+/// blocks were seen, and nothing else.
+fn profile(more_about_the_segment: &Value) -> Value {
+    let alloc = |address: u64, size: u64, category: &str| json!({"action": "alloc", "addr": address, "size": size, "stream": 0, "frames": [], "category": category});
+    let free = |action: &str| json!({"action": action, "addr": 4608, "size": 512, "stream": 0, "frames": []});
+    let mut segment = json!({"device": 0, "address": 4096, "total_size": 1 << 20, "stream": 0, "blocks": [
+        {"size": 512, "requested_size": 512, "state": "active_allocated", "frames": []},
+        {"size": (1 << 20) - 512, "state": "inactive"},
+    ]});
+    segment.as_object_mut().unwrap().extend(more_about_the_segment.as_object().unwrap().clone());
+    json!({"segments": [segment], "device_traces": [[alloc(4096, 512, "parameter"), alloc(4608, 512, "activation"),
+        free("free_requested"), free("free_completed")]]})
+}
+
+#[test]
+fn a_profile_is_shown_by_category_and_its_span_of_addresses_is_not_called_reserved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.json");
+    let head_of = |arguments: &[&str]| {
+        let arguments = [arguments, &[path.to_str().unwrap(), "-o", "-"]].concat();
+        head(&String::from_utf8(run(folder.path(), &arguments).stdout).unwrap())
+    };
+    fs::write(&path, profile(&json!({})).to_string()).unwrap();
+    let shown = head_of(&["profile-plot"]);
+    assert_eq!(shown["view"], "categories");
+    assert_eq!(head_of(&["view", "--show", "categories"])["view"], "categories");
+    assert_eq!(head_of(&["view"])["view"], "timeline");
+    let device = &shown["devices"][0];
+    assert_eq!(device["categories"], json!(["parameter", "activation"]));
+    let speaks_of_reserved = |head: &Value| {
+        let sentences = head["devices"][0]["first"].as_array().unwrap();
+        assert!(sentences.iter().any(|line| line["title"] == "Peak"), "{sentences:?}");
+        sentences.iter().any(|line| {
+            let text = line["text"].as_str().unwrap();
+            line["title"] == "Reserved" || text.contains("reserved") || text.contains("stuck")
+        })
+    };
+    assert_eq!((&device["reserved"], speaks_of_reserved(&shown)), (&json!(false), false));
+    // An allocator's segments have these, with categories or without.
+    fs::write(&path, profile(&json!({"allocated_size": 512, "segment_type": "small"})).to_string()).unwrap();
+    let shown = head_of(&["profile-plot"]);
+    assert_eq!((&shown["devices"][0]["reserved"], speaks_of_reserved(&shown)), (&json!(true), true));
+}
+
 #[test]
 fn a_page_names_no_other_address() {
     let folder = tempfile::tempdir().unwrap();

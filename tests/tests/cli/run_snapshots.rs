@@ -85,7 +85,7 @@ const VERBS: [(&str, &[&str]); 18] = [
 ];
 
 /// What takes something else.
-const OTHER_VERBS: [&str; 5] = ["gpus", "run", "simulate", "tracker", "help"];
+const OTHER_VERBS: [&str; 7] = ["categories", "gpus", "run", "simulate", "timeline", "tracker", "help"];
 
 /// CPython loads a snapshot, and finds in it what the program holds.
 const CHECK: &str = "import pickle,sys

@@ -2,8 +2,9 @@
 
 import type {Hit, Show} from './types.ts';
 import type {Page} from './app.ts';
+import {bands_of} from './categories/names.ts';
 import {hex} from './format.ts';
-import {painted} from './timeline/view.ts';
+import {painted} from './timeline/plot.ts';
 
 /** A block that is live. */
 export interface LiveBlock {
@@ -31,6 +32,8 @@ export interface Api {
   allocatedAt(device: DeviceName, event: number): Promise<number>;
   /** The blocks that are live after an event, in the order in which they are stacked. */
   blocksAt(device: DeviceName, event: number): Promise<LiveBlock[]>;
+  /** Bytes of each category that is live after an event, in the order of the bands, bottom first. */
+  categoriesAt(device: DeviceName, event: number): Promise<{name: string; size: number}[]>;
   /** What is under a point of the window; null: nothing that is drawn. */
   hit(x: number, y: number): Hit | null;
   /** How many frames were drawn since the last call, and how long the slowest took to draw. */
@@ -59,6 +62,11 @@ export function api_of(page: Page, ready: Promise<void>): Api {
         address: hex(blocks.address_high[row]!, blocks.address_low[row]!), size: blocks.size[row]!,
         pending: blocks.pending[row]! <= event,
       }));
+    },
+    async categoriesAt(name, event) {
+      const device = await at(name, event), {blocks} = device, size_of = new Float64Array(256);
+      for (const row of device.live_after(blocks, event)) size_of[blocks.category[row]!]! += blocks.size[row]!;
+      return bands_of(device.head.categories).map(({name, values}) => ({name, size: values.reduce((sum, value) => sum + size_of[value]!, 0)})).filter(({size}) => size > 0);
     },
     hit: (x, y) => page.view?.hit(x, y) ?? null,
     paint() {

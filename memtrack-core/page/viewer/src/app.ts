@@ -270,11 +270,7 @@ export class Page implements App {
   }
 
   private own_key(event: KeyboardEvent): boolean {
-    const place = '123456'.indexOf(event.key);
-    if (place >= 0 && !event.altKey) {
-      this.header.tab(place);
-      return true;
-    }
+    if (!event.altKey && this.header.tab(event.key)) return true;
     switch (event.key) {
       case '?': this.help.open(); return true;
       case '/': this.search?.focus(); return !!this.search;

@@ -26,6 +26,8 @@ export interface DeviceHead {
   events: number;
   blocks: number;
   segments: number;
+  /** Whether the segments are what an allocator reserved; those of a profile only say where blocks were seen. */
+  reserved: boolean;
   streams: string[];
   pools: string[];
   categories: string[];
@@ -36,7 +38,7 @@ export interface DeviceHead {
   sections: {blocks: number; events: number; segments: number; bands: number};
 }
 
-export type ViewName = 'timeline' | 'pools' | 'state' | 'segments' | 'flame' | 'settings';
+export type ViewName = 'timeline' | 'categories' | 'pools' | 'state' | 'segments' | 'flame' | 'settings';
 
 /** What can be asked of `window.memtrack.show`, and what a URL's fragment holds. What is not named stays as it is. */
 export interface Show {
@@ -228,7 +230,7 @@ export interface State {
 
 /** What is under a point. */
 export interface Hit {
-  kind: 'block' | 'segment' | 'event' | 'band' | 'free' | 'nothing';
+  kind: 'block' | 'segment' | 'event' | 'band' | 'category' | 'free' | 'nothing';
   row?: number;
   address?: string;
   size?: number;

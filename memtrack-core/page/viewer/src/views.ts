@@ -1,7 +1,8 @@
 // The views by name, and the bar of search and filter: the only place that knows them all.
 
-import type {View, ViewName} from './types.ts';
+import type {Head, View, ViewName} from './types.ts';
 import type {Page} from './app.ts';
+import {CategoryView} from './categories/view.ts';
 import {flame_view} from './flame/view.ts';
 import {search_bar} from './search/bar.ts';
 import {settings_view} from './settings/view.ts';
@@ -10,15 +11,25 @@ import {Timeline} from './timeline/view.ts';
 
 export {search_bar};
 
-/** Names of the tabs, in their order. */
-export const TABS: [ViewName, string][] = [
-  ['timeline', 'Timeline'], ['pools', 'Pools'], ['segments', 'Segments'], ['state', 'State'], ['flame', 'Flame graph'], ['settings', 'Settings'],
+/** A view's name, its title, and the key that leads to it. */
+export type Tab = [name: ViewName, title: string, key: string];
+
+/** The tabs in their order. Keys stay what they are on pages that lack one of them. */
+const TABS: Tab[] = [
+  ['timeline', 'Timeline', '1'], ['categories', 'Categories', '7'], ['pools', 'Pools', '2'], ['segments', 'Segments', '3'], ['state', 'State', '4'],
+  ['flame', 'Flame graph', '5'], ['settings', 'Settings', '6'],
 ];
+
+/** The tabs of a page. Most files do not say what memory is for: then there is no view of categories, unless it was asked for. */
+export function tabs_of(head: Head): Tab[] {
+  return TABS.filter(([name]) => name !== 'categories' || head.view === name || head.devices.some(device => device.categories.length > 0));
+}
 
 /** Makes a view. */
 export function view_of(name: ViewName, page: Page): View {
   switch (name) {
     case 'timeline': case 'pools': case 'segments': return new Timeline(page, name);
+    case 'categories': return new CategoryView(page);
     case 'state': return state_view(page);
     case 'flame': return flame_view(page);
     case 'settings': return settings_view(page);

@@ -17,7 +17,7 @@ for (const [from, to, bottom, top] of [[0, 1, 0, 1.04], [0.2, 0.25, 0, 0.9], [0.
     new Layouter().lay(frame, stack, axis, window, e => points.live_after(e));
     const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {blocks: 1, events: 2, segments: 3, bands: 4}}), false);
     const passing = Uint8Array.from(blocks, (_, i) => Number(i % 5 > 0));
-    paint(frame, pixels, {of, palette, passing, layer: null});
+    paint(frame, pixels, {of, palette, passing, layer: null, start: frame.stack.elements.start});
     let patterns = 0, blank = 0;
     for (let x = 0; x < width; x++) {
       const span = frame.span_at(x);

@@ -56,7 +56,7 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     let mut records = 0;
     while lines.next(mode)? {
         let number = lines.number;
-        let line = match parse(&lines.line) {
+        let line = match parse(lines.line.trim_ascii_end()) {
             Ok(Some(line)) => line,
             Ok(None) => {
                 records += 1;

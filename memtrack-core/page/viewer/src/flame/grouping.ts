@@ -29,7 +29,7 @@ export function group_rows(rows: Uint32Array, by: GroupBy, device: Device, event
       return largest(rows, blocks.size, texts.strings + 1, row => names[blocks.stack[row]!]!, most, key => key === 0 ? NO_STACK : function_title(texts, key - 1));
     }
     case 'scope': return largest(rows, blocks.size, Math.max(1, texts.scope_name.length), row => events ? scope_of(blocks, events, row) : 0, most, key => scope_title(texts, key));
-    case 'category': return largest(rows, blocks.size, 256, row => blocks.category[row]!, most, key => key === 0 ? {title: '(no category)', place: '', query: null}
+    case 'category': return largest(rows, blocks.size, 256, row => blocks.category[row]!, most, key => key === 0 ? {title: '(no category)', place: '', query: 'category:^$'}
       : {title: device.head.categories[key - 1] ?? `category ${key}`, place: '', query: `category:^${escaped(device.head.categories[key - 1] ?? '')}$`});
   }
 }

@@ -65,11 +65,11 @@ async function match_pattern(query: {field: Field; pattern: RegExp; addresses: b
   if (stacks === false) return false;
   const scopes = on('scope') ? await match_scopes(texts, pattern, whether) : null;
   if (scopes === false) return false;
-  const names = (list: readonly string[], before: string): Uint8Array | null => {
-    const marks = Uint8Array.from([0, ...list.map(name => Number(pattern.test(before + name)))]);
+  const names = (list: readonly string[], before: string, without = 0): Uint8Array | null => {
+    const marks = Uint8Array.from([without, ...list.map(name => Number(pattern.test(before + name)))]);
     return marks.includes(1) ? marks : null;
   };
-  const pools = on('pool') ? names(device.head.pools, '') : null, categories = on('category') ? names(device.head.categories, '') : null;
+  const pools = on('pool') ? names(device.head.pools, '') : null, categories = on('category') ? names(device.head.categories, '', field === 'category' ? Number(pattern.test('')) : 0) : null;
   const streams = on('stream') && device.head.streams.length > 0 ? names(device.head.streams, field === 'stream' ? '' : 'stream ') : null;
   const marks = new Uint8Array(blocks.count);
   const done = await in_slices(blocks.count, PART, whether, (from, to) => {

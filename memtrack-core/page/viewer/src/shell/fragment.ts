@@ -3,7 +3,7 @@
 import type {ColorBy, Filter, Show, ViewName} from '../types.ts';
 import type {Page} from '../app.ts';
 
-const VIEWS: ViewName[] = ['timeline', 'pools', 'state', 'segments', 'flame', 'settings'];
+const VIEWS: ViewName[] = ['timeline', 'categories', 'pools', 'state', 'segments', 'flame', 'settings'];
 const COLORS: ColorBy[] = ['stack', 'size', 'stream', 'pool', 'category', 'age'];
 
 /** What differs from the page's first picture, as text. */

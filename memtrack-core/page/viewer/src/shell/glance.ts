@@ -14,7 +14,9 @@ export class Glance {
     const facts = device.head.first.map(({title, text, show}) => {
       // Without a title it goes on with what the one before speaks of.
       const parts = [title ? h('b', {}, visible(title)) : '· ', h('span', {}, visible(text))];
-      return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void this.page.show(show)}, ...parts) : h('p', {}, ...parts);
+      // Categories are a timeline too: who looks at them stays there.
+      const go = () => this.page.show(show!.view === 'timeline' && this.page.state.view === 'categories' ? {...show, view: 'categories'} : show!);
+      return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void go()}, ...parts) : h('p', {}, ...parts);
     });
     fill(this.element, ...head.first.map(text => h('p', {class: 'note'}, visible(text))), ...facts);
     this.element.hidden = !this.element.childElementCount;

@@ -4,7 +4,7 @@ import type {ColorBy, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {visible} from '../format.ts';
-import {TABS} from '../views.ts';
+import {tabs_of, type Tab} from '../views.ts';
 import type {Help} from './help.ts';
 
 const COLORS: [ColorBy, string][] = [['stack', 'stack'], ['size', 'size'], ['age', 'lifetime'], ['stream', 'stream'], ['pool', 'pool'], ['category', 'category']];
@@ -13,6 +13,7 @@ const COLORS: [ColorBy, string][] = [['stack', 'stack'], ['size', 'size'], ['age
 export class Header {
   readonly element: HTMLElement;
   private readonly tabs: HTMLButtonElement[];
+  private readonly names: Tab[];
   private readonly device: HTMLSelectElement;
   private readonly color: HTMLSelectElement;
   private readonly axis: HTMLButtonElement;
@@ -21,7 +22,8 @@ export class Header {
 
   constructor(private readonly page: Page, help: Help) {
     const {head, devices} = page;
-    this.tabs = TABS.map(([name, title], i) => h('button', {role: 'tab', type: 'button', title: `${title} (key ${i + 1})`, onclick: () => void page.show({view: name}),
+    this.names = tabs_of(head);
+    this.tabs = this.names.map(([name, title, key], i) => h('button', {role: 'tab', type: 'button', title: `${title} (key ${key})`, onclick: () => void page.show({view: name}),
       onkeydown: (e: KeyboardEvent) => this.tab_key(e, i)}, title));
     this.device = h('select', {'aria-label': 'Device', onchange: () => void page.show({device: Number(this.device.value)})},
       ...devices.map((d, i) => h('option', {value: i}, visible(d.head.name) + (d.head.events || d.head.blocks ? '' : ' (nothing recorded)'))));
@@ -43,12 +45,14 @@ export class Header {
 
   show(state: State, changed: Set<keyof State>): void {
     if (changed.has('view')) {
-      TABS.forEach(([name], i) => {
+      this.names.forEach(([name], i) => {
         const on = name === state.view;
         this.tabs[i]!.setAttribute('aria-selected', String(on));
         this.tabs[i]!.tabIndex = on ? 0 : -1;
       });
     }
+    // Bands have the colours of their categories, settings have none.
+    if (changed.has('view')) this.color.parentElement!.hidden = state.view === 'categories' || state.view === 'settings';
     if (changed.has('device')) {
       this.device.value = String(state.device);
       const {categories, streams, pools} = this.page.device.head;
@@ -59,10 +63,11 @@ export class Header {
     if (changed.has('axis')) this.axis.textContent = state.axis === 'time' ? 'Axis: time' : 'Axis: events';
   }
 
-  /** Shows a view by the place of its tab. */
-  tab(place: number): void {
-    const name = TABS[place]?.[0];
-    if (name) void this.page.show({view: name});
+  /** Shows the view of a key; false: no view has it. */
+  tab(key: string): boolean {
+    const tab = this.names.find(tab => tab[2] === key);
+    if (tab) void this.page.show({view: tab[0]});
+    return tab !== undefined;
   }
 
   async copy(): Promise<void> {
@@ -84,11 +89,11 @@ export class Header {
   }
 
   private tab_key(event: KeyboardEvent, place: number): void {
-    const to = {ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: TABS.length - 1}[event.key];
+    const to = {ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: this.names.length - 1}[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    const next = (to + TABS.length) % TABS.length;
-    this.tab(next);
+    const next = (to + this.names.length) % this.names.length;
+    void this.page.show({view: this.names[next]![0]});
     this.tabs[next]!.focus();
   }
 }

@@ -4,14 +4,15 @@ import {h} from '../dom.ts';
 
 const KEYS: [string, [string, string][]][] = [
   ['Everywhere', [
-    ['1 … 6', 'the views, in the order of their tabs'], ['/', 'search'], ['a', 'axis: real time, or one step for each event'], ['c', 'copy a link to what is shown'],
+    ['1 … 7', 'timeline, pools, segments, state, flame graph, settings, categories'], ['/', 'search'], ['a', 'axis: real time, or one step for each event'], ['c', 'copy a link to what is shown'],
     ['t', 'light or dark'], ['d', 'side: details, or the largest groups of what is selected'], ['Esc', 'let go of the pinned block, then of the selected event; leave a field'], ['?', 'this help'],
   ]],
-  ['Timelines', [
+  ['Timelines, categories', [
     ['wheel', 'zoom in time; with Shift in bytes, with Alt in both'], ['drag', 'move in time and bytes'], ['double click', 'zoom in; with Shift out of bytes'],
     ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'all of it'], ['f', 'fit bytes to what is shown'], ['p', 'to the peak'], ['o', 'to the next time memory ran out'],
-    [', .', 'one event back, one forward'], ['j k', 'pin the block below, the block above'], ['z', 'zoom to the life of the pinned block'], ['click', 'pin a block and show its life'],
+    [', .', 'one event back, one forward'], ['j k', 'timelines: pin the block below, the block above'], ['z', 'zoom to the life of the pinned block'], ['click', 'timelines: pin a block and show its life'],
   ]],
+  ['Categories', [['click', 'find the blocks of a band; again: let go of them'], ['j k', 'choose the band below, the band above'], ['Enter', 'find the blocks of the chosen band'], ['names in the table', 'leave a category out, or show it alone']]],
   ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further'], ['g', 'to an event by its number'], ['j k', 'map: pin the next block, the block before'], ['p o', 'to the peak, to the next time memory ran out'],
     ['+ − 0', 'map: fewer or more bytes on a row; all rows'], ['Ctrl wheel', 'the same']]],
   ['Search', [['Enter, n', 'next match, or next event with this address'], ['Shift Enter, N', 'the match before'],
@@ -23,7 +24,7 @@ const SIGNS: [string, string][] = [
   ['slanted lines', 'a free is pending: the program let go of the block, a stream still uses it. In a pool: held and not used.'],
   ['dots', 'allocated before the recording began'],
   ['one colour, no edges', 'many blocks smaller than a pixel; zoom in to see each'],
-  ['outline at each column', 'the state with the most bytes of all that fall into it: peaks are never left out'],
+  ['outline at each column', 'the state with the most bytes of all that fall into it: peaks are never left out. The bands of categories are those of that state'],
   ['~', 'an estimate'],
 ];
 

@@ -7,6 +7,7 @@
 import type {Axis} from './axis.ts';
 import type {Stack} from './stack.ts';
 import {rows_until} from '../data/elements.ts';
+import type {Peaks} from './pyramid.ts';
 
 const FAN = 16;
 
@@ -30,6 +31,28 @@ export interface Window {
   height: number;
   /** Pixels to a column: more than one while a gesture is too fast for single ones. */
   coarse: number;
+}
+
+/**
+ * The event that each column of pixels shows: of those that fall into it, the one after which the total is highest. Neighbours
+ * with the same event are one. Gives the events, the first pixel of each and then the width, and how many there are.
+ */
+export function choose_events(peaks: Peaks, axis: Axis, {from, to, width, coarse}: Window, events: Int32Array, first_x: Int32Array): number {
+  const columns = Math.ceil(width / coarse);
+  let before = axis.before(from), count = 0;
+  for (let c = 0; c < columns; c++) {
+    const end = axis.before(from + ((to - from) * Math.min(width, (c + 1) * coarse)) / width);
+    // The state that the column begins with is the one before its first event.
+    const event = peaks.top(before, Math.max(before, end)) - 1;
+    before = Math.max(before, end);
+    if (count === 0 || events[count - 1] !== event) {
+      events[count] = event;
+      first_x[count] = c * coarse;
+      count++;
+    }
+  }
+  first_x[count] = width;
+  return count;
 }
 
 /** A picture as runs. Columns with the same state are one span. */
@@ -65,6 +88,18 @@ export class Frame {
   window: Window = {from: 0, to: 1, bottom: 0, top: 1, width: 0, height: 0, coarse: 1};
 
   constructor(public stack: Stack) {}
+
+  /** Makes room for so many columns. */
+  columns(count: number): void {
+    if (this.samples.length >= count + 2) return;
+    this.samples = new Int32Array(count + 2);
+    this.sample_x = new Int32Array(count + 2);
+    this.span_x = new Int32Array(count + 2);
+    this.span_event = new Int32Array(count + 2);
+    this.span_sample = new Int32Array(count + 2);
+    this.span_run = new Int32Array(count + 2);
+    this.span_same = new Int32Array(count + 2);
+  }
 
   /** Makes room for more runs. */
   room(more: number): void {
@@ -153,31 +188,9 @@ export class Layouter {
   }
 
   /** Chooses the event of each column. */
-  private sample(frame: Frame, axis: Axis, {from, to, width, coarse}: Window): void {
-    const {peaks} = frame.stack, columns = Math.ceil(width / coarse);
-    if (frame.samples.length < columns + 2) {
-      frame.samples = new Int32Array(columns + 2);
-      frame.sample_x = new Int32Array(columns + 2);
-      frame.span_x = new Int32Array(columns + 2);
-      frame.span_event = new Int32Array(columns + 2);
-      frame.span_sample = new Int32Array(columns + 2);
-      frame.span_run = new Int32Array(columns + 2);
-      frame.span_same = new Int32Array(columns + 2);
-    }
-    let before = axis.before(from), count = 0;
-    for (let c = 0; c < columns; c++) {
-      const end = axis.before(from + ((to - from) * Math.min(width, (c + 1) * coarse)) / width);
-      // The state that the column begins with is the one before its first event.
-      const event = peaks.top(before, Math.max(before, end)) - 1;
-      before = Math.max(before, end);
-      if (count === 0 || frame.samples[count - 1] !== event) {
-        frame.samples[count] = event;
-        frame.sample_x[count] = c * coarse;
-        count++;
-      }
-    }
-    frame.sample_x[count] = width;
-    frame.sample_count = count;
+  private sample(frame: Frame, axis: Axis, {width, coarse}: Window): void {
+    frame.columns(Math.ceil(width / coarse));
+    frame.sample_count = choose_events(frame.stack.peaks, axis, frame.window, frame.samples, frame.sample_x);
   }
 
   /** Finds the rows that are live in some sample, and in which. */

@@ -26,9 +26,10 @@ export interface Inks {
   font: string;
 }
 
-function label({context, width}: Place, inks: Inks, text: string, x: number, y: number, color: string): number {
+/** A text on the page's background, right of a place or, at the edge, left of it. Gives where it ends. */
+export function label({context, width}: Place, inks: Inks, text: string, x: number, y: number, color: string, right?: boolean): number {
   const w = context.measureText(text).width + 8;
-  const at = x + w + 2 > width ? x - w - 2 : x + 2;
+  const at = right ?? x + w + 2 <= width ? x + 2 : x - w - 2;
   context.globalAlpha = 0.86;
   context.fillStyle = inks.back;
   context.fillRect(at, y, w, 15);

@@ -15,6 +15,8 @@ export interface Looks {
   passing: Uint8Array | null;
   /** Rows of layers above the first are inside of an envelope, and lighter. */
   layer: Uint16Array | null;
+  /** The event with which each row begins: there it has an edge. */
+  start: Int32Array;
 }
 
 /** How high a block must be for an edge between it and the next, and for a pattern. */
@@ -29,7 +31,7 @@ let columns = new Uint32Array(0);
 /** Paints a frame. Pixels where nothing is stay transparent. */
 export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
   const {width, height, bottom, top} = frame.window, {run_from, run_to, run_row, run_flags} = frame;
-  const {start} = frame.stack.elements, {of, passing, palette, layer} = looks, {fill, soft, edge, dim} = palette;
+  const {of, passing, palette, layer, start} = looks, {fill, soft, edge, dim} = palette;
   const per_byte = height / (top - bottom);
   if (columns.length < BATCH * height) columns = new Uint32Array(BATCH * height);
   const batch = columns;

@@ -2,7 +2,9 @@
 // no fact is told by colour alone.
 
 import type {ColorBy, DeviceHead, Elements} from '../types.ts';
+import {category_colors, no_category_color} from '../categories/names.ts';
 import {bytes, visible} from '../format.ts';
+import {FEW, luminance, mix, packed, type Rgb} from './rgb.ts';
 
 /** Colours as a little-endian canvas has them in 32 bits. */
 export interface Palette {
@@ -21,8 +23,6 @@ export interface Palette {
 /** Colour of what a private pool holds and no block uses: the last place of every palette. */
 export const SLACK = 255;
 
-type Rgb = [number, number, number];
-
 /** From a perceptual space (OKLCH), in which equal steps look equal. */
 function oklch(l: number, c: number, hue: number): Rgb {
   const a = c * Math.cos((hue * Math.PI) / 180), b = c * Math.sin((hue * Math.PI) / 180);
@@ -31,10 +31,6 @@ function oklch(l: number, c: number, hue: number): Rgb {
     -0.0041960863 * x - 0.7034186147 * y + 1.707614701 * z]
     .map(v => Math.round(255 * Math.max(0, Math.min(1, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)))) as Rgb;
 }
-
-const packed = ([r, g, b]: Rgb) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-const mix = (a: Rgb, b: Rgb, t: number) => a.map((v, i) => Math.round(v + (b[i]! - v) * t)) as Rgb;
-const parse = (text: string) => [1, 3, 5].map(i => parseInt(text.slice(i, i + 2), 16)) as Rgb;
 
 /** Many calm colours, for stacks: neighbours in hue differ in lightness, which every eye tells apart. */
 function many(dark: boolean): Rgb[] {
@@ -48,9 +44,6 @@ function many(dark: boolean): Rgb[] {
 /** What has no name. */
 const grey = (dark: boolean): Rgb => (dark ? [92, 96, 104] : [176, 180, 188]);
 
-/** Few that differ as much as may be, for names: told apart with the common kinds of colour blindness. */
-const FEW = ['#4477aa', '#ee8866', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#bbbbbb', '#44bb99', '#cc3311', '#99ddff', '#999933', '#ddaa99'].map(parse);
-
 /** From little (dark blue) over green to much (yellow), its lightness rising all the way. */
 const SCALE = Array.from({length: 16}, (_, i) => {
   const t = i / 15;
@@ -60,34 +53,46 @@ const SCALE = Array.from({length: 16}, (_, i) => {
 /** Longest lives, in events, of the steps of colour by age; blocks that are never freed get the last colour. */
 const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
 
-function palette(colors: Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
+/** A palette of these colours, over and over. */
+function palette(colors: readonly Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
   const fill = new Uint32Array(256), soft = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
   const slack = mix(back, dark ? [255, 255, 255] : [0, 0, 0], 0.09);
   for (let i = 0; i < 256; i++) {
     const c = i === SLACK ? slack : colors[i % colors.length]!;
     fill[i] = packed(c);
     soft[i] = packed(mix(c, back, 0.35));
-    edge[i] = packed(mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
+    // On what is nearly black, a darker edge would not be seen.
+    edge[i] = packed(luminance(c) < 0.05 ? mix(c, [255, 255, 255], 0.4) : mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
     dim[i] = packed(mix(mix(c, [128, 128, 128], 0.6), back, 0.78));
     css.push(`rgb(${c.join(' ')})`);
   }
   return {fill, soft, edge, dim, css, legend};
 }
 
+/** The page's background. */
+export const background = (dark: boolean): Rgb => (dark ? [22, 24, 29] : [255, 255, 255]);
+
+/** A palette for bands. Their colours may be as dark as any edge, so the edges between them are of the background's colour. */
+export function band_palette(colors: readonly Rgb[], dark: boolean): Palette {
+  const back = background(dark), out = palette(colors, back, dark, []);
+  colors.forEach((color, i) => { out.edge[i] = packed(mix(color, back, 0.6)); });
+  return out;
+}
+
 /** The colour of each row, and the palette. */
 export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean): {of: Uint8Array; palette: Palette} {
-  const of = new Uint8Array(rows.count), back: Rgb = dark ? [22, 24, 29] : [255, 255, 255];
+  const of = new Uint8Array(rows.count), back = background(dark);
   const made = (colors: Rgb[], legend: Palette['legend']) => ({of, palette: palette(colors, back, dark, legend)});
-  const named = (column: Uint16Array | Uint8Array, names: string[], none: string | null) => {
+  const named = (column: Uint16Array | Uint8Array, names: string[], none: string | null, own: readonly Rgb[] = FEW, blank = grey(dark)) => {
     const bytes_of = new Float64Array(names.length + 1), shift = none === null ? 1 : 0;
     for (let row = 0; row < of.length; row++) {
       const place = column[row]! + shift;
-      of[row] = place === 0 ? 254 : (place - 1) % FEW.length;
+      of[row] = place === 0 ? 254 : (place - 1) % own.length;
       bytes_of[place]! += rows.size[row]!;
     }
-    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? grey(dark) : FEW[i % FEW.length]!));
+    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? blank : own[i % own.length]!));
     const legend = [...bytes_of.keys()].filter(i => bytes_of[i]! > 0).sort((a, b) => bytes_of[b]! - bytes_of[a]!)
-      .map(i => ({color: i === 0 ? 254 : (i - 1) % FEW.length, name: i === 0 ? none! : visible(names[i - 1]!)}));
+      .map(i => ({color: i === 0 ? 254 : (i - 1) % own.length, name: i === 0 ? none! : visible(names[i - 1]!)}));
     return made(colors, legend);
   };
   switch (by) {
@@ -127,7 +132,9 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       return named(rows.stream, device.streams.map(s => `stream ${s}`), null);
     case 'pool':
       return named(rows.pool, device.pools, 'pool not known');
-    case 'category':
-      return named(rows.category, device.categories, 'no category');
+    case 'category': {
+      const own = category_colors(device.categories, dark);
+      return named(rows.category, device.categories, 'no category', own.length ? own : undefined, no_category_color(dark));
+    }
   }
 }

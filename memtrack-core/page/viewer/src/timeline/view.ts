@@ -1,28 +1,17 @@
 // The stacked timeline: blocks, blocks with the envelopes of private pools, or segments.
 
-import type {Bands, Detail, Elements, Hit, State, Texts, View} from '../types.ts';
+import type {Detail, Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
-import {css_color, fill, h} from '../dom.ts';
-import {bytes, count, hex, visible} from '../format.ts';
-import type {Axis} from './axis.ts';
-import {Frame, Layouter} from './frame.ts';
-import {listen, type Ranges} from './gestures.ts';
-import {extent, Lanes} from './lanes.ts';
-import {draw_cursor, draw_level, draw_markers, draw_reserved, outline, type Inks, type Place} from './marks.ts';
-import {Minimap} from './minimap.ts';
+import {fill, h} from '../dom.ts';
+import {bytes, hex, visible} from '../format.ts';
+import {Frame, Layouter, type Window} from './frame.ts';
+import {outline, type Inks, type Place} from './marks.ts';
 import {paint, type Looks} from './paint.ts';
 import {colors_of} from './palette.ts';
-import {Peaks} from './pyramid.ts';
-import {draw_along, draw_bytes} from './scales.ts';
-import {plain_stack, pool_stack, type Stack} from './stack.ts';
+import {Plot} from './plot.ts';
+import {plain_stack, pool_stack} from './stack.ts';
 
 type Kind = 'timeline' | 'pools' | 'segments';
-
-const SVG = 'http://www.w3.org/2000/svg';
-/** A frame of a gesture that takes longer makes the next ones coarser. */
-const SLOW_MS = 20, FAST_MS = 7;
-/** Segments so many are decoded before the first picture, so that its scale need not change when they come. */
-const FEW_SEGMENTS = 50_000;
 
 const DESCRIBED: Record<Kind, string> = {
   timeline: 'Active memory: blocks stacked over time',
@@ -30,114 +19,28 @@ const DESCRIBED: Record<Kind, string> = {
   segments: 'Reserved memory: segments stacked over time',
 };
 
-interface Frames {
-  count: number;
-  worst_ms: number;
-}
-
-/** Frames that any timeline drew since they were last asked for. */
-export const painted: Frames = {count: 0, worst_ms: 0};
-
 /** A timeline. */
-export class Timeline implements View {
-  readonly element: HTMLElement;
-  private readonly bar = h('div', {class: 'bar'});
-  private readonly lane_canvas = h('canvas', {class: 'lanes', 'aria-hidden': 'true'});
-  private readonly plot: HTMLElement;
-  private readonly picture = h('canvas', {class: 'picture', 'aria-hidden': 'true'});
-  private readonly overlay = h('canvas', {class: 'overlay', 'aria-hidden': 'true'});
-  private readonly stage: HTMLElement;
-  private readonly svg = document.createElementNS(SVG, 'svg');
-  private readonly bytes_axis = document.createElementNS(SVG, 'g');
-  private readonly along_axis = document.createElementNS(SVG, 'g');
-  private readonly shared = document.createElementNS(SVG, 'text');
-  private readonly minimap = new Minimap((from, to) => void this.page.show({from, to}));
+export class Timeline extends Plot {
+  protected readonly with_reserved: boolean;
+  protected readonly needs_segments: boolean;
   private readonly layouter = new Layouter();
   private frame: Frame | null = null;
-  private image: ImageData | null = null;
-  private pixels = new Uint32Array(0);
-
-  private stack: Stack | null = null;
   private looks: Omit<Looks, 'passing'> | null = null;
-  private segments: Elements | null = null;
-  private reserved: Peaks | null = null;
-  private bands: Bands | null = null;
-  private lanes: Lanes | null = null;
-  private thread = -1;
-  private threads: string[] = [];
-  private texts: Texts | null = null;
-  private axis!: Axis;
-
-  private ratio = 1;
-  private width = 0;
-  private height = 0;
-  private coarse = 1;
-  private gesture = false;
-  private refine = 0;
-  private waiting: {picture: boolean; done: (() => void)[]} | null = null;
   private hover: number | null = null;
 
-  constructor(private readonly page: Page, private readonly kind: Kind) {
-    this.stage = h('div', {class: 'stage', tabindex: '0', role: 'img'}, this.picture, this.overlay);
-    this.svg.setAttribute('class', 'axes');
-    this.svg.setAttribute('aria-hidden', 'true');
-    this.bytes_axis.setAttribute('class', 'axis bytes');
-    this.along_axis.setAttribute('class', 'axis along');
-    this.shared.setAttribute('class', 'shared');
-    this.svg.append(this.bytes_axis, this.along_axis, this.shared);
-    this.plot = h('div', {class: 'plot'}, this.svg, this.stage);
-    this.element = h('section', {class: `timeline ${kind}`}, this.bar, this.lane_canvas, this.plot, this.minimap.element);
-    listen(this.stage, {
-      ranges: () => this.ranges(),
-      size: () => ({width: this.width, height: this.height}),
-      moved: to => this.move(to),
-      busy: on => this.busy(on),
-    });
-    this.stage.addEventListener('mousemove', event => this.hovered(event));
-    this.stage.addEventListener('mouseleave', () => this.left());
-    this.stage.addEventListener('click', event => this.clicked(event));
-    this.lane_canvas.addEventListener('mousemove', event => this.band_hovered(event));
-    this.lane_canvas.addEventListener('mouseleave', () => this.left());
-    this.lane_canvas.addEventListener('click', event => this.band_clicked(event));
-    new ResizeObserver(() => {
-      if (this.stage.clientWidth !== this.width || this.stage.clientHeight !== this.height) this.resize();
-    }).observe(this.stage);
+  constructor(page: Page, private readonly kind: Kind) {
+    super(page, kind);
+    this.with_reserved = kind === 'timeline';
+    this.needs_segments = kind !== 'timeline';
   }
 
-  async show(state: State, changed: Set<keyof State>): Promise<void> {
-    const device = this.page.device;
-    if (changed.has('device') || !this.stack) {
-      this.stack = this.looks = this.reserved = this.bands = this.lanes = this.segments = null;
-      this.hover = null;
-      this.thread = -1;
-      if (this.kind !== 'timeline' || device.head.segments <= FEW_SEGMENTS) this.segments = await device.segments();
-      void this.bring();
-    }
-    this.axis = this.page.axis;
+  protected forget(): void {
+    this.looks = this.hover = null;
+  }
+
+  protected prepare(state: State, changed: Set<keyof State>): void {
     if (!this.stack || changed.has('query') || changed.has('filter') || changed.has('hide')) this.restack(state);
     if (!this.looks || changed.has('color')) this.recolor(state);
-    if (!this.width) this.measure();
-    if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
-    if (changed.has('device') || changed.has('axis') || changed.has('hide') || changed.has('view')) this.draw_minimap();
-    const picture = [...changed].some(c => c !== 'event' && c !== 'block');
-    await this.request(picture);
-  }
-
-  resize(): void {
-    this.measure();
-    if (this.stack && this.width > 1) {
-      this.draw_minimap();
-      void this.request(true);
-    }
-  }
-
-  /** Colours of the theme changed. */
-  restyle(): void {
-    this.known_inks = null;
-    if (!this.stack) return;
-    this.recolor(this.page.state);
-    this.describe();
-    this.resize();
   }
 
   private restack(state: State): void {
@@ -146,213 +49,29 @@ export class Timeline implements View {
     else if (this.kind === 'pools') this.stack = pool_stack(device.blocks, this.segments, place => !/^default/i.test(device.head.pools[place] ?? ''), only);
     else this.stack = plain_stack(device.blocks, only);
     this.frame = new Frame(this.stack);
-    if (this.kind === 'timeline' && this.segments && this.segments.count) this.reserved = new Peaks(this.segments.total);
   }
 
   private recolor(state: State): void {
     const rows = this.stack!.elements;
     // Segments have no category, and in many files no stack.
     const by = this.kind !== 'segments' || (state.color !== 'category' && state.color !== 'stack') ? state.color : rows.stack.some(s => s > 0) ? 'stack' : 'size';
-    this.looks = {...colors_of(rows, by, this.page.device.head, this.page.dark), layer: this.stack!.layer};
+    this.looks = {...colors_of(rows, by, this.page.device.head, this.page.dark), layer: this.stack!.layer, start: rows.start};
   }
 
-  /** What the first picture does without: names of bands, segments when they are many. */
-  private async bring(): Promise<void> {
-    const device = this.page.device;
-    try {
-      if (!this.segments) {
-        const segments = await device.segments();
-        if (device !== this.page.device) return;
-        this.segments = segments;
-        this.reserved = new Peaks(segments.total);
-        void this.request(true);
-      }
-      const bands = await device.bands();
-      if (bands.count) {
-        const texts = await this.page.texts(), used = new Map<number, number>();
-        for (const thread of bands.thread) used.set(thread, (used.get(thread) ?? 0) + 1);
-        const threads = used.size > 1 ? (await device.events()).threads : [];
-        if (device !== this.page.device) return;
-        this.bands = bands;
-        this.texts = texts;
-        this.threads = threads;
-        this.choose_thread([...used].sort((a, b) => b[1] - a[1])[0]![0]);
-      }
-    } catch (error) {
-      this.page.report(error);
-    }
+  protected fill_pixels(window: Window): void {
+    const {device, passing} = this.page;
+    this.layouter.lay(this.frame!, this.stack!, this.axis, window, event => device.live_after(this.stack!.elements, event));
+    paint(this.frame!, this.pixels, {...this.looks!, passing: this.kind === 'segments' ? null : passing});
   }
 
-  private choose_thread(thread: number): void {
-    this.thread = thread;
-    this.lanes = new Lanes(this.bands!, thread);
-    this.lane_canvas.style.height = `${this.lanes.height}px`;
-    this.describe();
-    this.resize();
-  }
-
-  // ------------------------------------------------------------------ the window
-
-  /** The highest that can be shown: all of it, and capacity or reserved memory where they are near. */
-  get ceiling(): number {
-    const {peak} = this.stack!, high = (peak || 1) * 1.04;
-    let top = high;
-    const reserved = this.reserved && this.segments ? this.segments.total[this.reserved.top(0, this.segments.total.length - 1)]! : 0;
-    for (const level of [reserved, this.kind === 'segments' ? this.page.device.head.capacity_bytes ?? 0 : 0]) if (level > top && level < peak * 1.7) top = level * 1.04;
-    return top;
-  }
-
-  ranges(): Ranges {
-    const {from, to, bottom, top} = this.page.state;
-    return {from, to, bottom, top: top > bottom ? top : this.ceiling};
-  }
-
-  private move(to: Ranges): void {
-    const {axis} = this, now = this.ranges();
-    let {from, to: end, bottom, top} = to;
-    const least = axis.least, span = Math.min(axis.to - axis.from, Math.max(least, end - from));
-    if (span !== end - from) {
-      // Clamped about the middle of what was asked for, unless nothing can change.
-      const middle = now.to - now.from === span ? (now.from + now.to) / 2 : (from + end) / 2;
-      from = middle - span / 2;
-    }
-    from = Math.max(axis.from, Math.min(axis.to - span, from));
-    end = from + span;
-    const ceiling = this.ceiling, height = Math.min(ceiling, Math.max(64, top - bottom));
-    bottom = Math.max(0, Math.min(ceiling - height, bottom));
-    top = bottom + height >= ceiling && bottom === 0 ? 0 : bottom + height;
-    void this.page.show({from, to: end, bottom, top});
-  }
-
-  private busy(on: boolean): void {
-    this.gesture = on;
-    clearTimeout(this.refine);
-    if (!on && this.coarse > 1) {
-      this.refine = window.setTimeout(() => {
-        this.coarse = 1;
-        void this.request(true);
-      }, 60);
-    }
-  }
-
-  // ------------------------------------------------------------------ drawing
-
-  private measure(): void {
-    this.width = this.stage.clientWidth;
-    this.height = this.stage.clientHeight;
-    this.ratio = devicePixelRatio || 1;
-    const w = Math.max(1, Math.round(this.width * this.ratio)), high = Math.max(1, Math.round(this.height * this.ratio));
-    for (const canvas of [this.picture, this.overlay]) {
-      if (canvas.width !== w || canvas.height !== high) {
-        canvas.width = w;
-        canvas.height = high;
-      }
-    }
-    this.lane_canvas.width = w;
-    this.lane_canvas.height = Math.round((this.lanes?.height ?? 0) * this.ratio);
-    if (!this.image || this.image.width !== w || this.image.height !== high) {
-      this.image = new ImageData(w, high);
-      this.pixels = new Uint32Array(this.image.data.buffer);
-    }
-    this.along_axis.setAttribute('transform', `translate(0,${this.height})`);
-    this.shared.setAttribute('x', '-8');
-    this.shared.setAttribute('y', String(this.height + 16));
-  }
-
-  /** Draws before the next frame is shown. */
-  private request(picture: boolean): Promise<void> {
-    return new Promise(done => {
-      if (this.waiting) {
-        this.waiting.picture ||= picture;
-        this.waiting.done.push(done);
-        return;
-      }
-      this.waiting = {picture, done: [done]};
-      // A page in the background has no frames; it is drawn all the same.
-      if (document.hidden) setTimeout(() => this.flush(), 0);
-      else requestAnimationFrame(() => this.flush());
-    });
-  }
-
-  private flush(): void {
-    const {picture, done} = this.waiting!;
-    this.waiting = null;
-    try {
-      if (this.stack && !this.element.hidden) this.draw(picture);
-    } catch (error) {
-      this.page.report(error);
-    }
-    for (const d of done) d();
-  }
-
-  private draw(picture: boolean): void {
-    const before = performance.now();
-    if (!this.width) this.measure();
-    if (this.width < 2 || this.height < 2) return;
-    if (picture) {
-      const {from, to, bottom, top} = this.ranges(), device = this.page.device;
-      const window = {from, to, bottom, top, width: this.image!.width, height: this.image!.height, coarse: this.coarse};
-      this.layouter.lay(this.frame!, this.stack!, this.axis, window, event => device.live_after(this.stack!.elements, event));
-      paint(this.frame!, this.pixels, {...this.looks!, passing: this.kind === 'segments' ? null : this.page.passing});
-      this.picture.getContext('2d')!.putImageData(this.image!, 0, 0);
-      draw_bytes(this.bytes_axis, this.height, this.width, bottom, top);
-      draw_along(this.along_axis, this.shared, this.width, from, to, !!this.axis.clock);
-      this.minimap.window(from, to);
-      this.draw_lanes();
-    }
-    this.draw_overlay();
-    const took = performance.now() - before;
-    if (picture) {
-      painted.count++;
-      painted.worst_ms = Math.max(painted.worst_ms, took);
-      if (this.gesture) this.coarse = took > SLOW_MS ? Math.min(4, this.coarse * 2) : took < FAST_MS ? Math.max(1, this.coarse / 2) : this.coarse;
-    }
-  }
-
-  /** Asking a style for its colours is slow; they change with the theme alone. */
-  private known_inks: (Inks & {bands: string[]}) | null = null;
-  private inks(): Inks & {bands: string[]} {
-    return this.known_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
-      reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
-  }
-
-  private place(): Place {
-    const {from, to, bottom, top} = this.ranges(), {width, height} = this;
-    return {context: this.overlay.getContext('2d')!, width, height,
-      x: v => ((v - from) / (to - from)) * width, y: v => height - ((v - bottom) / (top - bottom)) * height};
-  }
-
-  private draw_overlay(): void {
-    const place = this.place(), {context} = place, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
-    if (this.reserved && this.kind === 'timeline') draw_reserved(place, inks, this.axis, from, to, this.segments!.total, this.reserved);
-    if (head.capacity_bytes) draw_level(place, inks, head.capacity_bytes, 'capacity');
-    draw_markers(place, inks, head, this.axis);
-    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, this.axis, state.event, this.stack!.total[state.event + 1]!);
-    const pinned = this.kind === 'segments' ? this.pinned_segment : state.block;
+  protected draw_marks(place: Place, inks: Inks): void {
+    const pinned = this.kind === 'segments' ? this.pinned_segment : this.page.state.block;
     if (pinned !== null) outline(place, this.frame!, pinned, this.ratio, [inks.ink, inks.back], this.page.dark ? 'rgb(255 255 255 / .22)' : 'rgb(0 0 0 / .18)');
     if (this.hover !== null && this.hover !== pinned) outline(place, this.frame!, this.hover, this.ratio, [inks.ink, inks.back], null);
   }
 
-  private draw_lanes(): void {
-    if (!this.lanes) return;
-    const context = this.lane_canvas.getContext('2d')!, {from, to} = this.ranges();
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.lanes.height);
-    const {ink, bands, font} = this.inks();
-    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, ink, bands, font);
-  }
-
-  private draw_minimap(): void {
-    if (!this.stack || !this.width) return;
-    this.minimap.draw(this.stack, this.axis, {area: css_color('--area'), line: css_color('--muted'), alarm: css_color('--alarm')}, this.page.device.head.ooms);
-    const {from, to} = this.ranges();
-    this.minimap.window(from, to);
-  }
-
   /** The line above the picture: what colours mean, whose bands are shown. */
-  private describe(): void {
+  protected describe(): void {
     if (!this.looks) return;
     const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
     if (device.head.estimated) parts.push(h('span', {class: 'note'}, '~ estimated: small blocks were sampled, each stands for others'));
@@ -365,12 +84,8 @@ export class Timeline implements View {
     }
     if (this.kind === 'pools' && !this.stack!.envelopes.length) parts.push(h('span', {class: 'note'}, 'This device used no private pools: all blocks are in the default pool.'));
     if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments: it is shown in the timeline.'));
-    if (this.bands && new Set(this.bands.thread).size > 1) {
-      const threads = [...new Set(this.bands.thread)].sort((a, b) => a - b);
-      const choice = h('select', {onchange: () => this.choose_thread(Number(choice.value))},
-        ...threads.map(t => h('option', {value: t, selected: t === this.thread}, visible(this.threads[t] || 'thread not known'))));
-      parts.push(h('label', {class: 'threads'}, 'bands of ', choice));
-    }
+    const threads = this.thread_choice();
+    if (threads) parts.push(threads);
     fill(this.bar, ...parts);
     this.bar.hidden = parts.length === 0;
     const what = `${DESCRIBED[this.kind]} of ${device.head.name}; at most ${bytes(this.stack!.peak)}. Arrow keys move, plus and minus zoom, j and k walk through the blocks.`;
@@ -380,12 +95,6 @@ export class Timeline implements View {
   // ------------------------------------------------------------------ what is under the pointer
 
   private pinned_segment: number | null = null;
-
-  private inside(x: number, y: number): {x: number; y: number} | null {
-    const box = this.picture.getBoundingClientRect();
-    const at = {x: x - box.left, y: y - box.top};
-    return at.x >= 0 && at.y >= 0 && at.x < box.width && at.y < box.height ? at : null;
-  }
 
   /** The row, event and bytes at a point of the window. */
   private under(x: number, y: number): {row: number | null; event: number; slack: number} | null {
@@ -400,9 +109,7 @@ export class Timeline implements View {
     return found.row >= 0 ? {row: found.row, event, slack: -1} : {row: null, event, slack: -2 - found.row};
   }
 
-  hit(x: number, y: number): Hit | null {
-    const band = this.band_at(x, y);
-    if (band !== null) return {kind: 'band', name: this.texts!.string(this.bands!.name[band]!), event: this.bands!.from[band]!};
+  protected hit_picture(x: number, y: number): Hit | null {
     const found = this.under(x, y);
     if (!found) return null;
     const {row, event, slack} = found, rows = this.stack!.elements;
@@ -415,7 +122,7 @@ export class Timeline implements View {
     return {kind: this.kind === 'segments' ? 'segment' : 'block', row};
   }
 
-  private hovered(event: MouseEvent): void {
+  protected hovered(event: MouseEvent): void {
     if (this.gesture && event.buttons) return;
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
@@ -431,14 +138,14 @@ export class Timeline implements View {
     void this.request(false);
   }
 
-  private left(): void {
+  protected left(): void {
     this.page.detail(null);
     if (this.hover === null) return;
     this.hover = null;
     void this.request(false);
   }
 
-  private clicked(event: MouseEvent): void {
+  protected clicked(event: MouseEvent): void {
     // d3-zoom swallows the click that ends a drag.
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
@@ -456,64 +163,14 @@ export class Timeline implements View {
     } else void this.page.show({block: null, event: exact});
   }
 
-  private band_at(x: number, y: number): number | null {
-    if (!this.lanes) return null;
-    const box = this.lane_canvas.getBoundingClientRect();
-    if (x < box.left || x >= box.right || y < box.top || y >= box.bottom) return null;
-    const {from, to} = this.ranges(), px = (to - from) / this.width;
-    return this.lanes.at(from + (x - box.left) * px, y - box.top, this.axis, px);
-  }
-
-  private band_hovered(event: MouseEvent): void {
-    const band = this.band_at(event.clientX, event.clientY);
-    if (band === null) return this.page.detail(null);
-    const {total} = this.stack!, from = this.bands!.from[band]!, to = this.bands!.to[band]!;
-    this.page.detail({kind: 'text', lines: [visible(this.texts!.string(this.bands!.name[band]!)), `events ${count(from)} to ${count(to)}`,
-      `${bytes(total[from]!)} live before, ${bytes(total[this.stack!.peaks.top(from, to + 1)]!)} at its highest, ${bytes(total[to + 1]!)} after`]});
-  }
-
-  private band_clicked(event: MouseEvent): void {
-    const band = this.band_at(event.clientX, event.clientY);
-    if (band === null) return;
-    const [from, to] = extent(this.bands!, band, this.axis), room = (to - from) * 0.04;
-    this.move({...this.ranges(), from: from - room, to: to + room});
-  }
-
   // ------------------------------------------------------------------ keys
 
-  key(event: KeyboardEvent): boolean {
-    const {state} = this.page, now = this.ranges(), span = now.to - now.from, high = now.top - now.bottom;
-    const zoom = (f: number) => {
-      // About the selected event where it is seen, else the middle.
-      const at = this.axis.at(state.event), middle = at > now.from && at < now.to ? at : (now.from + now.to) / 2;
-      this.move({...now, from: middle - (middle - now.from) * f, to: middle + (now.to - middle) * f});
-    };
-    const lift = (f: number) => this.move({...now, top: now.bottom + high * f});
+  override key(event: KeyboardEvent): boolean {
     switch (event.key) {
-      case 'ArrowLeft': this.move({...now, from: now.from - span / 8, to: now.to - span / 8}); break;
-      case 'ArrowRight': this.move({...now, from: now.from + span / 8, to: now.to + span / 8}); break;
-      case 'ArrowUp': this.move({...now, bottom: now.bottom + high / 8, top: now.top + high / 8}); break;
-      case 'ArrowDown': this.move({...now, bottom: now.bottom - high / 8, top: now.top - high / 8}); break;
-      case '+': case '=': event.altKey ? lift(1 / 1.5) : zoom(1 / 1.5); break;
-      case '-': event.altKey ? lift(1.5) : zoom(1.5); break;
-      case '}': lift(1 / 1.5); break;
-      case '{': lift(1.5); break;
-      case '0': void this.page.show({from: this.axis.from, to: this.axis.to, bottom: 0, top: 0}); break;
-      case 'f': this.fit(); break;
-      case 'p': void this.page.go_to(this.stack!.peaks.top(0, this.stack!.total.length - 1) - 1); break;
-      case 'o': {
-        const {ooms} = this.page.device.head;
-        if (!ooms.length) return false;
-        void this.page.go_to(ooms.find(e => e > state.event) ?? ooms[0]!);
-        break;
-      }
-      case '.': void this.page.go_to(Math.min(this.axis.events - 1, state.event + 1)); break;
-      case ',': void this.page.go_to(Math.max(-1, state.event - 1)); break;
-      case 'j': case 'k': this.walk(event.key === 'k' ? 1 : -1); break;
-      case 'z': this.zoom_to_block(); break;
-      default: return false;
+      case 'j': case 'k': this.walk(event.key === 'k' ? 1 : -1); return true;
+      case 'z': this.zoom_to_block(); return true;
+      default: return super.key(event);
     }
-    return true;
   }
 
   /** Pins the block above or below the pinned one, as they are stacked after the selected event. */
@@ -529,13 +186,6 @@ export class Timeline implements View {
       this.page.detail(this.detail_of(next), true);
       void this.request(false);
     } else void this.page.show({block: next});
-  }
-
-  /** Scales bytes to what is live in the window. */
-  private fit(): void {
-    const {from, to} = this.ranges(), {peaks, total} = this.stack!;
-    const first = this.axis.before(from), high = total[peaks.top(first, Math.max(first, this.axis.before(to)))]!;
-    this.move({from, to, bottom: 0, top: Math.max(64, high * 1.06)});
   }
 
   /** Shows the whole life of the pinned block. */
@@ -555,5 +205,4 @@ export class Timeline implements View {
     void this.request(false);
     return true;
   }
-
 }

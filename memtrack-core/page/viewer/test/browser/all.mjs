@@ -18,7 +18,7 @@ for (const file of process.argv.slice(2)) {
       const out = [], names = memtrack.devices();
       for (let device = 0; device < names.length; device++) {
         const events = memtrack.events(device);
-        for (const view of ['timeline', 'pools', 'segments', 'state', 'flame', 'settings']) await memtrack.show({device, view});
+        for (const view of ['timeline', 'categories', 'pools', 'segments', 'state', 'flame', 'settings']) await memtrack.show({device, view});
         for (const event of new Set([-1, 0, events >> 1, events - 1])) {
           if (event >= events) continue;
           await memtrack.show({view: 'timeline', event});

@@ -176,7 +176,7 @@ test('the keyboard alone reaches tabs, peak, out of memory and blocks', async ()
   await page.keyboard.press('k');
   await settled(page);
   assert.equal((await state(page)).block, String(live_after(run.head.devices[0].ooms[0])[1]));
-  for (const [key, view] of [['2', 'pools'], ['3', 'segments'], ['4', 'state'], ['5', 'flame'], ['6', 'settings']]) {
+  for (const [key, view] of [['2', 'pools'], ['3', 'segments'], ['4', 'state'], ['5', 'flame'], ['7', 'categories'], ['6', 'settings']]) {
     await page.keyboard.press(key);
     await settled(page);
     assert.equal((await state(page)).view, view);
@@ -242,7 +242,7 @@ test('hostile names are text', async () => {
   const hostile = path.join(folder, 'hostile.html');
   fs.writeFileSync(hostile, html(parts));
   const {page, clean} = await open(browser, hostile, {scheme: 'dark'});
-  for (const view of ['pools', 'segments', 'state', 'flame', 'settings', 'timeline']) await page.evaluate(view => memtrack.show({view}), view);
+  for (const view of ['categories', 'pools', 'segments', 'state', 'flame', 'settings', 'timeline']) await page.evaluate(view => memtrack.show({view}), view);
   await page.evaluate('memtrack.show({block: 3})');
   await settled(page);
   assert.equal(await page.locator('img').count(), 0);
@@ -267,7 +267,7 @@ test('a file without memory, or without events, is explained', async () => {
   assert.match(await page.locator('.panel').innerText(), /No events were recorded/);
   const box = await stage(page);
   assert.equal((await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + box.width / 2, box.y + box.height / 2])).row, 0);
-  for (const view of ['pools', 'segments', 'state', 'flame', 'settings']) await page.evaluate(view => memtrack.show({view}), view);
+  for (const view of ['categories', 'pools', 'segments', 'state', 'flame', 'settings']) await page.evaluate(view => memtrack.show({view}), view);
   await clean();
 });
 

@@ -137,7 +137,8 @@ async function checks(page, made, test) {
     await agree(event);
     const point = await page.evaluate(() => {
       const box = document.querySelector('.map-scroll').getBoundingClientRect();
-      for (let y = box.top + 8; y < box.bottom; y += 10) for (let x = box.left + 1; x < box.right; x += 2) if (memtrack.hit(x, y)?.kind === 'block') return {x, y, row: memtrack.hit(x, y).row};
+      // A mouse is at whole pixels.
+      for (let y = Math.ceil(box.top) + 8; y < box.bottom; y += 10) for (let x = Math.ceil(box.left) + 1; x < box.right; x += 2) if (memtrack.hit(x, y)?.kind === 'block') return {x, y, row: memtrack.hit(x, y).row};
       return null;
     });
     if (!point) return;

@@ -4,8 +4,6 @@
 
 use crate::figures::{Axis, Point};
 
-/// A point in pixels.
-
 /// What one pixel column holds.
 struct Column {
     x: i32,

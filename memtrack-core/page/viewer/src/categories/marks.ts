@@ -1,0 +1,122 @@
+// What is drawn over the bands: their names where there is room, the peak, and what is under the pointer.
+
+import {bytes, exact_bytes, visible} from '../format.ts';
+import {label, type Inks, type Place} from '../timeline/marks.ts';
+import {css_of, luminance, type Rgb} from '../timeline/rgb.ts';
+import type {BandPicture} from './picture.ts';
+
+/** A name in a band needs so much height, and so much room at its sides, in CSS pixels. */
+const NAME_HIGH = 15, ROOM = 10;
+/** So far apart names are tried. */
+const STRIDE = 12;
+
+/** Upper and lower edge of a band at a sample, in bytes: both of its layers. */
+function edges(picture: BandPicture, sample: number, band: number): [from: number, to: number] {
+  return [picture.extent(sample, 2 * band).from, picture.extent(sample, 2 * band + 1).to];
+}
+
+/** Where a band is high enough for a name of this width: the middle of the best stretch; null: nowhere. */
+export function place_of_name(picture: BandPicture, band: number, width: number, x: (sample: number) => number, y: (bytes: number) => number, height: number): {x: number; y: number} | null {
+  const n = picture.frame.sample_count;
+  let best: {x: number; y: number} | null = null, score = 0;
+  for (let s = 0; s < n;) {
+    let low = height, high = 0, t = s;
+    // What is wider than three names makes none of them easier to find.
+    for (; t < n && x(t) - x(s) < 3 * width; t++) {
+      const [from, to] = edges(picture, t, band);
+      low = Math.min(low, y(from));
+      high = Math.max(high, y(to));
+      if (low - high < NAME_HIGH) break;
+      const wide = x(t + 1) - x(s), worth = Math.min(low - high, 60) * Math.min(wide, 3 * width);
+      if (wide < width + ROOM || worth <= score) continue;
+      score = worth;
+      best = {x: (x(s) + x(t + 1)) / 2, y: (low + high) / 2};
+    }
+    // The next stretch begins where this one ended, or a little further along.
+    const least = x(s) + STRIDE;
+    for (s++; s < t && x(s) < least;) s++;
+  }
+  return best;
+}
+
+/** The name of a band inside of it. */
+export function draw_name({context}: Place, name: string, at: {x: number; y: number}, color: Rgb): void {
+  context.textBaseline = 'middle';
+  context.textAlign = 'center';
+  context.lineJoin = 'round';
+  context.lineWidth = 3;
+  context.strokeStyle = css_of(color);
+  context.strokeText(visible(name), at.x, at.y);
+  // Where black and white have the same contrast to it.
+  context.fillStyle = luminance(color) > 0.179 ? '#000' : '#fff';
+  context.fillText(visible(name), at.x, at.y);
+  context.textAlign = 'start';
+}
+
+/** The highest point, and its exact bytes. */
+export function draw_peak(place: Place, inks: Inks, x: number, total: number, mark: string): void {
+  const {context, width, height} = place, y = place.y(total);
+  if (x < -1 || x > width + 1 || y > height) return;
+  const tip = Math.max(y, 8);
+  context.fillStyle = inks.ink;
+  context.strokeStyle = inks.back;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.moveTo(x, tip);
+  context.lineTo(x - 6, tip - 9);
+  context.lineTo(x + 6, tip - 9);
+  context.closePath();
+  context.stroke();
+  context.fill();
+  context.font = inks.font;
+  const text = `peak ${mark}${exact_bytes(total)}${y < 0 ? ', above the picture' : ''}`, right = x + context.measureText(text).width + 20 < width;
+  label(place, inks, text, right ? x + 6 : x - 6, Math.max(1, tip - 17), inks.ink, right);
+}
+
+/** The band that is chosen or pointed at, as its two edges. */
+export function outline_band(place: Place, picture: BandPicture, band: number, ratio: number, inks: Inks): void {
+  const {context} = place, {frame} = picture, path = new Path2D();
+  let open = false;
+  for (const upper of [0, 1]) {
+    open = false;
+    for (let s = 0; s < frame.sample_count; s++) {
+      const e = edges(picture, s, band);
+      if (e[1] === e[0]) {
+        open = false;
+        continue;
+      }
+      const y = place.y(e[upper]!), x0 = frame.sample_x[s]! / ratio, x1 = frame.sample_x[s + 1]! / ratio;
+      if (open) path.lineTo(x0, y);
+      else path.moveTo(x0, y);
+      path.lineTo(x1, y);
+      open = true;
+    }
+  }
+  context.lineJoin = 'round';
+  context.strokeStyle = inks.back;
+  context.lineWidth = 3;
+  context.stroke(path);
+  context.strokeStyle = inks.ink;
+  context.lineWidth = 1.2;
+  context.stroke(path);
+}
+
+/** The moment that is pointed at, and what of it. */
+export function draw_pointer(place: Place, inks: Inks, at: {x: number; y: number}, text: string): void {
+  const {context, height} = place, x = Math.round(at.x) + 0.5;
+  context.strokeStyle = inks.muted;
+  context.lineWidth = 1;
+  context.setLineDash([2, 2]);
+  context.beginPath();
+  context.moveTo(x, 0);
+  context.lineTo(x, height);
+  context.stroke();
+  context.setLineDash([]);
+  context.font = inks.font;
+  label(place, inks, text, at.x + 8, Math.max(1, Math.min(height - 18, at.y - 20)), inks.ink);
+}
+
+/** A band's bytes in few words. */
+export function in_few_words(name: string, value: number, mark: string): string {
+  return `${visible(name)} ${mark}${bytes(value)}`;
+}

@@ -1,0 +1,70 @@
+// How many bytes each layer of a stack has after each event. A layer is kept as its changes alone: there are as many as blocks
+// begin and end, however many layers there are.
+
+import type {Elements} from '../types.ts';
+
+/** A layer's bytes: `level[i]` from `event[i]` on, and nothing before the first. Events rise. */
+export interface Series {
+  readonly event: Int32Array;
+  readonly level: Float64Array;
+}
+
+/** The sums of the rows that `only` lets through, by layer, in one pass over the events. */
+export function series_of(blocks: Elements, layer: Uint8Array, layers: number, only: Uint8Array | null): Series[] {
+  const {count, start, end, size} = blocks, events = blocks.total.length - 1;
+  // Rows lie in the order of their beginning; a counting sort puts them into that of their end.
+  const at = new Int32Array(events + 2), room = new Int32Array(layers + 1);
+  for (let row = 0; row < count; row++) {
+    if (only && !only[row]) continue;
+    room[layer[row]! + 1]! += end[row]! < events ? 2 : 1;
+    if (end[row]! < events) at[end[row]! + 2]!++;
+  }
+  for (let l = 1; l <= layers; l++) room[l]! += room[l - 1]!;
+  for (let e = 1; e < at.length; e++) at[e]! += at[e - 1]!;
+  const ending = new Uint32Array(at[events + 1]!);
+  // `at[e + 1]` is where rows that end with `e` are put next: in the end it is where those of `e + 1` begin.
+  for (let row = 0; row < count; row++) if (!(only && !only[row]) && end[row]! < events) ending[at[end[row]! + 1]!++] = row;
+  const event = new Int32Array(room[layers]!), level = new Float64Array(room[layers]!), next = room.slice();
+  const change = (l: number, now: number, by: number): void => {
+    const n = next[l]!, first = room[l]!;
+    if (n > first && event[n - 1] === now) level[n - 1]! += by;
+    else {
+      event[n] = now;
+      level[n] = (n > first ? level[n - 1]! : 0) + by;
+      next[l] = n + 1;
+    }
+  };
+  for (let now = -1, row = 0, gone = 0; now < events; now++) {
+    for (; row < count && start[row] === now; row++) if (!only || only[row]) change(layer[row]!, now, size[row]!);
+    for (; gone < ending.length && end[ending[gone]!] === now; gone++) change(layer[ending[gone]!]!, now, -size[ending[gone]!]!);
+  }
+  return Array.from({length: layers}, (_, l) => ({event: event.subarray(room[l], next[l]), level: level.subarray(room[l], next[l])}));
+}
+
+/** A layer's bytes after an event. */
+export function level_after({event, level}: Series, now: number): number {
+  let low = 0, high = event.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (event[middle]! <= now) low = middle + 1;
+    else high = middle;
+  }
+  return low ? level[low - 1]! : 0;
+}
+
+/** The most that several layers together ever had, and the first event after which they did. */
+export function most_of(layers: readonly Series[]): {event: number; bytes: number} {
+  const at = layers.map(() => 0);
+  let bytes = 0, event = -1, sum = 0;
+  for (;;) {
+    let now = Infinity;
+    layers.forEach((l, i) => { if (at[i]! < l.event.length) now = Math.min(now, l.event[at[i]!]!); });
+    if (now === Infinity) return {event, bytes};
+    layers.forEach((l, i) => {
+      if (l.event[at[i]!] !== now) return;
+      sum += l.level[at[i]!]! - (at[i]! ? l.level[at[i]! - 1]! : 0);
+      at[i]!++;
+    });
+    if (sum > bytes) [bytes, event] = [sum, now];
+  }
+}

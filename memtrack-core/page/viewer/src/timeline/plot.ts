@@ -1,0 +1,442 @@
+// A picture over time with all that is around it: axes, the window with its gestures and keys, bands of scopes, the minimap,
+// lines for what was reserved and for the selected event. What fills the picture is for the views that extend it.
+
+import type {Bands, Elements, Hit, State, Texts, View} from '../types.ts';
+import type {Page} from '../app.ts';
+import {css_color, h} from '../dom.ts';
+import {bytes, count, visible} from '../format.ts';
+import type {Axis} from './axis.ts';
+import type {Window} from './frame.ts';
+import {listen, type Ranges} from './gestures.ts';
+import {extent, Lanes} from './lanes.ts';
+import {draw_cursor, draw_level, draw_markers, draw_reserved, type Inks, type Place} from './marks.ts';
+import {Minimap} from './minimap.ts';
+import {Peaks} from './pyramid.ts';
+import {draw_along, draw_bytes} from './scales.ts';
+import type {Stack} from './stack.ts';
+
+const SVG = 'http://www.w3.org/2000/svg';
+/** A frame of a gesture that takes longer makes the next ones coarser. */
+const SLOW_MS = 20, FAST_MS = 7;
+/** Segments so many are decoded before the first picture, so that its scale need not change when they come. */
+const FEW_SEGMENTS = 50_000;
+
+interface Frames {
+  count: number;
+  worst_ms: number;
+}
+
+/** Frames that any picture over time drew since they were last asked for. */
+export const painted: Frames = {count: 0, worst_ms: 0};
+
+/** A picture over time. */
+export abstract class Plot implements View {
+  readonly element: HTMLElement;
+  protected readonly bar = h('div', {class: 'bar'});
+  private readonly lane_canvas = h('canvas', {class: 'lanes', 'aria-hidden': 'true'});
+  private readonly plot: HTMLElement;
+  protected readonly picture = h('canvas', {class: 'picture', 'aria-hidden': 'true'});
+  private readonly overlay = h('canvas', {class: 'overlay', 'aria-hidden': 'true'});
+  protected readonly stage: HTMLElement;
+  private readonly svg = document.createElementNS(SVG, 'svg');
+  private readonly bytes_axis = document.createElementNS(SVG, 'g');
+  private readonly along_axis = document.createElementNS(SVG, 'g');
+  private readonly shared = document.createElementNS(SVG, 'text');
+  private readonly minimap = new Minimap((from, to) => void this.page.show({from, to}));
+  private image: ImageData | null = null;
+  protected pixels = new Uint32Array(0);
+
+  protected stack: Stack | null = null;
+  protected segments: Elements | null = null;
+  protected reserved: Peaks | null = null;
+  protected bands: Bands | null = null;
+  private lanes: Lanes | null = null;
+  private thread = -1;
+  private threads: string[] = [];
+  protected texts: Texts | null = null;
+  protected axis!: Axis;
+
+  protected ratio = 1;
+  protected width = 0;
+  protected height = 0;
+  private coarse = 1;
+  protected gesture = false;
+  private refine = 0;
+  private waiting: {picture: boolean; done: (() => void)[]} | null = null;
+
+  /** `kind` is a class of the element. */
+  constructor(protected readonly page: Page, kind: string) {
+    this.stage = h('div', {class: 'stage', tabindex: '0', role: 'img'}, this.picture, this.overlay);
+    this.svg.setAttribute('class', 'axes');
+    this.svg.setAttribute('aria-hidden', 'true');
+    this.bytes_axis.setAttribute('class', 'axis bytes');
+    this.along_axis.setAttribute('class', 'axis along');
+    this.shared.setAttribute('class', 'shared');
+    this.svg.append(this.bytes_axis, this.along_axis, this.shared);
+    this.plot = h('div', {class: 'plot'}, this.svg, this.stage);
+    this.element = h('section', {class: `timeline ${kind}`}, this.bar, this.lane_canvas, this.plot, this.minimap.element);
+    listen(this.stage, {
+      ranges: () => this.ranges(),
+      size: () => ({width: this.width, height: this.height}),
+      moved: to => this.move(to),
+      busy: on => this.busy(on),
+    });
+    this.stage.addEventListener('mousemove', event => this.hovered(event));
+    this.stage.addEventListener('mouseleave', () => this.left());
+    this.stage.addEventListener('click', event => this.clicked(event));
+    this.lane_canvas.addEventListener('mousemove', event => this.band_hovered(event));
+    this.lane_canvas.addEventListener('mouseleave', () => this.left());
+    this.lane_canvas.addEventListener('click', event => this.band_clicked(event));
+    new ResizeObserver(() => {
+      if (this.stage.clientWidth !== this.width || this.stage.clientHeight !== this.height) this.resize();
+    }).observe(this.stage);
+  }
+
+  // ------------------------------------------------------------------ what a view adds
+
+  /** Whether a line shows what was reserved. */
+  protected abstract readonly with_reserved: boolean;
+  /** Whether nothing can be drawn before the segments are there. */
+  protected abstract readonly needs_segments: boolean;
+  /** Another device: what is known of the one before is let go. */
+  protected abstract forget(): void;
+  /** Makes the stack and its colours, where `changed` concerns them or there are none. */
+  protected abstract prepare(state: State, changed: Set<keyof State>): void;
+  /** Fills the pixels of a window. */
+  protected abstract fill_pixels(window: Window): void;
+  /** Draws over the picture, below the lines that all pictures share. */
+  protected draw_names(_place: Place, _inks: Inks): void { /* Blocks have no names. */ }
+  /** Draws over those lines. */
+  protected abstract draw_marks(place: Place, inks: Inks): void;
+  /** What stands in the line above the picture, and what the picture is called. */
+  protected abstract describe(): void;
+  protected abstract hovered(event: MouseEvent): void;
+  protected abstract left(): void;
+  protected abstract clicked(event: MouseEvent): void;
+  /** What of the picture is at a point of the window. */
+  protected abstract hit_picture(x: number, y: number): Hit | null;
+
+  // ------------------------------------------------------------------ the state
+
+  async show(state: State, changed: Set<keyof State>): Promise<void> {
+    const device = this.page.device;
+    if (changed.has('device') || !this.stack) {
+      this.stack = this.reserved = this.bands = this.lanes = this.segments = null;
+      this.thread = -1;
+      this.forget();
+      if (this.needs_segments || device.head.segments <= FEW_SEGMENTS) this.segments = await device.segments();
+      void this.bring();
+    }
+    this.axis = this.page.axis;
+    this.prepare(state, changed);
+    if (!this.reserved && this.segments) this.know_reserved();
+    if (!this.width) this.measure();
+    if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
+    if ((['device', 'axis', 'query', 'filter', 'hide', 'view'] as const).some(c => changed.has(c))) this.draw_minimap();
+    const picture = [...changed].some(c => c !== 'event' && c !== 'block');
+    await this.request(picture);
+  }
+
+  resize(): void {
+    this.measure();
+    if (this.stack && this.width > 1) {
+      this.draw_minimap();
+      void this.request(true);
+    }
+  }
+
+  /** Colours of the theme changed. */
+  restyle(): void {
+    this.known_inks = null;
+    if (!this.stack) return;
+    this.prepare(this.page.state, new Set(['color']));
+    this.describe();
+    this.resize();
+  }
+
+  /** Segments that only stand for what a profile saw say nothing about what was reserved. */
+  private know_reserved(): void {
+    if (this.with_reserved && this.page.device.head.reserved && this.segments!.count) this.reserved = new Peaks(this.segments!.total);
+  }
+
+  /** What the first picture does without: names of bands, segments when they are many. */
+  private async bring(): Promise<void> {
+    const device = this.page.device;
+    try {
+      if (!this.segments) {
+        const segments = await device.segments();
+        if (device !== this.page.device) return;
+        this.segments = segments;
+        this.know_reserved();
+        this.describe();
+        void this.request(true);
+      }
+      const bands = await device.bands();
+      if (bands.count) {
+        const texts = await this.page.texts(), used = new Map<number, number>();
+        for (const thread of bands.thread) used.set(thread, (used.get(thread) ?? 0) + 1);
+        const threads = used.size > 1 ? (await device.events()).threads : [];
+        if (device !== this.page.device) return;
+        this.bands = bands;
+        this.texts = texts;
+        this.threads = threads;
+        this.choose_thread([...used].sort((a, b) => b[1] - a[1])[0]![0]);
+      }
+    } catch (error) {
+      this.page.report(error);
+    }
+  }
+
+  private choose_thread(thread: number): void {
+    this.thread = thread;
+    this.lanes = new Lanes(this.bands!, thread);
+    this.lane_canvas.style.height = `${this.lanes.height}px`;
+    this.describe();
+    this.resize();
+  }
+
+  /** The choice of the thread whose bands are shown, for the line above the picture; null: there is nothing to choose. */
+  protected thread_choice(): HTMLElement | null {
+    if (!this.bands || new Set(this.bands.thread).size < 2) return null;
+    const threads = [...new Set(this.bands.thread)].sort((a, b) => a - b);
+    const choice = h('select', {onchange: () => this.choose_thread(Number(choice.value))},
+      ...threads.map(t => h('option', {value: t, selected: t === this.thread}, visible(this.threads[t] || 'thread not known'))));
+    return h('label', {class: 'threads'}, 'bands of ', choice);
+  }
+
+  // ------------------------------------------------------------------ the window
+
+  /** The highest that can be shown: all of it, and capacity or reserved memory where they are near. */
+  get ceiling(): number {
+    const {peak} = this.stack!, high = (peak || 1) * 1.04;
+    let top = high;
+    const reserved = this.reserved && this.segments ? this.segments.total[this.reserved.top(0, this.segments.total.length - 1)]! : 0;
+    for (const level of [reserved, this.stack!.elements === this.segments ? this.page.device.head.capacity_bytes ?? 0 : 0]) if (level > top && level < peak * 1.7) top = level * 1.04;
+    return top;
+  }
+
+  ranges(): Ranges {
+    const {from, to, bottom, top} = this.page.state;
+    return {from, to, bottom, top: top > bottom ? top : this.ceiling};
+  }
+
+  protected move(to: Ranges): void {
+    const {axis} = this, now = this.ranges();
+    let {from, to: end, bottom, top} = to;
+    const least = axis.least, span = Math.min(axis.to - axis.from, Math.max(least, end - from));
+    if (span !== end - from) {
+      // Clamped about the middle of what was asked for, unless nothing can change.
+      const middle = now.to - now.from === span ? (now.from + now.to) / 2 : (from + end) / 2;
+      from = middle - span / 2;
+    }
+    from = Math.max(axis.from, Math.min(axis.to - span, from));
+    end = from + span;
+    const ceiling = this.ceiling, height = Math.min(ceiling, Math.max(64, top - bottom));
+    bottom = Math.max(0, Math.min(ceiling - height, bottom));
+    top = bottom + height >= ceiling && bottom === 0 ? 0 : bottom + height;
+    void this.page.show({from, to: end, bottom, top});
+  }
+
+  private busy(on: boolean): void {
+    this.gesture = on;
+    clearTimeout(this.refine);
+    if (!on && this.coarse > 1) {
+      this.refine = window.setTimeout(() => {
+        this.coarse = 1;
+        void this.request(true);
+      }, 60);
+    }
+  }
+
+  // ------------------------------------------------------------------ drawing
+
+  private measure(): void {
+    this.width = this.stage.clientWidth;
+    this.height = this.stage.clientHeight;
+    this.ratio = devicePixelRatio || 1;
+    const w = Math.max(1, Math.round(this.width * this.ratio)), high = Math.max(1, Math.round(this.height * this.ratio));
+    for (const canvas of [this.picture, this.overlay]) {
+      if (canvas.width !== w || canvas.height !== high) {
+        canvas.width = w;
+        canvas.height = high;
+      }
+    }
+    this.lane_canvas.width = w;
+    this.lane_canvas.height = Math.round((this.lanes?.height ?? 0) * this.ratio);
+    if (!this.image || this.image.width !== w || this.image.height !== high) {
+      this.image = new ImageData(w, high);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    this.along_axis.setAttribute('transform', `translate(0,${this.height})`);
+    this.shared.setAttribute('x', '-8');
+    this.shared.setAttribute('y', String(this.height + 16));
+  }
+
+  /** Draws before the next frame is shown. */
+  protected request(picture: boolean): Promise<void> {
+    return new Promise(done => {
+      if (this.waiting) {
+        this.waiting.picture ||= picture;
+        this.waiting.done.push(done);
+        return;
+      }
+      this.waiting = {picture, done: [done]};
+      // A page in the background has no frames; it is drawn all the same.
+      if (document.hidden) setTimeout(() => this.flush(), 0);
+      else requestAnimationFrame(() => this.flush());
+    });
+  }
+
+  private flush(): void {
+    const {picture, done} = this.waiting!;
+    this.waiting = null;
+    try {
+      if (this.stack && !this.element.hidden) this.draw(picture);
+    } catch (error) {
+      this.page.report(error);
+    }
+    for (const d of done) d();
+  }
+
+  private draw(picture: boolean): void {
+    const before = performance.now();
+    if (!this.width) this.measure();
+    if (this.width < 2 || this.height < 2) return;
+    if (picture) {
+      const {from, to, bottom, top} = this.ranges();
+      this.fill_pixels({from, to, bottom, top, width: this.image!.width, height: this.image!.height, coarse: this.coarse});
+      this.picture.getContext('2d')!.putImageData(this.image!, 0, 0);
+      draw_bytes(this.bytes_axis, this.height, this.width, bottom, top);
+      draw_along(this.along_axis, this.shared, this.width, from, to, !!this.axis.clock);
+      this.minimap.window(from, to);
+      this.draw_lanes();
+    }
+    this.draw_overlay();
+    const took = performance.now() - before;
+    if (picture) {
+      painted.count++;
+      painted.worst_ms = Math.max(painted.worst_ms, took);
+      if (this.gesture) this.coarse = took > SLOW_MS ? Math.min(4, this.coarse * 2) : took < FAST_MS ? Math.max(1, this.coarse / 2) : this.coarse;
+    }
+  }
+
+  /** Asking a style for its colours is slow; they change with the theme alone. */
+  private known_inks: (Inks & {bands: string[]}) | null = null;
+  protected inks(): Inks & {bands: string[]} {
+    return this.known_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
+      reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
+  }
+
+  protected place(): Place {
+    const {from, to, bottom, top} = this.ranges(), {width, height} = this;
+    return {context: this.overlay.getContext('2d')!, width, height,
+      x: v => ((v - from) / (to - from)) * width, y: v => height - ((v - bottom) / (top - bottom)) * height};
+  }
+
+  private draw_overlay(): void {
+    const place = this.place(), {context} = place, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, this.width, this.height);
+    this.draw_names(place, inks);
+    if (this.reserved) draw_reserved(place, inks, this.axis, from, to, this.segments!.total, this.reserved);
+    if (head.capacity_bytes) draw_level(place, inks, head.capacity_bytes, 'capacity');
+    draw_markers(place, inks, head, this.axis);
+    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, this.axis, state.event, this.stack!.total[state.event + 1]!);
+    this.draw_marks(place, inks);
+  }
+
+  private draw_lanes(): void {
+    if (!this.lanes) return;
+    const context = this.lane_canvas.getContext('2d')!, {from, to} = this.ranges();
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, this.width, this.lanes.height);
+    const {ink, bands, font} = this.inks();
+    this.lanes.draw(context, this.width, this.axis, from, to, this.texts, ink, bands, font);
+  }
+
+  private draw_minimap(): void {
+    if (!this.stack || !this.width) return;
+    this.minimap.draw(this.stack, this.axis, {area: css_color('--area'), line: css_color('--muted'), alarm: css_color('--alarm')}, this.page.device.head.ooms);
+    const {from, to} = this.ranges();
+    this.minimap.window(from, to);
+  }
+
+  // ------------------------------------------------------------------ what is under the pointer
+
+  protected inside(x: number, y: number): {x: number; y: number} | null {
+    const box = this.picture.getBoundingClientRect();
+    const at = {x: x - box.left, y: y - box.top};
+    return at.x >= 0 && at.y >= 0 && at.x < box.width && at.y < box.height ? at : null;
+  }
+
+  hit(x: number, y: number): Hit | null {
+    const band = this.band_at(x, y);
+    if (band !== null) return {kind: 'band', name: this.texts!.string(this.bands!.name[band]!), event: this.bands!.from[band]!};
+    return this.hit_picture(x, y);
+  }
+
+  private band_at(x: number, y: number): number | null {
+    if (!this.lanes) return null;
+    const box = this.lane_canvas.getBoundingClientRect();
+    if (x < box.left || x >= box.right || y < box.top || y >= box.bottom) return null;
+    const {from, to} = this.ranges(), px = (to - from) / this.width;
+    return this.lanes.at(from + (x - box.left) * px, y - box.top, this.axis, px);
+  }
+
+  private band_hovered(event: MouseEvent): void {
+    const band = this.band_at(event.clientX, event.clientY);
+    if (band === null) return this.page.detail(null);
+    const {total} = this.stack!, from = this.bands!.from[band]!, to = this.bands!.to[band]!;
+    this.page.detail({kind: 'text', lines: [visible(this.texts!.string(this.bands!.name[band]!)), `events ${count(from)} to ${count(to)}`,
+      `${bytes(total[from]!)} live before, ${bytes(total[this.stack!.peaks.top(from, to + 1)]!)} at its highest, ${bytes(total[to + 1]!)} after`]});
+  }
+
+  private band_clicked(event: MouseEvent): void {
+    const band = this.band_at(event.clientX, event.clientY);
+    if (band === null) return;
+    const [from, to] = extent(this.bands!, band, this.axis), room = (to - from) * 0.04;
+    this.move({...this.ranges(), from: from - room, to: to + room});
+  }
+
+  // ------------------------------------------------------------------ keys
+
+  key(event: KeyboardEvent): boolean {
+    const {state} = this.page, now = this.ranges(), span = now.to - now.from, high = now.top - now.bottom;
+    const zoom = (f: number) => {
+      // About the selected event where it is seen, else the middle.
+      const at = this.axis.at(state.event), middle = at > now.from && at < now.to ? at : (now.from + now.to) / 2;
+      this.move({...now, from: middle - (middle - now.from) * f, to: middle + (now.to - middle) * f});
+    };
+    const lift = (f: number) => this.move({...now, top: now.bottom + high * f});
+    switch (event.key) {
+      case 'ArrowLeft': this.move({...now, from: now.from - span / 8, to: now.to - span / 8}); break;
+      case 'ArrowRight': this.move({...now, from: now.from + span / 8, to: now.to + span / 8}); break;
+      case 'ArrowUp': this.move({...now, bottom: now.bottom + high / 8, top: now.top + high / 8}); break;
+      case 'ArrowDown': this.move({...now, bottom: now.bottom - high / 8, top: now.top - high / 8}); break;
+      case '+': case '=': event.altKey ? lift(1 / 1.5) : zoom(1 / 1.5); break;
+      case '-': event.altKey ? lift(1.5) : zoom(1.5); break;
+      case '}': lift(1 / 1.5); break;
+      case '{': lift(1.5); break;
+      case '0': void this.page.show({from: this.axis.from, to: this.axis.to, bottom: 0, top: 0}); break;
+      case 'f': this.fit(); break;
+      case 'p': void this.page.go_to(this.stack!.peaks.top(0, this.stack!.total.length - 1) - 1); break;
+      case 'o': {
+        const {ooms} = this.page.device.head;
+        if (!ooms.length) return false;
+        void this.page.go_to(ooms.find(e => e > state.event) ?? ooms[0]!);
+        break;
+      }
+      case '.': void this.page.go_to(Math.min(this.axis.events - 1, state.event + 1)); break;
+      case ',': void this.page.go_to(Math.max(-1, state.event - 1)); break;
+      default: return false;
+    }
+    return true;
+  }
+
+  /** Scales bytes to what is live in the window. */
+  private fit(): void {
+    const {from, to} = this.ranges(), {peaks, total} = this.stack!;
+    const first = this.axis.before(from), high = total[peaks.top(first, Math.max(first, this.axis.before(to)))]!;
+    this.move({from, to, bottom: 0, top: Math.max(64, high * 1.06)});
+  }
+}

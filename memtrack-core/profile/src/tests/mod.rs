@@ -1,0 +1,8 @@
+//! Tests of the whole analysis, on programs small enough that the answers are known by hand.
+
+mod damage;
+mod passes;
+mod program;
+mod reading;
+mod vector;
+mod writing;

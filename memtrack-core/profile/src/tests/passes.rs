@@ -1,0 +1,205 @@
+//! One program for each pass: without the pass its answer is another one.
+
+use super::program::{Program, Reads, Takes, Writes, category_in};
+use crate::analysis::analyse;
+use crate::category::Category;
+use crate::optrace::Mode;
+use crate::pieces::pieces;
+use memtrack_model::optrace::DeviceIndex;
+
+const W: u64 = 0x100;
+const X: u64 = 0x200;
+const Y: u64 = 0x300;
+const SEED: u64 = 0x400;
+const D: u64 = 0x500;
+const G: u64 = 0x600;
+const M: u64 = 0x700;
+
+/// A weight, its gradient and whatever a test adds: `y = w x`, `dw = x dy`.
+fn step(named: bool) -> Program {
+    let mut program = Program::default();
+    program.tensor(0, W, 64);
+    program.tensor(1, X, 32);
+    let forward =
+        |program: &mut Program| program.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, Y, 48));
+    if named {
+        program.module("Linear", &[0], &[], forward);
+    } else {
+        forward(&mut program);
+    }
+    program.op("ones_like", &[Reads(2)], |inner| inner.make(3, SEED, 48));
+    program.backward("MmBackward", &[Takes(3)], |inner| {
+        inner.op("mm", &[Reads(3), Reads(2)], |inner| inner.make(4, D, 16));
+        inner.op("mm", &[Reads(1), Reads(3)], |inner| inner.make(5, G, 64));
+    });
+    program.backward("torch::autograd::AccumulateGrad", &[Takes(5)], |inner| {
+        inner.op("aten::detach", &[Reads(5)], |_| {});
+    });
+    // Read once more, so that it is known as a tensor.
+    program.op("mul", &[Reads(4)], |_| {});
+    program
+}
+
+#[track_caller]
+fn expect(program: &Program, address: u64, version: u32, category: impl Into<Option<Category>>) {
+    let category = category.into();
+    for mode in [Mode::Compat, Mode::Tolerant] {
+        assert_eq!(program.category(mode, address, version), category, "{mode:?}");
+    }
+}
+
+#[test]
+fn what_is_accumulated_is_a_gradient() {
+    expect(&step(true), G, 0, Category::Gradient);
+}
+
+#[test]
+fn what_the_program_says_is_a_gradient_is_one() {
+    let mut program = Program::default();
+    program.tensor(0, X, 8);
+    program.op("f", &[Reads(0)], |inner| inner.make(1, G, 8));
+    program.grad(1);
+    expect(&program, G, 0, Category::Gradient);
+}
+
+#[test]
+fn what_one_operator_obtains_and_frees_is_temporary() {
+    let mut program = step(true);
+    program.op("mul", &[Reads(2)], |inner| {
+        inner.make(9, 0x900, 8);
+        inner.op("fill_", &[Writes(9)], |_| {});
+        inner.free(0x900, 8);
+    });
+    expect(&program, 0x900, 0, Category::Temporary);
+}
+
+#[test]
+fn a_modules_tensors_are_parameters() {
+    let mut program = Program::default();
+    program.tensor(0, W, 64);
+    program.tensor(1, X, 32);
+    program.module("Linear", &[0], &[], |inner| {
+        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, Y, 48))
+    });
+    program.op("mul", &[Reads(2)], |_| {});
+    expect(&program, W, 0, Category::Parameter);
+}
+
+#[test]
+fn what_leads_to_a_gradient_and_does_not_depend_on_one_is_an_input() {
+    expect(&step(true), X, 0, Category::Input);
+}
+
+#[test]
+fn without_modules_parameters_are_found_by_their_part_in_the_step() {
+    let mut program = step(false);
+    program.op("add_", &[Writes(0), Reads(5)], |_| {});
+    expect(&program, W, 0, Category::Parameter);
+    expect(&program, W, 1, Category::Parameter);
+    // Without a step that writes it, a weight cannot be told from an input.
+    expect(&step(false), W, 0, Category::Input);
+}
+
+#[test]
+fn what_inputs_and_parameters_make_is_an_activation() {
+    let program = step(true);
+    expect(&program, Y, 0, Category::Activation);
+    expect(&program, SEED, 0, Category::Activation);
+}
+
+#[test]
+fn what_an_optimizer_keeps_is_its_state() {
+    let mut program = step(true);
+    program.make(6, M, 64);
+    program.op("mul_", &[Writes(6), Reads(5)], |_| {});
+    program.optimizer(0, 5, 6);
+    expect(&program, M, 0, Category::OptimizerState);
+    expect(&program, M, 1, Category::OptimizerState);
+}
+
+#[test]
+fn what_the_backward_pass_makes_on_the_way_is_its_detail() {
+    expect(&step(true), D, 0, Category::AutogradDetail);
+}
+
+#[test]
+fn a_buffer_is_one_only_where_pytorch_is_not_imitated() {
+    let mut program = Program::default();
+    program.tensor(0, W, 64);
+    program.tensor(1, X, 32);
+    program.tensor(8, 0x800, 4);
+    program.module("BatchNorm", &[0], &[8], |inner| {
+        inner.op("batch_norm", &[Reads(1), Reads(0), Writes(8)], |inner| inner.make(2, Y, 48));
+    });
+    program.op("mul", &[Reads(2)], |_| {});
+    assert_eq!(program.category(Mode::Tolerant, 0x800, 0), Some(Category::Buffer));
+    assert_ne!(program.category(Mode::Compat, 0x800, 0), Some(Category::Buffer));
+}
+
+#[test]
+fn memory_of_an_optimizers_step_that_it_does_not_keep_is_its_own_category() {
+    let mut program = step(true);
+    program.phase("optimizer", |inner| {
+        inner.op("sqrt", &[Reads(5)], |inner| inner.make(7, 0x700, 64));
+        inner.op("add_", &[Writes(0), Reads(7)], |_| {});
+        // No tensor is ever seen in this.
+        inner.alloc(0x710, 4);
+    });
+    assert_eq!(program.category(Mode::Tolerant, 0x700, 0), Some(Category::OptimizerTemporary));
+    assert_eq!(program.category(Mode::Compat, 0x700, 0), None);
+    program.free(0x710, 4);
+    let read = program.read(Mode::Tolerant);
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    let unseen = pieces(&profile, DeviceIndex(0)).into_iter().find(|piece| piece.bytes == 4).unwrap();
+    assert_eq!(unseen.stages, [(unseen.begin_ns.unwrap(), Category::OptimizerTemporary)]);
+    assert!(unseen.end_ns.is_some());
+}
+
+#[test]
+fn results_are_known_even_if_nobody_reads_them() {
+    let mut program = Program::default();
+    program.tensor(0, W, 64);
+    program.tensor(1, X, 32);
+    program.module("Linear", &[0], &[], |inner| {
+        inner.op_with("mm", &[Reads(1), Reads(0)], &[2], |inner| {
+            inner.alloc(Y, 48);
+            inner.tensor(2, Y, 48);
+        });
+    });
+    program.op("use", &[Reads(1)], |_| {});
+    let read = program.read(Mode::Tolerant);
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    assert!(profile.storages().iter().flatten().any(|storage| storage.address == Y));
+    let _ = category_in(&profile, Y, 0);
+    let compat = analyse(&read.trace, Mode::Compat).unwrap();
+    assert!(!compat.storages().iter().flatten().any(|storage| storage.address == Y));
+}
+
+#[test]
+fn tensors_without_storage_are_one_to_pytorch_only() {
+    let mut program = Program::default();
+    for handle in [0, 1] {
+        program.line(&format!(
+            r#"{{"ev":"tensor","t":{handle},"impl":"e{handle}","storage":null,"dev":"cuda:0","dtype":"u8","sizes":[0],"strides":[1],"layout":"strided"}}"#
+        ));
+    }
+    program.op("fill_", &[Writes(0), Writes(1)], |_| {});
+    // Each gets memory of its own.
+    for (handle, address) in [(0, 0x100), (1, 0x200)] {
+        program.alloc(address, 8);
+        let late = 10 + handle;
+        program.line(&format!(
+            r#"{{"ev":"tensor","t":{late},"impl":"e{handle}","storage":"{address:#x}","dev":"cuda:0","dtype":"u8","sizes":[8],"strides":[1],"layout":"strided"}}"#
+        ));
+        program.op("use", &[Reads(late)], |_| {});
+    }
+    let read = program.read(Mode::Tolerant);
+    let tensors = |mode| {
+        let profile = analyse(&read.trace, mode).unwrap();
+        let mut tensors: Vec<u32> =
+            profile.storages().iter().flatten().map(|storage| storage.tensor).collect();
+        tensors.dedup();
+        tensors.len()
+    };
+    assert_eq!((tensors(Mode::Compat), tensors(Mode::Tolerant)), (1, 2));
+}

@@ -1,0 +1,150 @@
+//! What is no trace, or contradicts itself, is refused with its line.
+
+use super::program::{Program, Reads};
+use crate::optrace::{Mode, TraceError, looks_like, read};
+use std::io::Write;
+
+const HEADER: &str = r#"{"ev":"header","format":"memtrack-optrace","version":1,"time":"unix_ns"}"#;
+
+fn file(lines: &[&str]) -> String {
+    let count = lines.len();
+    format!("{HEADER}\n{}\n{{\"ev\":\"footer\",\"records\":{count}}}\n", lines.join("\n"))
+}
+
+#[track_caller]
+fn refused(content: &str, mode: Mode, with: &str) {
+    let error = read(content.as_bytes(), mode, 1 << 30).unwrap_err().to_string();
+    assert!(error.contains(with), "{error}");
+}
+
+const OP: &str =
+    r#"{"ev":"op","id":0,"parent":null,"ts":1,"thread":1,"name":"f","kind":"op","schema":true,"args":[]}"#;
+const TENSOR: &str = r#"{"ev":"tensor","t":0,"impl":"a","storage":"0x10","dev":"cpu","dtype":"f32","sizes":[1],"strides":[1],"layout":"strided"}"#;
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    for (content, with) in [
+        ("", "empty"),
+        ("\n\n", "empty"),
+        ("hello\n", "line 1: this is not an operator trace"),
+        ("{\"segments\": []}\n", "line 1: this is not an operator trace"),
+        (&format!("{TENSOR}\n"), "line 1: this is not an operator trace"),
+        (
+            "{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":2}\n",
+            "version 2, and this memtrack reads version 1",
+        ),
+        ("{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":\"one\"}\n", "version \"one\""),
+    ] {
+        for mode in [Mode::Compat, Mode::Tolerant] {
+            refused(content, mode, with);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_contradicts_the_format_is_named() {
+    let other = TENSOR.replace("0x10", "0x20");
+    let renamed = OP.replace("\"f\"", "\"g\"");
+    let early = OP.replace("\"id\":0", "\"id\":1").replace("\"parent\":null", "\"parent\":1");
+    for (lines, with) in [
+        (vec![TENSOR, "{\"ev\":\"op\",", OP], "line 3: column 11: this is not JSON"),
+        (vec![TENSOR, "[1, 2]"], "line 3: column"),
+        (vec![TENSOR, &other], "line 3: tensor 0 is defined twice"),
+        (vec![OP, &renamed], "line 3: id 0 is defined twice"),
+        (vec![&early], "line 2: id 1 is inside of itself"),
+        (
+            vec![r#"{"ev":"alloc","ts":1,"thread":1,"dev":"cpu","ptr":"0x1"}"#],
+            "line 2: an `alloc` record needs `bytes`",
+        ),
+        (
+            vec![r#"{"ev":"alloc","ts":1,"thread":1,"dev":"cpu","ptr":"0x1","bytes":0}"#],
+            "line 2: `bytes` is 0",
+        ),
+        (
+            vec![r#"{"ev":"alloc","ts":1,"thread":1,"dev":"cpu","ptr":"12","bytes":1}"#],
+            "line 2: '12' is not an address",
+        ),
+        (vec![r#"{"ev":"alloc","ts":"now","thread":1,"dev":"cpu","ptr":"0x1","bytes":1}"#], "line 2: column"),
+        (vec![r#"{"ev":"alloc","ts":1.5,"thread":1,"dev":"cpu","ptr":"0x1","bytes":1}"#], "line 2: column"),
+        (vec![OP, HEADER, "{\"ev\":\"header\"}"], "a second header"),
+    ] {
+        refused(&file(&lines), Mode::Tolerant, with);
+        refused(&file(&lines), Mode::Compat, "line ");
+    }
+}
+
+#[test]
+fn records_inside_of_each_other_are_refused() {
+    let record = |id: u32, parent: u32| {
+        format!(
+            r#"{{"ev":"op","id":{id},"parent":{parent},"ts":1,"thread":1,"name":"f","kind":"op","schema":true,"args":[]}}"#
+        )
+    };
+    let content = file(&[&record(0, 2), &record(1, 0), &record(2, 1)]);
+    refused(&content, Mode::Tolerant, "in a circle");
+    refused(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
+}
+
+#[test]
+fn what_may_be_put_right_is_refused_only_when_pytorch_is_imitated() {
+    let late = OP.replace("\"id\":0", "\"id\":1").replace("\"ts\":1", "\"ts\":0");
+    let undefined = OP.replace("\"args\":[]", "\"args\":[{\"t\":7,\"w\":false}]");
+    for (lines, with) in [
+        (vec![OP, &*late], "line 3: the time 0 lies before"),
+        (vec![&*undefined], "line 2: tensor 7 is used before it is defined"),
+        (vec![OP, OP], "line 3: id 0 is defined twice"),
+        (vec![r#"{"ev":"end","id":4,"ts":1}"#], "line 2: the end of 4"),
+    ] {
+        refused(&file(&lines), Mode::Compat, with);
+        let repaired = read(file(&lines).as_bytes(), Mode::Tolerant, 1 << 30).unwrap();
+        assert!(!repaired.repairs.is_empty());
+    }
+    let cut = format!("{HEADER}\n{OP}\n");
+    refused(&cut, Mode::Compat, "the trace is cut");
+    assert_eq!(read(cut.as_bytes(), Mode::Tolerant, 1 << 30).unwrap().trace.records.len(), 1);
+}
+
+#[test]
+fn unknown_records_and_fields_are_passed_over() {
+    let strange = OP.replace("\"args\":[]", "\"args\":[],\"x_own\":{\"deep\":[1]}");
+    let content = file(&[r#"{"ev":"weather","id":"cold","ts":[]}"#, &strange]);
+    let read = read(content.as_bytes(), Mode::Compat, 1 << 30).unwrap();
+    assert_eq!(read.trace.records.len(), 1);
+}
+
+#[test]
+fn a_compressed_trace_that_is_cut_is_read_up_to_there() {
+    let mut program = Program::default();
+    program.tensor(0, 0x100, 8);
+    for _ in 0..2000 {
+        program.op("f", &[Reads(0)], |_| {});
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(program.file().as_bytes()).unwrap();
+    let packed = gzip.finish().unwrap();
+    let whole = read(&packed[..], Mode::Compat, 1 << 30).unwrap().trace.records.len();
+    assert_eq!(whole, 2000);
+    let half = &packed[..packed.len() / 2];
+    assert!(matches!(read(half, Mode::Compat, 1 << 30), Err(TraceError::Io(_))));
+    let cut = read(half, Mode::Tolerant, 1 << 30).unwrap();
+    assert!((100..2000).contains(&cut.trace.records.len()), "{}", cut.trace.records.len());
+    assert!(cut.repairs.to_string().contains("the trace is cut"));
+}
+
+#[test]
+fn a_line_and_a_trace_have_a_largest_size() {
+    let content = format!("{HEADER}\n{{\"ev\":\"mark\",\"ts\":1,\"name\":\"{}\"}}\n", "x".repeat(17 << 20));
+    refused(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
+    let short = file(&[OP, OP.replace("\"id\":0", "\"id\":1").as_str()]);
+    let error = read(short.as_bytes(), Mode::Tolerant, 200).unwrap_err().to_string();
+    assert!(error.contains("--max-input"), "{error}");
+    assert!(read(short.as_bytes(), Mode::Tolerant, short.len() as u64).is_ok());
+}
+
+#[test]
+fn a_trace_is_told_by_its_first_line() {
+    assert!(looks_like(file(&[]).as_bytes()));
+    assert!(!looks_like(b"{\"segments\": []}"));
+    assert!(!looks_like(b"\x80\x04memtrack-optrace"));
+    assert!(!looks_like(b""));
+}

@@ -1,0 +1,33 @@
+//! The page may not depend on the package that knows the categories, so both have a list of them.
+
+use memtrack_core::profile::Category;
+use std::fs;
+use std::path::Path;
+
+/// The lines of the page's list: name and colour.
+fn of_the_page() -> Vec<(String, String)> {
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/page/viewer/src/categories/names.ts");
+    let source = fs::read_to_string(source).unwrap();
+    let (_, list) = source.split_once("const KNOWN").expect("the page has a list of categories");
+    let (_, list) = list.split_once("= [\n").unwrap();
+    let (list, _) = list.split_once("\n];").unwrap();
+    list.lines()
+        .map(|line| {
+            let mut texts = line.split('\'').skip(1).step_by(2).map(str::to_owned);
+            (texts.next().expect(line), texts.next().expect(line))
+        })
+        .collect()
+}
+
+#[test]
+fn the_page_has_the_categories_in_the_same_order_and_colours() {
+    let known: Vec<_> = Category::ALL
+        .iter()
+        .map(|category| {
+            let [red, green, blue] = category.colour();
+            (category.label().to_owned(), format!("#{red:02x}{green:02x}{blue:02x}"))
+        })
+        .collect();
+    assert_eq!(of_the_page(), known);
+}
