@@ -29,6 +29,8 @@ struct Origin {
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
+    /// The piece, where nothing is known of who obtained it.
+    piece: Option<u32>,
 }
 
 /// What one change of the program is about.
@@ -77,10 +79,9 @@ pub(super) fn find(
             }
             let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
             let between = match kind {
-                Kind::Idle if origin.operator.is_some() || origin.line.is_some() => (gap.place, count),
+                Kind::Idle if !is_kept(category) => (gap.place, count),
                 _ => (0, 0),
             };
-            let between = if is_kept(category) { (0, 0) } else { between };
             let key = Key { kind, origin, between };
             let group = groups.entry(key).or_insert_with(|| {
                 order.push(key);
@@ -120,7 +121,6 @@ fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
 
 /// What can be done about a gap of a piece, and the states in which the piece is gone then.
 fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
-    let piece = &memory.pieces[number as usize];
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
@@ -144,9 +144,7 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
             _ => Kind::Idle,
         },
     };
-    // What is there at the end may be used after it.
-    let is_open = gap.after.is_none() && piece.end_ns.is_none();
-    (!is_open || category != Category::Unknown || gap.before.is_some()).then_some((kind, gap))
+    Some((kind, gap))
 }
 
 /// Whether it was there before the trace, or whatever made it needs nothing else of the device and obtained nothing else.
@@ -162,22 +160,21 @@ fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
 }
 
 fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
-    let none = Origin { category, module: None, operator: None, line: None };
+    let none = Origin { category, module: None, operator: None, line: None, piece: None };
     if is_kept(category) {
         return none;
     }
-    let Some(obtained) = memory.pieces[number as usize].obtained else { return none };
+    let Some(obtained) = memory.pieces[number as usize].obtained else {
+        return Origin { piece: Some(number), ..none };
+    };
     let trace = memory.profile.trace();
     let operator = memory.maker(number).and_then(|maker| match &trace.records[maker as usize].what {
         What::Op(op) => Some(op.name),
         _ => None,
     });
-    Origin {
-        category,
-        module: memory.places.get(obtained).module,
-        operator,
-        line: own_frame(trace, obtained),
-    }
+    let (module, line) = (memory.places.get(obtained).module, own_frame(trace, obtained));
+    let is_unknown = operator.is_none() && line.is_none();
+    Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
 }
 
 fn finding(

@@ -158,10 +158,11 @@ impl Advice {
         let is_free = |found: &&Found| found.finding.kind.is_free();
         let free: Vec<&Change> = others.iter().filter(is_free).map(|found| &found.change).collect();
         let mut all: Vec<&Change> = others.iter().map(|found| &found.change).collect();
-        let recomputed = recompute::beside_each_other(&memory, &modules, |changes| {
+        let mut peak_with = |changes: &[&Change]| {
             let with: Vec<&Change> = all.iter().chain(changes).copied().collect();
             together(&with).peak_bytes
-        });
+        };
+        let recomputed = recompute::beside_each_other(&memory, &modules, &mut peak_with);
         all.extend(recomputed);
         let (free, all) = (together(&free), together(&all));
         let mut findings: Vec<Finding> =

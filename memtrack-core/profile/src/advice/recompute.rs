@@ -11,6 +11,7 @@ use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, When};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, What};
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// How many modules are tried together at most.
@@ -247,27 +248,40 @@ fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Of these, the ones to recompute together: those that save most for the time they take, none inside of another, as long as
-/// each lowers the peak further. `peak_with` answers how high the peak is with some of them.
+/// Of these, the ones to recompute together, none inside of another, as long as each lowers the peak further: those that save
+/// most for the time they take, or those that save most, whichever gets lower. `peak_with` answers how high the peak is with
+/// some of them.
 pub(super) fn beside_each_other<'a>(
     memory: &Memory<'_>,
     modules: &'a [Found],
-    mut peak_with: impl FnMut(&[&'a Change]) -> u64,
+    peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
 ) -> Vec<&'a Change> {
     let mut best: Vec<&Found> = modules.iter().filter(|found| found.finding.saves_bytes > 0).collect();
+    best.sort_by_key(|found| Reverse(found.finding.saves_bytes));
+    let (by_bytes, lowest) = tried(memory, &best, peak_with);
     let worth = |found: &Found| {
         found.finding.saves_bytes as f64 / found.finding.forward_ns.unwrap_or(0).max(1) as f64
     };
     best.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    let (by_worth, peak) = tried(memory, &best, peak_with);
+    if peak <= lowest { by_worth } else { by_bytes }
+}
+
+/// Takes one after the other, and gives the peak with those that were taken.
+fn tried<'a>(
+    memory: &Memory<'_>,
+    best: &[&'a Found],
+    peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
+) -> (Vec<&'a Change>, u64) {
     let outwards = |module: Option<ModuleId>| {
         std::iter::successors(module, |&module| memory.places.modules[module as usize].parent)
     };
+    let is_inside = |a: &Found, b: &Found| outwards(a.module).any(|outer| Some(outer) == b.module);
     let mut chosen: Vec<&Found> = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     let mut peak = peak_with(&changes);
-    for found in best.into_iter().take(MOST_TOGETHER) {
-        let is_nested = |a: &Found, b: &Found| outwards(a.module).any(|outer| Some(outer) == b.module);
-        if chosen.iter().any(|other| is_nested(other, found) || is_nested(found, other)) {
+    for &found in best.iter().take(MOST_TOGETHER) {
+        if chosen.iter().any(|other| is_inside(other, found) || is_inside(found, other)) {
             continue;
         }
         changes.push(&found.change);
@@ -279,5 +293,5 @@ pub(super) fn beside_each_other<'a>(
             changes.pop();
         }
     }
-    changes
+    (changes, peak)
 }

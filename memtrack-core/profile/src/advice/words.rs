@@ -29,9 +29,15 @@ impl Advice {
             human_bytes(self.peak_bytes),
             human_time(self.peak_ns)
         )?;
-        let lower: Vec<&Finding> = self.findings.iter().filter(|finding| finding.saves_bytes > 0).collect();
+        // Less than a thousandth of the peak is not worth a change, unless everything is asked for.
+        let least = if rows == usize::MAX { 1 } else { (self.peak_bytes / 1000).max(1) };
+        let (lower, little): (Vec<&Finding>, Vec<&Finding>) = self
+            .findings
+            .iter()
+            .filter(|finding| finding.saves_bytes > 0)
+            .partition(|finding| finding.saves_bytes >= least);
         if lower.is_empty() {
-            writeln!(out, "Nothing was found that would lower it alone.")?;
+            writeln!(out, "Nothing was found that would lower it noticeably by itself.")?;
         }
         let shown = &lower[..rows.min(lower.len())];
         for (number, finding) in (1..).zip(shown) {
@@ -39,9 +45,11 @@ impl Advice {
             let text = format!("−{}  {}", human_bytes(finding.saves_bytes), self.sentence(finding));
             write_wrapped(out, &head, &text, width)?;
         }
-        let hidden = lower.len() - shown.len();
+        let hidden = lower.len() - shown.len() + little.len();
         if hidden > 0 {
-            writeln!(out, "     ({} more: -n 0 shows all)", counted(hidden as u64, "finding"))?;
+            let save = if hidden == 1 { "saves" } else { "save" };
+            let findings = counted(hidden as u64, "finding");
+            writeln!(out, "     (and {findings} that {save} less: -n 0 shows all)")?;
         }
         if self.all.findings > 1 && !lower.is_empty() {
             out.push('\n');
@@ -116,13 +124,13 @@ impl Advice {
                     out,
                     "{} {obtained} and are first used{}: obtain them right before that",
                     what(finding),
-                    finding.used_after.as_ref().map_or_else(String::new, |of| format!(" {}", after(of))),
+                    finding.used_after.as_ref().map_or_else(String::new, |of| format!(" by {}", after(of))),
                 )?;
             }
             (Kind::Late, _) => {
                 let used = finding.used_before.as_ref().map_or_else(
                     || "were never used after they were made".to_owned(),
-                    |of| format!("were last used {}", before(of)),
+                    |of| format!("were last used by {}", before(of)),
                 );
                 let freed = finding.freed_ns.map_or_else(
                     || "and are still there at the end of the trace".to_owned(),
@@ -219,11 +227,11 @@ fn are(finding: &Finding, many: &str, one: &str) -> String {
 
 /// `aten::add in head, 1.20 ms before the peak`.
 fn before(of: &NearUse) -> String {
-    format!("by {}{} {} before the peak", of.operator, within(of), human_time(of.distance_ns))
+    format!("{}{} ({} before the peak)", of.operator, within(of), human_time(of.distance_ns))
 }
 
 fn after(of: &NearUse) -> String {
-    format!("by {}{} {} after it", of.operator, within(of), human_time(of.distance_ns))
+    format!("{}{} ({} after it)", of.operator, within(of), human_time(of.distance_ns))
 }
 
 fn within(of: &NearUse) -> String {

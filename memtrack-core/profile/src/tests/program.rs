@@ -82,6 +82,33 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
+    /// An operator with a number that its node of the automatic differentiation has too, and with results.
+    pub(super) fn op_numbered(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        args: &[Arg],
+        outs: &[u64],
+        inner: impl FnOnce(&mut Self),
+    ) {
+        let fields = format!(r#""name":"{name}","kind":"op","schema":true,"seq":{sequence}"#);
+        self.record(&fields, args, outs, inner);
+    }
+
+    /// A node of the automatic differentiation that belongs to the operator with this number.
+    pub(super) fn backward_of(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        args: &[Arg],
+        inner: impl FnOnce(&mut Self),
+    ) {
+        let fields = format!(
+            r#""name":"{name}","kind":"backward","schema":false,"seq":{sequence},"phase":"backward""#
+        );
+        self.record(&fields, args, &[], inner);
+    }
+
     /// An annotation that states the phase.
     pub(super) fn phase(&mut self, phase: &str, inner: impl FnOnce(&mut Self)) {
         let fields = format!(r#""name":"{phase}","kind":"user","schema":false,"phase":"{phase}""#);
