@@ -245,6 +245,11 @@ impl Transformer {
         &self.weights
     }
 
+    /// What belongs to the model and is not changed.
+    pub fn masks(&self) -> impl Iterator<Item = &Tensor> {
+        self.blocks.iter().map(|block| &block.attention.mask)
+    }
+
     /// How many numbers the model has learnt when it is done.
     pub fn parameters(&self) -> usize {
         self.weights.iter().map(|weight| weight.elem_count()).sum()

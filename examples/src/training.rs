@@ -3,7 +3,7 @@
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::optim::{AdamW, Optimizer, ParamsAdamW};
-use memtrack_core::track_memory;
+use memtrack_core::{operators as report, track_memory};
 
 use crate::config::Config;
 use crate::data::{Corpus, Random, TEXT};
@@ -59,8 +59,11 @@ pub fn train(config: &Config, progress: impl FnMut(usize, f32)) -> Result<Outcom
 pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     let corpus = Corpus::new(TEXT);
     let model = Transformer::new(corpus.vocabulary_size(), config, device)?;
-    let settings = ParamsAdamW { lr: config.learning_rate, ..ParamsAdamW::default() };
-    let mut optimizer = AdamW::new(model.weights().to_vec(), settings)?;
+    // Which memory is a parameter, nobody could tell from what is computed with it.
+    let weights = model.weights().iter().enumerate();
+    report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
+    report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
+    let mut optimizer = optimizer(&model, config)?;
     // Another stream of numbers than the weights', or the text would be cut by the numbers they were made of.
     let mut random = Random::new(!config.seed);
 
@@ -70,11 +73,24 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
         let logits = model.forward(&batch.inputs)?;
         let loss = operators::cross_entropy(&logits, &batch.targets)?;
         let gradients = backward(&loss)?;
+        for weight in model.weights() {
+            if let Some(gradient) = gradients.get(weight) {
+                report::gradient(weight, gradient);
+            }
+        }
         update(&mut optimizer, &gradients)?;
         losses.push(loss.to_scalar::<f32>()?);
         progress(step, losses[step]);
     }
     Ok(Outcome { losses, parameters: model.parameters() })
+}
+
+/// Makes the optimizer. It allocates its moments here and keeps them to itself: that this belongs to the optimizer is how
+/// memtrack knows what they are.
+#[track_memory(optimizer)]
+fn optimizer(model: &Transformer, config: &Config) -> Result<AdamW> {
+    let settings = ParamsAdamW { lr: config.learning_rate, ..ParamsAdamW::default() };
+    AdamW::new(model.weights().to_vec(), settings)
 }
 
 /// The gradient of every weight.

@@ -55,6 +55,8 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
+    // Of a recording that has operators, every verb knows what memory was for.
+    memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
 }
 

@@ -183,7 +183,7 @@ pub use dump::{save_memory_usage, save_segment_usage};
 #[cfg(not(feature = "record"))]
 pub use off::{
     OutOfMemory, OutOfMemoryObserver, TrackingAllocator, attach_out_of_memory_observer, dump_snapshot,
-    recorder, scope, snapshot, start_monitor, start_monitor_with, stop,
+    operators, recorder, scope, snapshot, start_monitor, start_monitor_with, stop,
 };
 #[cfg(feature = "record")]
 pub use {
@@ -227,6 +227,9 @@ pub mod host {
 #[cfg(feature = "record")]
 pub mod recorder;
 
+#[cfg(feature = "record")]
+#[doc(inline)]
+pub use memtrack_recorder::operators;
 #[cfg(feature = "record")]
 #[doc(inline)]
 pub use memtrack_recorder::scope;
@@ -276,6 +279,40 @@ pub mod __private {
     pub use memtrack_recorder::scope::Site;
 
     pub use crate::__memtrack_async_scope as async_scope;
+    pub use crate::__memtrack_call as call;
+    #[cfg(feature = "record")]
+    pub use memtrack_recorder::operators::Side;
+
+    /// A value of which nobody knows here whether it has tensors: `(&Read(&value)).side(…)` finds
+    /// [`ReadTensors`] where its type implements [`ReportTensors`](crate::operators::ReportTensors), and [`ReadNothing`]
+    /// where it does not, which is one reference further away.
+    #[cfg(feature = "record")]
+    #[derive(Debug)]
+    pub struct Read<'a, T: ?Sized>(pub &'a T);
+
+    /// Of what has tensors.
+    #[cfg(feature = "record")]
+    pub trait ReadTensors<M> {
+        /// Adds them.
+        fn add_to(&self, side: &mut Side);
+    }
+
+    #[cfg(feature = "record")]
+    impl<T: crate::operators::ReportTensors<M> + ?Sized, M> ReadTensors<M> for Read<'_, T> {
+        fn add_to(&self, side: &mut Side) {
+            side.add(self.0);
+        }
+    }
+
+    /// Of anything else.
+    #[cfg(feature = "record")]
+    pub trait ReadNothing {
+        /// Adds nothing.
+        fn add_to(&self, _side: &mut Side) {}
+    }
+
+    #[cfg(feature = "record")]
+    impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
     /// Stands where an annotated async function's output type must be known; never called.
     pub fn output<T>() -> T {
@@ -302,4 +339,49 @@ macro_rules! __memtrack_async_scope {
     ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
         $body
     };
+}
+
+/// The body of an annotated function in its scope, whose arguments and result are read where operators are recorded. The
+/// result is read at the end of the body; what `return` and `?` return early is not.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_call {
+    ([$($enter:tt)*] [$($input:tt)*] [$($output:tt)*] $body:tt) => {{
+        let _scope = $($enter)*;
+        if $crate::operators::is_recorded() {
+            #[allow(unused_imports)]
+            use $crate::__private::{ReadNothing as _, ReadTensors as _};
+            #[allow(unused_mut)]
+            let mut side = $crate::__private::Side::inputs();
+            $((&$crate::__private::Read(&$input)).add_to(&mut side);)*
+            side.finish();
+        }
+        $crate::__private::call!(@ [$($output)*] $body)
+    }};
+    (@ [] $body:tt) => { $body };
+    (@ [$($output:tt)+] $body:tt) => {{
+        let output: $($output)+ = $body;
+        #[allow(unreachable_code)]
+        if $crate::operators::is_recorded() {
+            #[allow(unused_imports)]
+            use $crate::__private::{ReadNothing as _, ReadTensors as _};
+            let mut side = $crate::__private::Side::outputs();
+            (&$crate::__private::Read(&output)).add_to(&mut side);
+            side.finish();
+        }
+        #[allow(unreachable_code)]
+        output
+    }};
+}
+
+/// The body of an annotated function in its scope: without the recorder nothing is read.
+#[cfg(not(feature = "record"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_call {
+    ([$($enter:tt)*] [$($input:tt)*] [$($output:tt)*] $body:tt) => {{
+        let _scope = $($enter)*;
+        $body
+    }};
 }

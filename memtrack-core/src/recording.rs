@@ -97,6 +97,7 @@ impl Recording {
 
         let path = path.as_ref();
         let save = || {
+            self.find_categories();
             let snapshot = self.snapshot.as_pytorch(&mut Symbolizer::of(&self.snapshot));
             let program = Path::new(&self.snapshot.meta.program);
             let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
@@ -116,8 +117,45 @@ impl Recording {
     }
 }
 
+#[cfg(feature = "profile")]
+impl Recording {
+    /// Which operators ran on which tensors and what memory did meanwhile; `None` where that was not recorded
+    /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` says what memory was
+    /// for.
+    pub fn operator_trace(&self) -> Option<memtrack_model::optrace::OperatorTrace> {
+        memtrack_profile::recorded::operator_trace(&self.snapshot).map(|recorded| recorded.trace)
+    }
+
+    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories` and `memtrack timeline` and
+    /// others read (docs/OPTRACE.md), replacing what is there; compressed if the name ends in `.gz`. A recording without
+    /// operators makes a trace without operators.
+    ///
+    /// # Errors
+    /// When the file cannot be written. The error names it.
+    pub fn save_operator_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let save = || {
+            let trace = self.operator_trace().unwrap_or_default();
+            memtrack_profile::optrace::save(&trace, path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        };
+        #[cfg(feature = "record")]
+        let save = || {
+            let _inside = reentry::enter();
+            save()
+        };
+        save()
+    }
+}
+
 #[cfg(feature = "report")]
 impl Recording {
+    /// Finds out what memory was for, once, if the recording says so and this build can.
+    fn find_categories(&self) {
+        #[cfg(feature = "profile")]
+        memtrack_profile::recorded::categories(&self.snapshot);
+    }
+
     /// Names your own operators by their functions where no scope was open: `my_crate::ops::*`. These patterns are
     /// tried before the built-in ones.
     #[must_use]
@@ -135,6 +173,7 @@ impl Recording {
     /// Like [`Self::top`], for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         let top = || {
+            self.find_categories();
             let options = TopOptions::new().limit(rows).patterns(self.patterns.clone());
             top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
         };

@@ -39,6 +39,8 @@ pub mod pytorch {
 /// ```
 #[cfg(feature = "formats")]
 pub mod recording {
-    pub use memtrack_file::{FORMAT_VERSION, ReadReport, RecordingError, RecordingWriter, older_parts};
+    pub use memtrack_file::{
+        FORMAT_VERSION, MAGIC, ReadReport, RecordingError, RecordingWriter, older_parts,
+    };
     pub use memtrack_formats::load_from;
 }

@@ -32,6 +32,11 @@ impl Form {
         }
     }
 
+    /// Whether it takes and makes tensors that are worth recording: modules do so through their operators.
+    pub(crate) fn is_a_call(self) -> bool {
+        !self.is_named_after_type()
+    }
+
     /// Whether a method's scope is named after its type.
     pub(crate) fn is_named_after_type(self) -> bool {
         matches!(self, Self::Module | Self::Root)

@@ -3,6 +3,7 @@
 //! scope. The body's tokens are passed through unparsed and keep their spans.
 
 use crate::args::Args;
+use crate::call;
 use crate::tail::map_future_at_end;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -83,15 +84,30 @@ impl Function {
         } else if let Some(body) = map_future_at_end(&self.body, |future| scope.future(future)) {
             body
         } else {
-            let guard = Ident::new("_memtrack_scope", Span::mixed_site());
-            let (enter, body) = (scope.enter(), &self.body);
-            quote!(let #guard = #enter; #body)
+            self.sync_body(&scope)
         };
         let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
         // The user's braces: what the compiler says about the function, it says about the user's text.
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner)* #body));
         block.set_span(braces);
         Ok(quote!(#(#outer)* #visibility #defaultness #signature #block))
+    }
+
+    /// The body after a guard, or handed to memtrack-core's macro where there may be tensors to read.
+    fn sync_body(&self, scope: &Scope<'_>) -> TokenStream {
+        let (inputs, output) = match scope.args.form().is_a_call() {
+            true => (call::inputs(&self.signature), call::output(&self.signature)),
+            false => Default::default(),
+        };
+        let (enter, body) = (scope.enter(), &self.body);
+        if inputs.is_empty() && output.is_none() {
+            let guard = Ident::new("_memtrack_scope", Span::mixed_site());
+            return quote!(let #guard = #enter; #body);
+        }
+        let mut block = Group::new(Delimiter::Brace, body.clone());
+        block.set_span(self.braces);
+        let krate = &scope.krate;
+        quote!(#krate::__private::call! { [#enter] [#(#inputs)*] [#output] #block })
     }
 
     /// The body as a future that carries its scope. The return that is never reached gives the block the output type

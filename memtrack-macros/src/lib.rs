@@ -2,6 +2,7 @@
 //! hidden support module, which changes without notice. Wrong use is a compile error that lists what is supported.
 
 mod args;
+mod call;
 mod function;
 mod impl_block;
 mod tail;
@@ -42,6 +43,12 @@ use proc_macro::TokenStream;
 /// }
 /// # assert_eq!(Linear { weights: vec![2.0] }.forward(&[3.0]), [6.0]);
 /// ```
+///
+/// Where operators are recorded (`Options::operators`), the arguments and the result of operators, backward passes and
+/// optimizer steps are read if their types implement `ReportTensors`: a framework's tensors, also in references, `Option`,
+/// `Result`, `Vec`, slices and tuples. Arguments need a name. The result is what stands at the end of the function; what
+/// `return` and `?` return early, `impl Trait` results, and everything of an `async fn` are not read, and can be
+/// reported with `memtrack_core::operators`.
 ///
 /// It works on functions, methods, default methods of traits, and generic, `unsafe` and `extern` functions. In an
 /// `async fn`, the scope follows the future between threads. The same is true for a function that ends in an `async`

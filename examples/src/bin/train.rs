@@ -6,7 +6,8 @@ use std::error::Error;
 use std::fs;
 use std::time::Instant;
 
-use memtrack_core::{By, TrackingAllocator, start_monitor, stop};
+use memtrack_core::recorder::Options;
+use memtrack_core::{By, TrackingAllocator, start_monitor_with, stop};
 use memtrack_examples::config::Config;
 use memtrack_examples::training;
 
@@ -16,7 +17,8 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::default();
 
-    start_monitor();
+    // Operators too, with their tensors: reports then say what the memory was for.
+    start_monitor_with(&Options::new().operators())?;
     let start = Instant::now();
     let outcome = training::train(&config, |step, loss| println!("step {:>2}  loss {loss:.3}", step + 1))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -37,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("{}", recording.top(By::Operator, 20));
     println!("{}", recording.phases());
+    println!("{}", recording.top(By::Category, 20));
 
     println!("written: memtrack-out/{{stats.pickle,train.memtrack,figures.html,view.html}}");
     Ok(())

@@ -7,22 +7,55 @@ use memtrack_core::profile::Repairs;
 use memtrack_core::profile::analysis::{AnalysisError, Profile, analyse};
 use memtrack_core::profile::optrace::{self, Mode, ReadTrace};
 use memtrack_core::profile::optrace_model::DeviceIndex;
+use memtrack_core::profile::recorded::operator_trace;
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::recording::MAGIC;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-/// Reads the trace.
+/// Reads the trace, or that of a recording.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or is a recording without operators.
 pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<ReadTrace, CliError> {
-    let (path, most) = (&args.path, args.input.max_input);
+    let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
-    let read = if path == Path::new("-") {
-        optrace::read(&mut *streams.stdin, mode(args), most)
-    } else {
-        optrace::read(File::open(path).map_err(|error| failed(&error))?, mode(args), most)
-    };
-    read.map_err(|error| failed(&error))
+    if path == Path::new("-") {
+        return read(args, &mut *streams.stdin);
+    }
+    // Opened by its path, as the recording may be in several files.
+    let mut file = File::open(path).map_err(|error| failed(&error))?;
+    let mut head = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
+    if head == MAGIC {
+        let snapshot = crate::load::load(path, args.input, streams)?.snapshot;
+        return recorded(args, &snapshot);
+    }
+    read(args, head.chain(file))
+}
+
+fn read(args: &TraceArgs, mut input: impl Read) -> Result<ReadTrace, CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
+    let mut head = Vec::new();
+    input.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
+    let is_recording = head == MAGIC;
+    let input = head.chain(input);
+    if !is_recording {
+        return optrace::read(input, mode(args), args.input.max_input).map_err(|error| failed(&error));
+    }
+    let options = LoadOptions { max_input: args.input.max_input, ..LoadOptions::default() };
+    let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
+    recorded(args, &loaded.snapshot)
+}
+
+/// The trace of a recording.
+fn recorded(args: &TraceArgs, snapshot: &Snapshot) -> Result<ReadTrace, CliError> {
+    let recorded = operator_trace(snapshot).ok_or_else(|| {
+        CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
+    })?;
+    Ok(ReadTrace { trace: recorded.trace, ..ReadTrace::default() })
 }
 
 /// How the trace is treated.

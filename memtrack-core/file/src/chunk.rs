@@ -32,6 +32,8 @@ pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
 /// What did not fit the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
+/// What the program reported of its operators.
+pub(super) const OPERATORS: Kind = *b"OPER";
 /// Which segments are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.

@@ -8,6 +8,7 @@
 
 pub mod binary_id;
 mod chunk;
+pub mod operators;
 pub mod part;
 mod payload;
 mod reader;

@@ -1,11 +1,12 @@
 //! What is inside the chunks: how rows become bytes and back. Every column of a chunk stands alone (all ticks, then
 //! all addresses, …), as differences where neighbours are alike, because columns of differences compress best.
 
+use super::operators::are_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
-    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Scope, ScopeKind, ScopeSum, ScopeSums, Segment,
-    Thread,
+    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, OperatorLines, Scope, ScopeKind, ScopeSum,
+    ScopeSums, Segment, Thread,
 };
 use memtrack_model::text::cut;
 
@@ -289,4 +290,19 @@ pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Ma
     let addresses = column(&mut bytes, count, Ok)?;
     bytes.end()?;
     Ok(devices.into_iter().zip(addresses).collect())
+}
+
+/// OPER: some lines, and how many were left out so far.
+pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, lines: &[u8]) {
+    put(out, left_out);
+    put(out, base_ticks);
+    out.extend_from_slice(lines);
+}
+
+/// OPER: how many lines were left out, and the lines.
+pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
+    let mut bytes = Bytes(payload);
+    let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);
+    are_lines(bytes.0)?;
+    Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
 }

@@ -180,6 +180,13 @@ impl State {
             chunk::SAMPLING => {
                 snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }
+            chunk::OPERATORS => {
+                let (left_out, piece) = payload::take_operators(raw)?;
+                snapshot.operators.left_out = left_out;
+                if !piece.lines.is_empty() {
+                    snapshot.operators.pieces.push(piece);
+                }
+            }
             chunk::PART => {
                 let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 let follows = |before: &Part| {

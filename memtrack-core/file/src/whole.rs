@@ -39,5 +39,6 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     if let Some(sums) = &snapshot.scope_sums {
         writer.scope_sums(sums)?;
     }
+    writer.operators(&snapshot.operators)?;
     writer.close(&snapshot.blocks, &snapshot.segments, &snapshot.devices, snapshot.meta.complete)
 }

@@ -9,8 +9,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, Sampling, Scope, ScopeSums, Segment,
-    Thread,
+    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, OperatorLog, Sampling, Scope,
+    ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
 
@@ -221,6 +221,27 @@ impl<W: Write> RecordingWriter<W> {
                 return self.hand_over();
             }
         }
+    }
+
+    /// Writes what the program reported of its operators; writes nothing if it reported nothing. The pieces of several
+    /// calls add up; of what was left out, the last counts. The scopes and threads must be written before.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn operators(&mut self, log: &OperatorLog) -> io::Result<()> {
+        if log.is_empty() {
+            return self.hand_over();
+        }
+        let mut pieces = log.pieces.iter();
+        // What was left out is to be said even where nothing was written down.
+        let mut next = Some(pieces.next().map_or((0, &[][..]), |piece| (piece.base_ticks, &piece.lines[..])));
+        while let Some((base_ticks, lines)) = next {
+            self.raw.clear();
+            payload::put_operators(&mut self.raw, log.left_out, base_ticks, lines);
+            self.push(chunk::OPERATORS);
+            next = pieces.next().map(|piece| (piece.base_ticks, &piece.lines[..]));
+        }
+        self.hand_over()
     }
 
     /// Ends the recording with what is live, the segments held and the counts per device; returns the output.

@@ -5,6 +5,7 @@
 
 pub mod event;
 mod frame;
+pub mod operators;
 pub mod options;
 pub mod optrace;
 mod out_of_memory;

@@ -125,6 +125,8 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     #[doc(hidden)]
     pub dump_on_oom: Option<PathBuf>,
+    #[doc(hidden)]
+    pub operators: bool,
     /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
     pub is_of_run: bool,
@@ -147,6 +149,7 @@ impl Default for Options {
             stream: false,
             max_bytes: None,
             dump_on_oom: None,
+            operators: false,
             is_of_run: false,
         }
     }
@@ -232,6 +235,23 @@ impl Options {
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
         self
+    }
+
+    /// Records operators too: when each began and ended and which tensors it took and made, as far as the program reports
+    /// them (`operators`, `#[track_memory]`), so that reports can say what memory was for. Off by default. A call with
+    /// four tensors takes some 130 bytes, and 64 MiB are kept at most: what comes after that is counted and left out.
+    ///
+    /// A stream contains them from the moment it ends in order. With [`max_bytes`](Self::max_bytes) operators are not
+    /// recorded, because the first parts, which say what the parameters are, would be removed.
+    pub fn operators(mut self) -> Self {
+        self.operators = true;
+        self
+    }
+
+    /// Whether operators are recorded.
+    #[doc(hidden)]
+    pub fn wants_operators(&self) -> bool {
+        self.operators && self.max_bytes.is_none()
     }
 
     /// The same options with absolute paths, which stay valid when the program changes its working directory.

@@ -17,6 +17,7 @@ pub mod optrace;
 mod phases;
 pub mod pieces;
 pub mod places;
+pub mod recorded;
 mod repairs;
 pub mod report;
 pub mod series;

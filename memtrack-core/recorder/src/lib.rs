@@ -9,6 +9,7 @@ pub mod bench_internals;
 pub mod environment;
 pub mod host;
 pub mod message;
+pub mod operators;
 pub mod own;
 mod own_file;
 pub mod recorder;

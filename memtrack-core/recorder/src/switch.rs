@@ -11,6 +11,8 @@ pub const EVENTS: u32 = 2;
 pub const HOST: u32 = 4;
 /// Memory has run out inside memtrack, which then lives on what it had set aside.
 pub const RESERVE: u32 = 8;
+/// Operators and their tensors are written down.
+pub const OPERATORS: u32 = 16;
 
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 

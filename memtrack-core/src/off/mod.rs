@@ -3,6 +3,7 @@
 mod allocator;
 mod monitor;
 mod oom;
+pub mod operators;
 pub mod recorder;
 pub mod scope;
 

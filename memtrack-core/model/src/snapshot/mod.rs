@@ -1,6 +1,7 @@
 //! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
 //! reader make a [`Snapshot`]; every report and every writer takes one.
 
+mod categories;
 mod chronology;
 mod clock;
 mod devices;
@@ -8,6 +9,7 @@ mod driver_reading;
 mod end_state;
 mod events;
 mod frames;
+mod operator_log;
 mod ours;
 pub mod pytorch;
 mod scope_sums;
@@ -17,12 +19,14 @@ mod taken_back;
 mod value;
 mod weighed;
 
+pub use categories::EventCategories;
 pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
 pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
 pub use frames::*;
+pub use operator_log::*;
 #[doc(hidden)]
 pub use ours::{OursBegins, OursEnds};
 pub use scope_sums::*;

@@ -2,10 +2,11 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventTable, Folded, FrameTable, LiveBlock, NamedStacks, OursBegins,
-    OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, LiveBlock, NamedStacks,
+    OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
+use std::sync::OnceLock;
 
 /// Everything known about one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,6 +47,11 @@ pub struct Snapshot {
     pub sampling: Option<Sampling>,
     /// What did not fit into the recorder's tables.
     pub folded: Folded,
+    /// The operators that the program reported, with their tensors.
+    pub operators: OperatorLog,
+    /// What events' memory was for. Found out when it is first asked for (`profile::recorded::categories`), not by the
+    /// recorder, and in no file: files have [`Self::operators`].
+    pub categories: OnceLock<EventCategories>,
     /// What only PyTorch's files contain; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
     #[doc(hidden)]

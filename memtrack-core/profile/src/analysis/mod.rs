@@ -7,18 +7,22 @@ mod flow;
 mod identities;
 mod passes;
 mod sizes;
+mod stated;
 mod store;
 mod timeline;
 mod tree;
 
+pub use stated::Rule;
 pub use timeline::{Action, Change};
 
 use crate::category::Category;
 use crate::optrace::Mode;
 use crate::phases::phases;
+use crate::recorded::PRODUCER;
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
+use stated::Stated;
 use std::fmt;
 
 /// A trace that the analysis refuses. Displays as one line.
@@ -86,6 +90,10 @@ pub struct Profile<'a> {
     identities: identities::Identities,
     /// By record: its phase.
     phases: Vec<TracePhase>,
+    /// By record that obtained memory, in traces of memtrack's own SDK: what the program states of it.
+    stated: Vec<Option<Stated>>,
+    /// As `by_version`: the rule that decided.
+    rules: Vec<Option<Rule>>,
     mode: Mode,
 }
 
@@ -136,9 +144,23 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     starts.push(by_version.len() as u32);
     let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
     let phases = phases(trace);
-    let mut profile =
-        Profile { trace, repairs, storages, by_version, present, changes, identities, phases, mode };
-    if mode == Mode::Tolerant {
+    let (stated, rules) = (Vec::new(), Vec::new());
+    let mut profile = Profile {
+        trace,
+        repairs,
+        storages,
+        by_version,
+        present,
+        changes,
+        identities,
+        phases,
+        stated,
+        rules,
+        mode,
+    };
+    if mode == Mode::Tolerant && trace.header.producer.0 == PRODUCER {
+        profile.take_what_is_stated();
+    } else if mode == Mode::Tolerant {
         profile.name_optimizer_temporaries();
     }
     Ok(profile)
@@ -230,8 +252,29 @@ impl<'a> Profile<'a> {
         found.unwrap_or(Category::Unknown)
     }
 
+    /// The rule by which a change's memory has its category: what the program stated, where data flow alone would have
+    /// said something else. Only traces that memtrack's own SDK recorded are judged by such rules.
+    pub fn rule_of(&self, change: &Change) -> Option<Rule> {
+        match change.storage {
+            None => self.stated_of(change).map(|stated| stated.rule),
+            Some(storage) => {
+                let Storage { versions: (start, count), .. } =
+                    self.storages.get(storage as usize).copied()??;
+                let version = change.version + u32::from(change.action == Action::IncrementVersion);
+                if version < count { *self.rules.get((start + version) as usize)? } else { None }
+            }
+        }
+    }
+
+    fn stated_of(&self, change: &Change) -> Option<Stated> {
+        change.obtained.and_then(|record| *self.stated.get(record as usize)?)
+    }
+
     /// The category of memory in which no tensor was seen.
     fn of_unseen(&self, change: &Change) -> Option<Category> {
+        if !self.stated.is_empty() {
+            return self.stated_of(change).map(|stated| stated.category);
+        }
         let in_optimizer = self.mode == Mode::Tolerant
             && change
                 .obtained
@@ -251,6 +294,33 @@ impl<'a> Profile<'a> {
             })
         });
         versions.collect()
+    }
+
+    /// Lets what the program states decide where it may.
+    fn take_what_is_stated(&mut self) {
+        self.stated = stated::stated(self.trace, &self.phases, &self.changes);
+        self.rules = vec![None; self.by_version.len()];
+        let mut registered = vec![false; self.storages.len()];
+        for (number, record) in (0..).zip(&self.trace.records) {
+            if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
+                for &key in self.identities.of(number).iter().filter(|&&key| key != identities::NONE) {
+                    registered[self.identities.tensor(key) as usize] = true;
+                }
+            }
+        }
+        for change in self.changes.iter().filter(|change| change.action == Action::Create) {
+            let stated = change.obtained.and_then(|record| self.stated[record as usize]);
+            let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
+            let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
+            else {
+                continue;
+            };
+            for version in start as usize..(start + count) as usize {
+                let by_flow = self.by_version[version];
+                (self.by_version[version], self.rules[version]) =
+                    stated::decide(by_flow, registered[tensor as usize], Some(stated));
+            }
+        }
     }
 
     /// Memory obtained in an optimizer's step that has no other category.

@@ -75,7 +75,7 @@ pub(super) fn instead(layout: Layout) -> *mut u8 {
     }
     // From here on frees look whether a block is of the reserve; recording ends.
     switch::set(switch::RESERVE, true);
-    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
     RAN_OUT.store(true, Ordering::Release);
     let place = |used: usize| -> Option<(usize, usize)> {
         let from = (start + used).checked_next_multiple_of(layout.align())? - start;

@@ -9,7 +9,7 @@ use super::merge::Run;
 use super::thread_names;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, binaries, clock, merge, scope_sums, settings};
+use super::{Options, Recorder, binaries, clock, merge, operators, scope_sums, settings};
 use crate::{host, reentry, scope};
 use memtrack_model::event::{Action, Event, EventFlags};
 use memtrack_model::snapshot::{
@@ -70,6 +70,7 @@ impl Recorder {
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
+        let operators = operators::all();
         let mut devices = Vec::new();
         let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
@@ -112,6 +113,7 @@ impl Recorder {
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
             folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
+            operators,
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();

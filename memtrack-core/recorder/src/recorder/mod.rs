@@ -25,6 +25,7 @@ mod merge;
 mod mine;
 mod of_caller;
 mod oom;
+pub(crate) mod operators;
 mod order;
 mod pace;
 mod parts;

@@ -107,7 +107,8 @@ pub fn start(options: &Options) -> io::Result<bool> {
     recorder.readings.begin(&baseline.sums);
     *session = Some(Session::new(options.clone(), baseline));
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
-    switch::set(switch::EVENTS | switch::SCOPES | host, true);
+    let operators = if options.wants_operators() { switch::OPERATORS } else { 0 };
+    switch::set(switch::EVENTS | switch::SCOPES | host | operators, true);
     drop(session);
     if let Some(error) = unwritten {
         message::say(format_args!("this run is recorded in memory only: {error}"));
@@ -172,7 +173,7 @@ pub(super) fn tell_left_out() {
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
 /// stream must not hold an event that is younger than its list of live blocks.
 pub(super) fn end_recording() {
-    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST, false);
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
     barrier::wait_for_hooks();
 }
 
@@ -300,6 +301,7 @@ impl Recorder {
             std::mem::replace(&mut store.rings, std::array::from_fn(|_| ring::Ring::default()))
         };
         drop(rings);
+        super::operators::clear();
         crate::host::forget_samples();
     }
 }

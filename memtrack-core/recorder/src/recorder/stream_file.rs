@@ -139,6 +139,7 @@ impl Stream {
         if let Some(sums) = &snapshot.scope_sums {
             writer.scope_sums(sums)?;
         }
+        writer.operators(&snapshot.operators)?;
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();

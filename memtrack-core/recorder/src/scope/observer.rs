@@ -1,8 +1,9 @@
-//! Tells the tracker what ends. It registers itself once; guards and futures call [`entered`] and [`left`] for
+//! Tells the tracker what ends, and the log of operators what begins and ends. The tracker registers itself once; guards and futures call [`entered`] and [`left`] for
 //! scopes that were really entered, never for one a panic unwinds through (the hook that would run after the
 //! operator does not run then) and never once scopes are switched off again.
 
 use super::nodes::ScopeNode;
+use crate::recorder::operators;
 use crate::switch;
 use memtrack_model::snapshot::ScopeKind;
 use std::sync::OnceLock;
@@ -28,6 +29,7 @@ pub fn observe(observer: &'static dyn ScopeObserver) -> bool {
 /// `node` was entered.
 #[inline]
 pub(super) fn entered(node: &'static ScopeNode) {
+    operators::entered(node.id);
     if node.kind == ScopeKind::Root
         && let Some(observer) = observer()
     {
@@ -38,6 +40,7 @@ pub(super) fn entered(node: &'static ScopeNode) {
 /// `node` was left, and the scope before it is current again.
 #[inline]
 pub(super) fn left(node: &'static ScopeNode) {
+    operators::left(node.id);
     if node.kind == ScopeKind::Module {
         return;
     }

@@ -7,6 +7,7 @@ use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
 use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
 use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use memtrack_symbols::Symbolizer;
@@ -56,6 +57,8 @@ pub struct AtPeak {
     pub reserved_bytes: u64,
     /// What was live then, by stack.
     pub live: TopReport,
+    /// The same by category, where the snapshot says what memory was for.
+    pub made_of: Option<TopReport>,
 }
 
 impl AtPeak {
@@ -73,6 +76,10 @@ impl AtPeak {
         };
         let options = TopOptions::new().limit(limit).at(at);
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
+        let made_of = says_categories(snapshot, device).then(|| {
+            let options = TopOptions::new().limit(usize::MAX).at(at);
+            top_with(snapshot, symbols, By::Category, device, &options)
+        });
         let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
@@ -84,7 +91,20 @@ impl AtPeak {
             estimated: live.totals.estimated,
             reserved_bytes: reserved_after(snapshot, device, row),
             live,
+            made_of,
         }
+    }
+
+    /// What the peak is made of, in words: `parameter 110.9 KiB (3.4 %), …`, the largest first; none where that is not
+    /// known.
+    pub fn made_of_text(&self) -> Option<String> {
+        let report = self.made_of.as_ref().filter(|report| !report.rows.is_empty())?;
+        let part = |row: &TopRow| {
+            let error = &row.errors.allocated_bytes;
+            let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
+            format!("{} {bytes} ({share})", printable(&row.name))
+        };
+        Some(report.rows.iter().map(part).collect::<Vec<_>>().join(", "))
     }
 
     /// Whether nothing was ever live or reserved.
@@ -105,7 +125,21 @@ impl AtPeak {
             // A heap reserves nothing.
             "reserved_bytes": (!self.live.is_host).then_some(self.reserved_bytes),
         });
+        value["categories"] = match &self.made_of {
+            Some(report) => report.to_json()["rows"].clone(),
+            None => Value::Null,
+        };
         value
+    }
+}
+
+/// Whether the snapshot says what some of the device's memory was for.
+fn says_categories(snapshot: &Snapshot, device: DeviceId) -> bool {
+    let mut rows = snapshot.events.rows_of(device);
+    match (snapshot.categories.get(), snapshot.pytorch.as_deref()) {
+        (Some(categories), _) => rows.any(|row| categories.of_event(row).is_some()),
+        (None, Some(pytorch)) => rows.any(|row| pytorch.events.has(row, Key::Category)),
+        (None, None) => false,
     }
 }
 
@@ -138,6 +172,9 @@ impl AtPeak {
                 writeln!(f, ", after event {event}, {}", self.since.moment(seconds))?;
             }
             _ => writeln!(f, ", before the first event")?,
+        }
+        if let Some(made_of) = self.made_of_text() {
+            writeln!(f, "Made of {made_of}")?;
         }
         for (place, row) in live.rows.iter().enumerate() {
             let error = &row.errors.allocated_bytes;

@@ -37,7 +37,7 @@ impl<'a> Builder<'a> {
     pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
-            self.convert.event(&event);
+            self.convert.event(&event, None);
             let row = self.convert.to.events.len() - 1;
             set_pool(&mut self.convert.pytorch.events, row, Key::PoolId, pool, EVENT_POOL);
         }

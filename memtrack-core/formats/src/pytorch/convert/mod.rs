@@ -36,11 +36,16 @@ const EVENT: [Key; 9] = [
     Key::Frames,
 ];
 
-/// The shapes of events: with an address or as an `oom`, each without and with a stack.
+/// The shapes of events: with an address or as an `oom`, each without and with a stack; and those with an address and a
+/// category, without and with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
-    [&EVENT[..8], &EVENT, &oom[..8], &oom].map(Shape::of).into()
+    let (without, with) = ([&EVENT[..8], &[Key::Category]].concat(), [&EVENT[..], &[Key::Category]].concat());
+    [&EVENT[..8], &EVENT, &oom[..8], &oom, &without, &with].map(Shape::of).into()
 }
+
+/// The first of the shapes with a category.
+const WITH_CATEGORY: u32 = 4;
 
 /// A recording in PyTorch's form.
 pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapshot {
@@ -106,8 +111,9 @@ impl<'a> Convert<'a> {
         let mut places = of.and_then(|device| Places::of(from, device));
         for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
             let event = Event { device, ..from.events.get(row) };
+            let category = self.category(row);
             let Some(places) = &mut places else {
-                self.whole_event(&event);
+                self.whole_event(&event, category);
                 continue;
             };
             if event.action == Action::Alloc
@@ -116,10 +122,10 @@ impl<'a> Convert<'a> {
                 let (ticks, stack) = (event.ticks, StackId::NONE);
                 let gone = Event { action: Action::Free, ticks, stack, ..before };
                 let address = places.place(&gone);
-                self.whole_event(&Event { address, ..gone });
+                self.whole_event(&Event { address, ..gone }, None);
             }
             let address = places.place(&event);
-            self.whole_event(&Event { address, ..event });
+            self.whole_event(&Event { address, ..event }, category);
         }
         if let (Some(of), Some(places)) = (of, places) {
             self.places.insert(of, places);
@@ -128,13 +134,19 @@ impl<'a> Convert<'a> {
     }
 
     /// An event, or the two that PyTorch makes of it.
-    fn whole_event(&mut self, event: &Event) {
+    fn whole_event(&mut self, event: &Event, category: Option<StringId>) {
         if event.action == Action::Free {
-            self.event(&Event { action: Action::FreeRequested, ..*event });
-            self.event(&Event { action: Action::FreeCompleted, ..*event });
+            self.event(&Event { action: Action::FreeRequested, ..*event }, category);
+            self.event(&Event { action: Action::FreeCompleted, ..*event }, category);
         } else {
-            self.event(event);
+            self.event(event, category);
         }
+    }
+
+    /// What an event's memory was for, if that was found out.
+    fn category(&mut self, row: usize) -> Option<StringId> {
+        let category = self.from.categories.get()?.of_event(row)?;
+        Some(self.names.strings.intern(category.as_bytes()))
     }
 
     /// The device's number in PyTorch's file. There, the host's own number stands for pinned memory, and the host's heap is
@@ -143,9 +155,11 @@ impl<'a> Convert<'a> {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, category: Option<StringId>) {
         let stack = self.names.stack(event.stack);
-        let shape = 2 * u32::from(event.action == Action::Oom) + u32::from(!stack.is_none());
+        let category = category.filter(|_| event.action != Action::Oom);
+        let kind = 2 * u32::from(event.action == Action::Oom);
+        let shape = category.map_or(kind, |_| WITH_CATEGORY) + u32::from(!stack.is_none());
         let mut metadata = self.scope(event.scope);
         let weighed = Weighed::of(event.size_bytes, event.flags, &self.from.meta);
         if weighed.estimated {
@@ -165,6 +179,9 @@ impl<'a> Convert<'a> {
         details.set(row, Key::CompileContext, none.0.into());
         details.set(row, Key::UserMetadata, metadata.0.into());
         set_default_pool(details, row, Key::PoolId);
+        if let Some(category) = category {
+            details.set(row, Key::Category, category.0.into());
+        }
         let time_us = self.from.clock.time_ns(event.ticks) / 1000;
         let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
         let size_bytes = weighed.bytes.min(LARGEST);

@@ -45,6 +45,7 @@ impl DeviceSummary {
                 "seconds": self.peak.seconds,
                 "seconds_since": self.peak.since.name(),
                 "reserved_bytes": of_segments(self.peak.reserved_bytes),
+                "categories": self.peak.made_of.as_ref().map(|report| report.to_json()["rows"].clone()),
             },
             "reserved_peak_bytes": of_segments(self.reserved_peak.bytes),
             "events": self.events,

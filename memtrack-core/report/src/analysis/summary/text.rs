@@ -297,7 +297,11 @@ impl DeviceSummary {
             _ => "before the first event".to_owned(),
         };
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
-        line("Peak", format!("{bytes} requested, {when}"))
+        line("Peak", format!("{bytes} requested, {when}"))?;
+        match self.peak.made_of_text() {
+            Some(made_of) => line("", format!("made of {made_of}")),
+            None => Ok(()),
+        }
     }
 
     /// What the segments of a device hold.

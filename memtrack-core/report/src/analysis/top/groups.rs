@@ -47,7 +47,7 @@ impl<'a> Groups<'a> {
                 Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
             },
-            By::Category => self.text(lifetime, Key::Category).unwrap_or_else(|| "(no category)".into()),
+            By::Category => self.category(lifetime).unwrap_or_else(|| "(no category)".into()),
             By::Metadata => {
                 let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
                 text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
@@ -80,6 +80,14 @@ impl<'a> Groups<'a> {
         let after = self.segments.partition_point(|&(start, _, _)| start <= address);
         let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
         if address < end { pytorch.segments.named_pool(segment, Key::SegmentPoolId) } else { None }
+    }
+
+    /// What a profile says the block was for, or what was found out of the operators that a recording has.
+    fn category(&self, lifetime: &Lifetime) -> Option<String> {
+        if let Some(categories) = self.snapshot.categories.get() {
+            return categories.of_event(lifetime.from.or(lifetime.to)?).map(str::to_owned);
+        }
+        self.text(lifetime, Key::Category)
     }
 
     /// A text of the block's event.

@@ -1,0 +1,439 @@
+//! The log of operators (`OPER`): the lines in which the recorder writes down what a program reports of its operators,
+//! and how they are read again. A line is complete in itself but for the base of its ticks, so that any run of lines is
+//! a chunk.
+//!
+//! [`Line`] is what one report takes: it lies on the reporting thread's stack and takes no memory.
+
+use super::varint::{Bytes, Malformed};
+use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
+use memtrack_model::operators::{Dtype, TensorInfo};
+use memtrack_model::text::cut;
+use std::borrow::Cow;
+
+/// The most bytes that the content of a line has.
+pub const MOST_LINE_BYTES: usize = 1024;
+/// The most bytes that a line has with what stands before its content: length, ticks and thread.
+pub const MOST_FRAMED_BYTES: usize = MOST_LINE_BYTES + 24;
+/// Names are kept up to this length in bytes.
+const MOST_NAME_BYTES: usize = 128;
+/// The most dimensions of a tensor that a line holds; of more, the first ones are taken together.
+const MOST_DIMENSIONS: usize = 16;
+
+const ENTER: u8 = 0;
+const LEAVE: u8 = 1;
+const INPUTS: u8 = 2;
+const OUTPUTS: u8 = 3;
+const PARAMETER: u8 = 4;
+const BUFFER: u8 = 5;
+const STATE: u8 = 6;
+const GRADIENT: u8 = 7;
+
+const WRITTEN: u8 = 1;
+const STRIDED: u8 = 2;
+const HAS_STORAGE: u8 = 4;
+const HAS_STORAGE_BYTES: u8 = 8;
+
+/// One line while it is written.
+#[derive(Clone)]
+pub struct Line {
+    bytes: [u8; MOST_LINE_BYTES],
+    len: usize,
+    /// Whether everything fitted.
+    whole: bool,
+}
+
+impl Line {
+    const fn of(kind: u8) -> Self {
+        let mut bytes = [0; MOST_LINE_BYTES];
+        bytes[0] = kind;
+        Self { bytes, len: 1, whole: true }
+    }
+
+    fn of_scope(kind: u8, scope: ScopeId) -> Self {
+        let mut line = Self::of(kind);
+        line.number(u64::from(scope.0));
+        line
+    }
+
+    /// A scope is entered.
+    pub fn enter(scope: ScopeId) -> Self {
+        Self::of_scope(ENTER, scope)
+    }
+
+    /// A scope is left.
+    pub fn leave(scope: ScopeId) -> Self {
+        Self::of_scope(LEAVE, scope)
+    }
+
+    /// The tensors that the innermost operator of the thread is given; they follow by [`Self::with`].
+    pub const fn inputs() -> Self {
+        Self::of(INPUTS)
+    }
+
+    /// The tensors that the innermost operator of the thread has made; they follow by [`Self::with`].
+    pub const fn outputs() -> Self {
+        Self::of(OUTPUTS)
+    }
+
+    /// A parameter of the module with the number `owner`: the tensor follows by [`Self::with`], and then its gradient if
+    /// it has one.
+    pub fn parameter(owner: u64, class: &str, name: &str) -> Self {
+        Self::owned(PARAMETER, owner, class, name)
+    }
+
+    /// A buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
+    pub fn buffer(owner: u64, class: &str, name: &str) -> Self {
+        Self::owned(BUFFER, owner, class, name)
+    }
+
+    /// What the optimizer with the number `owner` keeps for a parameter: this follows by [`Self::with`], and then what is
+    /// kept.
+    pub fn state(owner: u64, class: &str, name: &str) -> Self {
+        Self::owned(STATE, owner, class, name)
+    }
+
+    /// That a tensor is a gradient: the parameter follows by [`Self::with`], and then the gradient; or the gradient
+    /// alone.
+    pub const fn gradient() -> Self {
+        Self::of(GRADIENT)
+    }
+
+    fn owned(kind: u8, owner: u64, class: &str, name: &str) -> Self {
+        let mut line = Self::of(kind);
+        line.number(owner);
+        line.text(class);
+        line.text(name);
+        line
+    }
+
+    /// Appends a tensor. Returns whether it fitted; if not, the line is as before.
+    pub fn with(&mut self, tensor: &TensorInfo<'_>, written: bool) -> bool {
+        let before = self.len;
+        self.tensor(tensor, written);
+        if !self.whole {
+            (self.len, self.whole) = (before, true);
+            return false;
+        }
+        true
+    }
+
+    /// The content.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn tensor(&mut self, tensor: &TensorInfo<'_>, written: bool) {
+        let sizes = &tensor.sizes[..];
+        let strides = tensor.strides.as_deref().filter(|strides| strides.len() == sizes.len());
+        let flag = |condition: bool, flag: u8| if condition { flag } else { 0 };
+        self.byte(
+            flag(written, WRITTEN)
+                | flag(strides.is_some() && sizes.len() <= MOST_DIMENSIONS, STRIDED)
+                | flag(tensor.storage.is_some(), HAS_STORAGE)
+                | flag(tensor.storage_bytes.is_some(), HAS_STORAGE_BYTES),
+        );
+        self.number(tensor.identity);
+        self.byte(tensor.dtype as u8);
+        // So that the host's heap, which has the largest number, takes one byte.
+        self.number(u64::from(!tensor.device.0));
+        if let Some(address) = tensor.storage {
+            self.number(address);
+        }
+        if let Some(bytes) = tensor.storage_bytes {
+            self.number(bytes);
+        }
+        let (folded, rest) = sizes.split_at(sizes.len().saturating_sub(MOST_DIMENSIONS - 1));
+        if sizes.len() <= MOST_DIMENSIONS {
+            self.number(sizes.len() as u64);
+            sizes.iter().for_each(|&size| self.number(size as u64));
+            strides.into_iter().flatten().for_each(|&stride| self.number(stride as u64));
+        } else {
+            self.number(rest.len() as u64 + 1);
+            self.number(folded.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64)));
+            rest.iter().for_each(|&size| self.number(size as u64));
+        }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        match self.bytes.get_mut(self.len) {
+            Some(place) => (*place, self.len) = (byte, self.len + 1),
+            None => self.whole = false,
+        }
+    }
+
+    fn number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    fn text(&mut self, text: &str) {
+        let text = cut(text, MOST_NAME_BYTES);
+        self.number(text.len() as u64);
+        text.bytes().for_each(|byte| self.byte(byte));
+    }
+}
+
+/// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Takes no memory while
+/// `out` has room for [`MOST_FRAMED_BYTES`].
+pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, line: &[u8]) {
+    super::varint::put(out, line.len() as u64);
+    super::varint::put_delta(out, base_ticks, ticks);
+    super::varint::put(out, u64::from(thread.0));
+    out.extend_from_slice(line);
+}
+
+/// A tensor as a line describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedTensor {
+    /// What it looked like.
+    pub info: TensorInfo<'static>,
+    /// Whether the operator writes it.
+    pub written: bool,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// A scope was entered.
+    Enter(ScopeId),
+    /// A scope was left.
+    Leave(ScopeId),
+    /// What the innermost operator of the thread was given.
+    Inputs(Vec<LoggedTensor>),
+    /// What it made.
+    Outputs(Vec<LoggedTensor>),
+    /// A parameter of a module, and its gradient if it had one.
+    Parameter(Owned<'a>, LoggedTensor, Option<LoggedTensor>),
+    /// A buffer of a module.
+    Buffer(Owned<'a>, LoggedTensor),
+    /// A parameter, and what an optimizer keeps for it.
+    State(Owned<'a>, LoggedTensor, LoggedTensor),
+    /// A parameter, if it is known, and its gradient.
+    Gradient(Option<LoggedTensor>, LoggedTensor),
+}
+
+/// What something registered belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned<'a> {
+    /// The number of the module or optimizer.
+    pub owner: u64,
+    /// Its type.
+    pub class: &'a str,
+    /// The name of the parameter, buffer or state.
+    pub name: &'a str,
+}
+
+/// A line that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedLine<'a> {
+    /// When it was written.
+    pub ticks: u64,
+    /// By which thread.
+    pub thread: ThreadId,
+    /// What it says.
+    pub entry: Entry<'a>,
+}
+
+/// Reads lines whose ticks count from `base_ticks`, up to the first that is damaged. Lines of unknown kinds are skipped.
+pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'_>> {
+    let mut bytes = Bytes(lines);
+    std::iter::from_fn(move || {
+        while !bytes.0.is_empty() {
+            let (ticks, thread, content) = framed(base_ticks, &mut bytes).ok()?;
+            match entry(content) {
+                Ok(Some(entry)) => return Some(LoggedLine { ticks, thread, entry }),
+                Ok(None) => {}
+                Err(Malformed) => return None,
+            }
+        }
+        None
+    })
+}
+
+/// Whether these are lines, as far as their frames tell.
+pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
+    let mut bytes = Bytes(lines);
+    while !bytes.0.is_empty() {
+        framed(0, &mut bytes)?;
+    }
+    Ok(())
+}
+
+fn framed<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadId, &'a [u8]), Malformed> {
+    let length = usize::try_from(bytes.number()?).map_err(|_| Malformed)?;
+    let ticks = bytes.delta(base_ticks)?;
+    let thread = ThreadId(bytes.number_u32()?);
+    let (content, rest) = bytes.0.split_at_checked(length).ok_or(Malformed)?;
+    bytes.0 = rest;
+    Ok((ticks, thread, content))
+}
+
+fn entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
+    let mut bytes = Bytes(content);
+    Ok(Some(match bytes.byte()? {
+        ENTER => Entry::Enter(ScopeId(bytes.number_u32()?)),
+        LEAVE => Entry::Leave(ScopeId(bytes.number_u32()?)),
+        INPUTS => Entry::Inputs(tensors(&mut bytes)?),
+        OUTPUTS => Entry::Outputs(tensors(&mut bytes)?),
+        PARAMETER => {
+            let owned = owned(&mut bytes)?;
+            Entry::Parameter(owned, tensor(&mut bytes)?, last(&mut bytes)?)
+        }
+        BUFFER => Entry::Buffer(owned(&mut bytes)?, tensor(&mut bytes)?),
+        STATE => Entry::State(owned(&mut bytes)?, tensor(&mut bytes)?, tensor(&mut bytes)?),
+        GRADIENT => {
+            let first = tensor(&mut bytes)?;
+            match last(&mut bytes)? {
+                Some(gradient) => Entry::Gradient(Some(first), gradient),
+                None => Entry::Gradient(None, first),
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn owned<'a>(bytes: &mut Bytes<'a>) -> Result<Owned<'a>, Malformed> {
+    Ok(Owned { owner: bytes.number()?, class: text(bytes)?, name: text(bytes)? })
+}
+
+fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
+    let length = bytes.count(1)?;
+    let (text, rest) = bytes.0.split_at(length);
+    bytes.0 = rest;
+    std::str::from_utf8(text).map_err(|_| Malformed)
+}
+
+/// A tensor at the end, if there is one.
+fn last(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
+    if bytes.0.is_empty() { Ok(None) } else { tensor(bytes).map(Some) }
+}
+
+fn tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
+    let mut tensors = Vec::new();
+    while !bytes.0.is_empty() {
+        tensors.push(tensor(bytes)?);
+    }
+    Ok(tensors)
+}
+
+fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
+    let flags = bytes.byte()?;
+    let identity = bytes.number()?;
+    // What a later version knows is some bytes to this one.
+    let dtype = Dtype::ALL.get(usize::from(bytes.byte()?)).copied().unwrap_or(Dtype::U8);
+    let device = DeviceId(!u16::try_from(bytes.number()?).map_err(|_| Malformed)?);
+    let has = |flag: u8| flags & flag != 0;
+    let storage = if has(HAS_STORAGE) { Some(bytes.number()?) } else { None };
+    let storage_bytes = if has(HAS_STORAGE_BYTES) { Some(bytes.number()?) } else { None };
+    let rank = bytes.count(1)?;
+    let sizes = dimensions(bytes, rank)?;
+    let strides = if has(STRIDED) { Some(dimensions(bytes, rank)?) } else { None };
+    let mut info = TensorInfo::new(identity, device, dtype, sizes);
+    if let Some(address) = storage {
+        info = info.storage(address, None);
+    }
+    info.storage_bytes = storage_bytes;
+    info.strides = strides;
+    Ok(LoggedTensor { info, written: has(WRITTEN) })
+}
+
+fn dimensions(bytes: &mut Bytes<'_>, rank: usize) -> Result<Cow<'static, [usize]>, Malformed> {
+    let numbers: Result<Vec<usize>, Malformed> =
+        (0..rank).map(|_| Ok(usize::try_from(bytes.number()?).unwrap_or(usize::MAX))).collect();
+    numbers.map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(identity: u64, sizes: &[usize]) -> TensorInfo<'static> {
+        TensorInfo::new(identity, DeviceId::HOST, Dtype::Bf16, sizes.to_vec()).storage(0x7f00_1234_5678, 4096)
+    }
+
+    fn read(written: &[(u64, Line)]) -> Vec<LoggedLine<'static>> {
+        let mut out = Vec::new();
+        for (ticks, line) in written {
+            append(&mut out, 1_000, *ticks, ThreadId(7), line.bytes());
+        }
+        are_lines(&out).unwrap();
+        let lines = lines(1_000, out.leak());
+        lines.collect()
+    }
+
+    #[test]
+    fn lines_come_back_as_they_were_written() {
+        let (one, two) = (info(1, &[2, 3]), info(u64::MAX, &[]));
+        let strided = info(3, &[4, 4]).strides(&[1, 4][..]);
+        let without = TensorInfo::new(4, DeviceId(3), Dtype::C128, &[0][..]);
+        let mut inputs = Line::inputs();
+        assert!(inputs.with(&one, true) && inputs.with(&strided, false) && inputs.with(&without, false));
+        let mut parameter = Line::parameter(9, "Linear", "weight");
+        assert!(parameter.with(&one, false) && parameter.with(&two, false));
+        let mut gradient = Line::gradient();
+        assert!(gradient.with(&two, false));
+        let read = read(&[
+            (1_000, Line::enter(ScopeId(5))),
+            (1_010, inputs),
+            (990, parameter),
+            (2_000, gradient),
+            (u64::MAX, Line::leave(ScopeId(5))),
+        ]);
+        let tensor = |info: &TensorInfo<'_>, written| LoggedTensor {
+            info: TensorInfo {
+                sizes: info.sizes.to_vec().into(),
+                strides: info.strides.as_ref().map(|strides| strides.to_vec().into()),
+                ..*info
+            },
+            written,
+        };
+        assert_eq!(
+            read.iter().map(|line| line.ticks).collect::<Vec<_>>(),
+            [1_000, 1_010, 990, 2_000, u64::MAX]
+        );
+        assert!(read.iter().all(|line| line.thread == ThreadId(7)));
+        assert_eq!(read[0].entry, Entry::Enter(ScopeId(5)));
+        let expected = vec![tensor(&one, true), tensor(&strided, false), tensor(&without, false)];
+        assert_eq!(read[1].entry, Entry::Inputs(expected));
+        let owned = Owned { owner: 9, class: "Linear", name: "weight" };
+        assert_eq!(read[2].entry, Entry::Parameter(owned, tensor(&one, false), Some(tensor(&two, false))));
+        assert_eq!(read[3].entry, Entry::Gradient(None, tensor(&two, false)));
+        assert_eq!(read[4].entry, Entry::Leave(ScopeId(5)));
+    }
+
+    #[test]
+    fn a_line_that_is_full_takes_no_further_tensor_and_stays_whole() {
+        let mut line = Line::inputs();
+        let fitted =
+            (0..1000).take_while(|&identity| line.with(&info(identity, &[usize::MAX; 12]), false)).count();
+        assert!((2..20).contains(&fitted), "{fitted}");
+        let read = read(&[(1_000, line)]);
+        assert!(matches!(&read[0].entry, Entry::Inputs(tensors) if tensors.len() == fitted));
+    }
+
+    #[test]
+    fn names_and_dimensions_that_are_too_many_are_cut() {
+        let mut line = Line::buffer(1, &"é".repeat(2000), "mean");
+        assert!(line.with(&info(1, &[2; 20]), false));
+        let read = read(&[(1_000, line)]);
+        let Entry::Buffer(owned, tensor) = &read[0].entry else { panic!("{:?}", read[0]) };
+        assert_eq!((owned.class.len(), owned.name), (128, "mean"));
+        assert_eq!(&tensor.info.sizes[..], [&[32_usize][..], &[2; 15]].concat());
+    }
+
+    #[test]
+    fn damaged_lines_end_the_reading_and_unknown_kinds_do_not() {
+        let mut out = Vec::new();
+        append(&mut out, 0, 1, ThreadId(1), &[200, 1, 2, 3]);
+        append(&mut out, 0, 2, ThreadId(1), Line::enter(ScopeId(1)).bytes());
+        let whole = out.len();
+        append(&mut out, 0, 3, ThreadId(1), &[INPUTS, 0xff]);
+        append(&mut out, 0, 4, ThreadId(1), Line::leave(ScopeId(1)).bytes());
+        assert_eq!(lines(0, &out).map(|line| line.entry).collect::<Vec<_>>(), [Entry::Enter(ScopeId(1))]);
+        assert_eq!(lines(0, &out[..whole - 1]).count(), 0);
+        assert!(are_lines(&out[..whole - 1]).is_err() && are_lines(&out).is_ok());
+    }
+}

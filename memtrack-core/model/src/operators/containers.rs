@@ -1,0 +1,158 @@
+//! What holds tensors in the standard library, and what holds none: so that a function's argument or result is read
+//! whatever it is wrapped in.
+
+use super::{ReportTensors, TensorReader};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What has no tensors, among what has: the number beside the tensor in a tuple.
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum Nothing {}
+
+macro_rules! through_a_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for $pointer {
+            fn report(&self, to: &mut TensorReader<'_>) {
+                (**self).report(to);
+            }
+        }
+    )*};
+}
+
+through_a_pointer!(&T, Box<T>, Rc<T>, Arc<T>);
+
+/// What an operator is given to change, it writes.
+impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for &mut T {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        to.written(&**self);
+    }
+}
+
+impl<T: ReportTensors<M>, M> ReportTensors<M> for [T] {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        self.iter().for_each(|each| each.report(to));
+    }
+}
+
+impl<T: ReportTensors<M>, M, const N: usize> ReportTensors<M> for [T; N] {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        self[..].report(to);
+    }
+}
+
+impl<T: ReportTensors<M>, M> ReportTensors<M> for Vec<T> {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        self[..].report(to);
+    }
+}
+
+impl<T: ReportTensors<M>, M> ReportTensors<M> for Option<T> {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        if let Some(value) = self {
+            value.report(to);
+        }
+    }
+}
+
+/// An error has no tensors.
+impl<T: ReportTensors<M>, M, E> ReportTensors<M> for Result<T, E> {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        if let Ok(value) = self {
+            value.report(to);
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $marker:ident)+;)*) => {$(
+        impl<$($name: ReportTensors<$marker>, $marker),+> ReportTensors<($($marker,)+)> for ($($name,)+) {
+            fn report(&self, to: &mut TensorReader<'_>) {
+                #[allow(non_snake_case)]
+                let ($($name,)+) = self;
+                $($name.report(to);)+
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A MA;
+    A MA B MB;
+    A MA B MB C MC;
+    A MA B MB C MC D MD;
+    A MA B MB C MC D MD E ME;
+    A MA B MB C MC D MD E ME F MF;
+}
+
+macro_rules! nothing {
+    ($($name:ty),*) => {$(
+        impl ReportTensors<Nothing> for $name {
+            fn report(&self, _: &mut TensorReader<'_>) {}
+        }
+    )*};
+}
+
+nothing!(
+    (),
+    bool,
+    char,
+    i8,
+    i16,
+    i32,
+    i64,
+    i128,
+    isize,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+    usize,
+    f32,
+    f64,
+    str,
+    String
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::DeviceId;
+    use crate::operators::{Dtype, TensorInfo};
+
+    struct Tensor(u64);
+
+    impl ReportTensors for Tensor {
+        fn report(&self, to: &mut TensorReader<'_>) {
+            to.tensor(&TensorInfo::new(self.0, DeviceId::HOST, Dtype::F32, &[1][..]));
+        }
+    }
+
+    fn read<T: ReportTensors<M>, M>(value: T) -> Vec<(u64, bool)> {
+        let mut found = Vec::new();
+        value.report(&mut TensorReader::new(&mut |tensor, written| found.push((tensor.identity, written))));
+        found
+    }
+
+    #[test]
+    fn tensors_are_found_in_whatever_holds_them() {
+        let [one, two, three] = [Tensor(1), Tensor(2), Tensor(3)];
+        assert_eq!(read(&one), [(1, false)]);
+        assert_eq!(read(&[&one, &two][..]), [(1, false), (2, false)]);
+        assert_eq!(read((&one, 7_usize, Some(&two), "text")), [(1, false), (2, false)]);
+        assert_eq!(
+            read(Ok::<_, String>(vec![Box::new(Tensor(4)), Box::new(three)])),
+            [(4, false), (3, false)]
+        );
+        assert_eq!(read(None::<Tensor>), []);
+        assert_eq!(read(Err::<Tensor, _>("failed")), []);
+        assert_eq!(read(5_u32), []);
+    }
+
+    #[test]
+    fn what_is_given_to_be_changed_is_written_and_the_rest_is_not() {
+        let mut one = Tensor(1);
+        assert_eq!(read((&Tensor(0), &mut one, &Tensor(2))), [(0, false), (1, true), (2, false)]);
+    }
+}

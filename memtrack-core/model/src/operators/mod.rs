@@ -1,0 +1,156 @@
+//! What a program says of its tensors: [`ReportTensors`], which frameworks' tensors implement, and [`TensorInfo`], what
+//! they say. The recorder writes it down as numbers, and keeps no tensor alive.
+
+mod containers;
+mod dtype;
+
+pub use dtype::Dtype;
+
+use crate::event::DeviceId;
+use std::borrow::Cow;
+
+/// What is recorded of a tensor. It takes no part in the tensor's life: addresses are numbers that nobody follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TensorInfo<'a> {
+    /// A number of the tensor object that no other has while the program runs, not even after this one is gone.
+    pub identity: u64,
+    /// Where it is.
+    pub device: DeviceId,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Elements along each dimension.
+    pub sizes: Cow<'a, [usize]>,
+    /// Elements from one to the next along each dimension; `None`: they lie one after another in the order of the
+    /// dimensions.
+    pub strides: Option<Cow<'a, [usize]>>,
+    /// The address at which its storage begins, as the allocator gave it; `None` if it has none.
+    pub storage: Option<u64>,
+    /// The whole storage in bytes, where the framework knows it.
+    pub storage_bytes: Option<u64>,
+}
+
+impl<'a> TensorInfo<'a> {
+    /// A tensor without storage, whose elements lie one after another.
+    pub fn new(
+        identity: u64,
+        device: DeviceId,
+        dtype: Dtype,
+        sizes: impl Into<Cow<'a, [usize]>>,
+    ) -> TensorInfo<'a> {
+        let sizes = sizes.into();
+        Self { identity, device, dtype, sizes, strides: None, storage: None, storage_bytes: None }
+    }
+
+    /// Its storage begins at `address` (as the allocator gave it, not where this tensor's first element is) and has so
+    /// many bytes. An address of 0 is none.
+    #[must_use]
+    pub fn storage(mut self, address: u64, bytes: impl Into<Option<u64>>) -> Self {
+        self.storage = Some(address).filter(|&address| address != 0);
+        self.storage_bytes = bytes.into();
+        self
+    }
+
+    /// How many elements lie from one to the next along each dimension.
+    #[must_use]
+    pub fn strides(mut self, strides: impl Into<Cow<'a, [usize]>>) -> Self {
+        let strides = strides.into();
+        self.strides = (!self.is_contiguous_with(&strides)).then_some(strides);
+        self
+    }
+
+    fn is_contiguous_with(&self, strides: &[usize]) -> bool {
+        let mut next = 1;
+        strides.len() == self.sizes.len()
+            && self.sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
+                let is_next = stride == next;
+                next = next.saturating_mul(size);
+                is_next
+            })
+    }
+}
+
+/// What has tensors to report. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results of an
+/// annotated function whose types implement it: a framework's tensors, and references, `Option`, `Result`, `Vec`,
+/// slices, arrays, boxes and tuples of what does.
+///
+/// `M` is what allows an implementation for somebody else's type: it is any type of the crate that implements the trait,
+/// and is never looked at. For a type of your own leave it out. There should be one implementation for a type in a
+/// program: with two, annotated functions that take it do not compile.
+///
+/// ```
+/// use memtrack_model::event::DeviceId;
+/// use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
+///
+/// struct Tensor {
+///     id: u64,
+///     data: Vec<f32>,
+///     shape: Vec<usize>,
+/// }
+///
+/// impl ReportTensors for Tensor {
+///     fn report(&self, to: &mut TensorReader<'_>) {
+///         let bytes = 4 * self.data.capacity() as u64;
+///         let info = TensorInfo::new(self.id, DeviceId::HOST, Dtype::F32, &self.shape[..]);
+///         to.tensor(&info.storage(self.data.as_ptr().addr() as u64, bytes));
+///     }
+/// }
+/// ```
+pub trait ReportTensors<M = ()> {
+    /// Reports each tensor that this has, in order.
+    ///
+    /// Called on the thread that runs the operator, before or after it. Whatever it allocates is not recorded. It must
+    /// not wait for long, and need not look at the tensor's elements.
+    fn report(&self, to: &mut TensorReader<'_>);
+}
+
+/// What tensors are reported to.
+pub struct TensorReader<'a> {
+    read: &'a mut dyn FnMut(&TensorInfo<'_>, bool),
+    written: bool,
+}
+
+impl<'a> TensorReader<'a> {
+    /// Hands each tensor to `read`, and whether it is written.
+    #[doc(hidden)]
+    pub fn new(read: &'a mut dyn FnMut(&TensorInfo<'_>, bool)) -> Self {
+        Self { read, written: false }
+    }
+
+    /// Reports one tensor.
+    pub fn tensor(&mut self, tensor: &TensorInfo<'_>) {
+        (self.read)(tensor, self.written);
+    }
+
+    /// Reports what `value` has, as tensors that the operator writes.
+    pub fn written<T: ReportTensors<M> + ?Sized, M>(&mut self, value: &T) {
+        let before = std::mem::replace(&mut self.written, true);
+        value.report(self);
+        self.written = before;
+    }
+}
+
+impl std::fmt::Debug for TensorReader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorReader").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_of_elements_one_after_another_are_not_kept() {
+        let info = |sizes: &'static [usize]| TensorInfo::new(1, DeviceId::HOST, Dtype::F32, sizes);
+        assert_eq!(info(&[2, 3]).strides(&[3, 1][..]).strides, None);
+        assert_eq!(info(&[]).strides(&[][..]).strides, None);
+        assert_eq!(info(&[2, 3]).strides(&[1, 2][..]).strides.as_deref(), Some(&[1, 2][..]));
+        assert_eq!(info(&[2, 3]).strides(&[0, 1][..]).strides.as_deref(), Some(&[0, 1][..]));
+    }
+
+    #[test]
+    fn a_storage_at_address_zero_is_none() {
+        assert_eq!(TensorInfo::new(1, DeviceId::HOST, Dtype::F32, &[0][..]).storage(0, 0).storage, None);
+    }
+}

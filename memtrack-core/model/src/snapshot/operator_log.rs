@@ -1,0 +1,43 @@
+//! The operators that a program reported, as the recorder wrote them down: lines in the encoding of `.memtrack` files
+//! (docs/FORMAT.md). They are read when somebody asks what memory was for; a program that only records does not pay for
+//! that.
+
+use std::fmt;
+
+/// Which operators ran on which tensors; empty where that was not recorded.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OperatorLog {
+    /// Pieces in no particular order. Each line says when it was written.
+    pub pieces: Vec<OperatorLines>,
+    /// Lines that did not fit into the recorder's bound: from some moment on, nothing was written down.
+    pub left_out: u64,
+}
+
+/// Lines of an [`OperatorLog`].
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OperatorLines {
+    /// The ticks that the lines' own count from.
+    pub base_ticks: u64,
+    /// The lines.
+    pub lines: Vec<u8>,
+}
+
+impl OperatorLog {
+    /// Whether nothing was reported.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.left_out == 0
+    }
+}
+
+impl fmt::Debug for OperatorLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: usize = self.pieces.iter().map(|piece| piece.lines.len()).sum();
+        f.debug_struct("OperatorLog").field("bytes", &bytes).field("left_out", &self.left_out).finish()
+    }
+}
+
+impl fmt::Debug for OperatorLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperatorLines").field("bytes", &self.lines.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! What a program states itself, for traces that memtrack's SDK recorded. In a Rust framework operators are coarse: what
+//! happens inside an annotated function is not seen, and a backward pass is one call. So data flow alone leaves much of
+//! the memory unnamed, although the program says in which phase and inside of which operator it was obtained. These rules
+//! name it. Each holds only where data flow and registrations say nothing, but for the last two.
+//!
+//! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine, are not touched.
+
+use super::timeline::{Action, Change};
+use crate::category::Category;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{OperatorTrace, RecordId, TracePhase, What};
+
+/// A rule by which memory has its category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Obtained in a backward pass, no gradient, and given back before the next step: autograd detail.
+    Backward,
+    /// Obtained in an optimizer's step or where the optimizer is made, and kept beyond it: optimizer state.
+    OptimizerKeeps,
+    /// Obtained in an optimizer's step, and given back in it: temporary memory of the optimizer.
+    OptimizerGivesBack,
+    /// Obtained in an operator or module of the forward pass, kept beyond the operator, and given back before the next step:
+    /// an activation.
+    ForwardKeeps,
+    /// Obtained in an operator of the forward pass, and given back in it: temporary.
+    ForwardGivesBack,
+    /// An input by data flow, but obtained inside a module: what is made in the forward pass of what no operator was seen
+    /// to make it of. An activation.
+    NoInput,
+    /// A parameter by data flow, but obtained inside a module or an operator, and not registered: an activation.
+    NoParameter,
+}
+
+/// What the program states of a piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stated {
+    pub(super) rule: Rule,
+    pub(super) category: Category,
+}
+
+/// Where memory was obtained: what is around the record that obtained it.
+#[derive(Clone, Copy, Default)]
+struct Around {
+    /// The outermost operator that is known.
+    operator: Option<RecordId>,
+    /// The outermost record of the optimizer's phase.
+    optimizer: Option<RecordId>,
+    is_in_module: bool,
+}
+
+/// What the program states of the memory that each record obtained; by record.
+pub(super) fn stated(
+    trace: &OperatorTrace,
+    phases: &[TracePhase],
+    changes: &[Change],
+) -> Vec<Option<Stated>> {
+    let mut around: Vec<Around> = Vec::with_capacity(trace.records.len());
+    for (number, record) in (0..).zip(&trace.records) {
+        let mut here = record.parent.map_or(Around::default(), |parent| around[parent as usize]);
+        match &record.what {
+            What::Op(op) if op.known => here.operator = here.operator.or(Some(number)),
+            What::Module(_) => here.is_in_module = true,
+            _ => {}
+        }
+        if phases[number as usize] == TracePhase::Of(Phase::Optimizer) {
+            here.optimizer = here.optimizer.or(Some(number));
+        }
+        around.push(here);
+    }
+    let steps = Steps::of(trace, phases);
+    let mut stated: Vec<Option<Stated>> = vec![None; trace.records.len()];
+    let mut freed_ns: Vec<Option<i64>> = vec![None; trace.records.len()];
+    for change in changes.iter().filter(|change| change.action == Action::Destroy) {
+        if let Some(obtained) = change.obtained {
+            freed_ns[obtained as usize] = Some(change.time_ns);
+        }
+    }
+    for change in changes.iter().filter(|change| change.action == Action::Create) {
+        let Some(obtained) = change.obtained else { continue };
+        let (here, freed_ns) = (around[obtained as usize], freed_ns[obtained as usize]);
+        let freed_in = |record: Option<RecordId>| {
+            let end_ns = record.and_then(|record| trace.records[record as usize].end_ns);
+            freed_ns.zip(end_ns).is_some_and(|(freed, end)| freed <= end)
+        };
+        let outlives_step = || {
+            let end = steps.end_after(trace.records[obtained as usize].time_ns);
+            end.is_some_and(|end| freed_ns.is_none_or(|freed| freed > end))
+        };
+        let (rule, category) = match phases[obtained as usize] {
+            TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => {
+                (Rule::OptimizerGivesBack, Category::OptimizerTemporary)
+            }
+            TracePhase::Of(Phase::Optimizer) => (Rule::OptimizerKeeps, Category::OptimizerState),
+            TracePhase::Of(Phase::Backward) if outlives_step() => continue,
+            TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
+            _ if here.operator.is_none() && !here.is_in_module => continue,
+            _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
+            _ if outlives_step() => continue,
+            _ => (Rule::ForwardKeeps, Category::Activation),
+        };
+        stated[obtained as usize] = Some(Stated { rule, category });
+    }
+    stated
+}
+
+/// Where training steps end: what is kept for longer than the step in which it was obtained is neither an activation nor
+/// a detail of the backward pass, but a cache or a buffer that something keeps for itself.
+struct Steps {
+    /// When backward passes and optimizer steps begin, sorted.
+    turns_ns: Vec<i64>,
+    /// When forward passes begin, sorted.
+    forwards_ns: Vec<i64>,
+    /// When the last optimizer step has ended; what is kept at the end of the trace and is older outlived its step too.
+    last_optimizer_ns: Option<i64>,
+}
+
+impl Steps {
+    fn of(trace: &OperatorTrace, phases: &[TracePhase]) -> Self {
+        let mut steps = Self { turns_ns: Vec::new(), forwards_ns: Vec::new(), last_optimizer_ns: None };
+        for (record, &phase) in trace.records.iter().zip(phases) {
+            let around = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
+            if phase == around {
+                continue;
+            }
+            match phase {
+                TracePhase::Of(Phase::Forward) => steps.forwards_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Backward) => steps.turns_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Optimizer) => {
+                    steps.turns_ns.push(record.time_ns);
+                    steps.last_optimizer_ns = steps.last_optimizer_ns.max(record.end_ns);
+                }
+                TracePhase::Inherited | TracePhase::Other => {}
+            }
+        }
+        steps
+    }
+
+    /// When the step ends that this time is in: where the next forward pass begins after a backward pass or an optimizer
+    /// step; `None` if it may not have ended.
+    fn end_after(&self, time_ns: i64) -> Option<i64> {
+        let next =
+            |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
+        let turn = next(&self.turns_ns, time_ns);
+        let forward = turn.and_then(|turn| next(&self.forwards_ns, turn));
+        // What an optimizer step came after, and nothing has freed since.
+        forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
+    }
+}
+
+/// The category of a version, given what data flow says and what the program states.
+pub(super) fn decide(
+    by_flow: Option<Category>,
+    is_registered: bool,
+    stated: Option<Stated>,
+) -> (Option<Category>, Option<Rule>) {
+    let is_of_forward = |stated: &Stated| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardGivesBack);
+    match (by_flow, stated) {
+        (None, Some(stated)) => (Some(stated.category), Some(stated.rule)),
+        (Some(Category::Input), Some(stated)) if is_of_forward(&stated) => {
+            (Some(stated.category), Some(Rule::NoInput))
+        }
+        (Some(Category::Parameter), Some(stated)) if is_of_forward(&stated) && !is_registered => {
+            (Some(stated.category), Some(Rule::NoParameter))
+        }
+        _ => (by_flow, None),
+    }
+}

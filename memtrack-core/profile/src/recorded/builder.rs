@@ -1,0 +1,356 @@
+//! Puts a recording's operator trace together, line by line and event by event.
+
+use super::{PRODUCER, RecordedTrace};
+use foldhash::fast::RandomState;
+use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Owned};
+use memtrack_model::Phase;
+use memtrack_model::event::{Action, DeviceId, ScopeId, ThreadId};
+use memtrack_model::operators::TensorInfo;
+use memtrack_model::optrace::{
+    Arg, DeviceIndex, Header, Memory, Module, Named, Op, OpKind, OperatorTrace, Optimized, Optimizer, Param,
+    Record, RecordId, Tensor, TensorId, TracePhase, What,
+};
+use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
+use std::collections::HashMap;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// A trace in the making.
+pub(super) struct Builder<'a> {
+    snapshot: &'a Snapshot,
+    trace: OperatorTrace,
+    rows: Vec<Option<u32>>,
+    strings: Map<Vec<u8>, StringId>,
+    devices: Map<DeviceId, DeviceIndex>,
+    tensors: Map<TensorInfo<'static>, TensorId>,
+    /// By thread: the records that are open, outermost first, and their scopes.
+    open: Map<ThreadId, Vec<(ScopeId, RecordId)>>,
+    /// The registrations of modules, by their numbers.
+    modules: Map<u64, RecordId>,
+    /// By thread: the registrations of an optimizer that go on.
+    optimizer: Map<ThreadId, RecordId>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let is_partial = snapshot.operators.left_out > 0
+            || snapshot.may_lack_small_blocks()
+            || snapshot.meta.earlier_parts > 0
+            || snapshot.devices.iter().any(|device| device.dropped > 0);
+        let header = Header {
+            unix_time: true,
+            producer: (PRODUCER.to_owned(), snapshot.meta.memtrack_version.clone()),
+            pid: Some(snapshot.meta.pid.into()),
+            partial: is_partial,
+            ..Header::default()
+        };
+        Self {
+            snapshot,
+            trace: OperatorTrace { header, ..OperatorTrace::default() },
+            rows: Vec::new(),
+            strings: Map::default(),
+            devices: Map::default(),
+            tensors: Map::default(),
+            open: Map::default(),
+            modules: Map::default(),
+            optimizer: Map::default(),
+        }
+    }
+
+    /// Takes the events over that happened before `ticks`, from this row on; returns the first that is left.
+    pub(super) fn events_before(&mut self, mut row: usize, ticks: u64) -> usize {
+        let events = &self.snapshot.events;
+        while row < events.len() && events.ticks[row] < ticks {
+            let is_free = match events.action[row] {
+                Action::Alloc => Some(false),
+                Action::Free | Action::FreeRequested => Some(true),
+                _ => None,
+            };
+            // Memory without bytes is none.
+            if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
+                let memory = Memory {
+                    is_free,
+                    device: self.device(events.device[row]),
+                    address: events.address[row],
+                    bytes: events.size_bytes[row],
+                    requested: None,
+                    stream: Some(events.stream[row].0).filter(|&stream| stream != 0),
+                    stack: None,
+                };
+                // A free has the scope of its allocation; what runs now is what is open.
+                let scope = (!is_free).then_some(events.scope[row]);
+                let parent = self.parent(events.thread[row], scope);
+                let what = What::Memory(memory);
+                self.push(events.ticks[row], events.thread[row], parent, TracePhase::Inherited, what);
+                *self.rows.last_mut().expect("just pushed") = Some(row as u32);
+            }
+            row += 1;
+        }
+        row
+    }
+
+    /// Takes a line of the log over.
+    pub(super) fn line(&mut self, line: &LoggedLine<'_>) {
+        let (ticks, thread) = (line.ticks, line.thread);
+        if !matches!(line.entry, Entry::State(..)) {
+            self.optimizer.remove(&thread);
+        }
+        match &line.entry {
+            Entry::Enter(scope) => self.enter(ticks, thread, *scope),
+            Entry::Leave(scope) => self.leave(ticks, thread, *scope),
+            Entry::Inputs(tensors) => {
+                let args =
+                    tensors.iter().map(|tensor| Arg::Tensor(self.tensor(&tensor.info), Some(tensor.written)));
+                let args: Vec<Arg> = args.collect();
+                if let Some(op) = self.innermost_op(thread) {
+                    op.known = true;
+                    op.args.extend(args);
+                }
+            }
+            Entry::Outputs(tensors) => {
+                let outs: Vec<TensorId> = tensors.iter().map(|tensor| self.tensor(&tensor.info)).collect();
+                if let Some(op) = self.innermost_op(thread) {
+                    op.known = true;
+                    op.outs.extend(outs);
+                }
+            }
+            Entry::Parameter(owned, tensor, grad) => {
+                let tensor = self.tensor(&tensor.info);
+                let grad = grad.as_ref().map(|grad| self.tensor(&grad.info));
+                let name = self.string(owned.name);
+                self.module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
+            }
+            Entry::Buffer(owned, tensor) => {
+                let (tensor, name) = (self.tensor(&tensor.info), self.string(owned.name));
+                self.module(ticks, thread, *owned).buffers.push(Named { name, tensor });
+            }
+            Entry::State(owned, parameter, state) => self.state(ticks, thread, *owned, (parameter, state)),
+            Entry::Gradient(parameter, gradient) => {
+                let param = parameter.as_ref().map(|parameter| self.tensor(&parameter.info));
+                let grad = self.tensor(&gradient.info);
+                let parent = self.parent(thread, None);
+                self.push(ticks, thread, parent, TracePhase::Inherited, What::Grad { param, grad });
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> RecordedTrace {
+        RecordedTrace { trace: self.trace, rows: self.rows }
+    }
+
+    fn enter(&mut self, ticks: u64, thread: ThreadId, scope: ScopeId) {
+        let Some(row) = self.snapshot.scopes.rows.get(scope.index()).filter(|_| !scope.is_none()) else {
+            return;
+        };
+        let place = self.snapshot.scopes.place(scope);
+        let op = |builder: &mut Self, kind| {
+            What::Op(Op { name: builder.string(&row.name), kind, ..Op::default() })
+        };
+        let (what, phase) = match row.kind {
+            ScopeKind::Operator => (op(self, OpKind::Op), TracePhase::Inherited),
+            ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
+            ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
+            ScopeKind::Module | ScopeKind::Root => {
+                let module = Module {
+                    identity: self.string(&format!("scope {}", scope.0)),
+                    class: self.string(&row.name),
+                    path: self.string(&place.module_path()),
+                    ..Module::default()
+                };
+                (What::Module(module), place.phase.map_or(TracePhase::Inherited, TracePhase::Of))
+            }
+        };
+        let parent = self.parent(thread, Some(row.parent));
+        let record = self.push(ticks, thread, parent, phase, what);
+        self.open.entry(thread).or_default().push((scope, record));
+    }
+
+    fn leave(&mut self, ticks: u64, thread: ThreadId, scope: ScopeId) {
+        let end_ns = Some(self.time_ns(ticks));
+        let of_thread = |open: &Vec<(ScopeId, RecordId)>| open.iter().rposition(|&(of, _)| of == scope);
+        let here = self.open.get(&thread).and_then(of_thread).map(|place| (thread, place));
+        // A future that was entered on another thread.
+        let elsewhere = || {
+            let place = |(&thread, open): (&ThreadId, &Vec<_>)| of_thread(open).map(|place| (thread, place));
+            self.open.iter().filter_map(place).max_by_key(|&(thread, place)| self.open[&thread][place].1)
+        };
+        let Some((thread, place)) = here.or_else(elsewhere) else { return };
+        let (_, record) = self.open.get_mut(&thread).expect("it was found there").remove(place);
+        self.trace.records[record as usize].end_ns = end_ns;
+    }
+
+    /// The innermost record that is open on the thread. Where the scope is known that it must be in, records that have
+    /// nothing to do with that are passed over: a future that waits leaves its record open on the thread it began on.
+    fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
+        let open = self.open.get(&thread)?;
+        let fits = |of: ScopeId| scope.is_none_or(|scope| self.is_around(of, scope));
+        open.iter().rev().find(|&&(of, _)| fits(of)).map(|&(_, record)| record)
+    }
+
+    /// Whether `inner` is `outer` or inside of it.
+    fn is_around(&self, outer: ScopeId, inner: ScopeId) -> bool {
+        let rows = &self.snapshot.scopes.rows;
+        let mut at = inner;
+        // Ids of scopes are larger than those of the scopes around them.
+        while at > outer {
+            match rows.get(at.index()) {
+                Some(row) if row.parent < at => at = row.parent,
+                _ => return false,
+            }
+        }
+        at == outer
+    }
+
+    fn innermost_op(&mut self, thread: ThreadId) -> Option<&mut Op> {
+        let &(_, record) = self.open.get(&thread)?.last()?;
+        match &mut self.trace.records[record as usize].what {
+            What::Op(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    fn module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
+        let record = match self.modules.get(&owned.owner) {
+            Some(&record) => record,
+            None => {
+                let (class, path) = (self.string(owned.class), self.string(owned.class));
+                let identity = self.string(&format!("registered {}", owned.owner));
+                let module = Module { identity, class, path, ..Module::default() };
+                let record = self.at_once(ticks, thread, What::Module(module));
+                self.modules.insert(owned.owner, record);
+                record
+            }
+        };
+        match &mut self.trace.records[record as usize].what {
+            What::Module(module) => module,
+            _ => unreachable!("it was made as one"),
+        }
+    }
+
+    fn state(
+        &mut self,
+        ticks: u64,
+        thread: ThreadId,
+        owned: Owned<'_>,
+        (parameter, state): (&LoggedTensor, &LoggedTensor),
+    ) {
+        let (parameter, state) = (self.tensor(&parameter.info), self.tensor(&state.info));
+        let state = Named { name: self.string(owned.name), tensor: state };
+        let record = match self.optimizer.get(&thread) {
+            Some(&record) => record,
+            None => {
+                // Only the first record of an optimizer registers tensors, and what is said here is to count.
+                let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
+                let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
+                let record = self.at_once(ticks, thread, What::Optimizer(optimizer));
+                self.optimizer.insert(thread, record);
+                record
+            }
+        };
+        let What::Optimizer(optimizer) = &mut self.trace.records[record as usize].what else { return };
+        match optimizer.params.iter_mut().rfind(|of| of.tensor == parameter) {
+            Some(of) => of.state.push(state),
+            None => optimizer.params.push(Optimized { tensor: parameter, grad: None, state: vec![state] }),
+        }
+    }
+
+    /// A record that begins and ends now.
+    fn at_once(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
+        let parent = self.parent(thread, None);
+        let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
+        let record_of = &mut self.trace.records[record as usize];
+        record_of.end_ns = Some(record_of.time_ns);
+        record
+    }
+
+    fn push(
+        &mut self,
+        ticks: u64,
+        thread: ThreadId,
+        parent: Option<RecordId>,
+        phase: TracePhase,
+        what: What,
+    ) -> RecordId {
+        let number = self.trace.records.len() as RecordId;
+        let time_ns = self.time_ns(ticks);
+        let os_thread = self.snapshot.threads.get(thread.index()).map_or(0, |thread| thread.os_id);
+        let thread = if os_thread == 0 { thread.0.into() } else { os_thread };
+        self.trace.records.push(Record { time_ns, end_ns: None, thread, parent, phase, what });
+        self.rows.push(None);
+        number
+    }
+
+    fn time_ns(&self, ticks: u64) -> i64 {
+        i64::try_from(self.snapshot.clock.time_ns(ticks)).unwrap_or(i64::MAX)
+    }
+
+    fn string(&mut self, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::EMPTY;
+        }
+        if let Some(&id) = self.strings.get(text.as_bytes()) {
+            return id;
+        }
+        let id = self.trace.strings.push(text.as_bytes());
+        self.strings.insert(text.as_bytes().to_vec(), id);
+        id
+    }
+
+    fn device(&mut self, device: DeviceId) -> DeviceIndex {
+        if let Some(&index) = self.devices.get(&device) {
+            return index;
+        }
+        let index = DeviceIndex(self.trace.devices.len() as u16);
+        self.trace.devices.push(device_name(device));
+        self.devices.insert(device, index);
+        index
+    }
+
+    fn tensor(&mut self, info: &TensorInfo<'static>) -> TensorId {
+        if let Some(&tensor) = self.tensors.get(info) {
+            return tensor;
+        }
+        let sizes: Vec<u64> = info.sizes.iter().map(|&size| size as u64).collect();
+        let strides = match &info.strides {
+            Some(strides) => {
+                strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect()
+            }
+            None => one_after_another(&sizes),
+        };
+        let tensor = Tensor {
+            identity: self.string(&format!("{:#x}", info.identity)),
+            storage: info.storage,
+            device: self.device(info.device),
+            dtype: self.string(info.dtype.name()),
+            element_bytes: info.dtype.bytes(),
+            sizes,
+            strides: Some(strides),
+            layout: self.string("strided"),
+            storage_bytes: info.storage_bytes,
+            name: StringId::EMPTY,
+        };
+        let id = self.trace.tensors.len() as TensorId;
+        self.trace.tensors.push(tensor);
+        self.tensors.insert(info.clone(), id);
+        id
+    }
+}
+
+/// A device as traces name it.
+fn device_name(device: DeviceId) -> String {
+    match device {
+        DeviceId::HOST => "cpu".to_owned(),
+        DeviceId::PINNED => "pinned".to_owned(),
+        DeviceId(ordinal) => format!("cuda:{ordinal}"),
+    }
+}
+
+/// The strides of elements that lie one after another.
+fn one_after_another(sizes: &[u64]) -> Vec<i64> {
+    let mut strides = vec![1; sizes.len()];
+    for dimension in (1..sizes.len()).rev() {
+        let of_next = i64::try_from(sizes[dimension].max(1)).unwrap_or(i64::MAX);
+        strides[dimension - 1] = of_next.saturating_mul(strides[dimension]);
+    }
+    strides
+}

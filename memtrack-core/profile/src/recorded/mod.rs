@@ -1,0 +1,84 @@
+//! A recording's operator trace: the log of what the program reported, merged with what its memory did. And the way back:
+//! which category each event of the recording has.
+
+mod builder;
+
+use crate::analysis::{Action, analyse};
+use crate::category::Category;
+use crate::optrace::Mode;
+use builder::Builder;
+use memtrack_file::operators::lines;
+use memtrack_model::optrace::OperatorTrace;
+use memtrack_model::snapshot::{EventCategories, Snapshot};
+
+/// The name by which traces say that they were recorded by memtrack's own SDK: [`Header::producer`].
+///
+/// [`Header::producer`]: memtrack_model::optrace::Header::producer
+pub const PRODUCER: &str = "memtrack-core";
+
+/// A trace, and where its memory records come from.
+#[derive(Clone, Debug)]
+pub struct RecordedTrace {
+    /// The trace.
+    pub trace: OperatorTrace,
+    /// By record: the row of the recording's event that it is; none for what is no event.
+    pub rows: Vec<Option<u32>>,
+}
+
+/// The operator trace of a recording; `None` where it has no operators. Times are those of the recording's clock in ns
+/// since the Unix epoch. Stacks are left out: they would have to be named.
+///
+/// The trace says that it is partial where the recording lacks something: events that the ring dropped, blocks that were
+/// not recorded because others stand for them, operators beyond the log's bound.
+pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
+    if snapshot.operators.pieces.is_empty() {
+        return None;
+    }
+    let pieces = snapshot.operators.pieces.iter();
+    let mut log: Vec<_> = pieces.flat_map(|piece| lines(piece.base_ticks, &piece.lines)).collect();
+    log.sort_by_key(|line| line.ticks);
+    let mut builder = Builder::new(snapshot);
+    let mut row = 0;
+    for line in &log {
+        row = builder.events_before(row, line.ticks);
+        builder.line(line);
+    }
+    builder.events_before(row, u64::MAX);
+    Some(builder.finish())
+}
+
+/// What each event of a recording was for, found out once and kept with it: [`Snapshot::categories`]. `None` where it has
+/// no operators.
+pub fn categories(snapshot: &Snapshot) -> Option<&EventCategories> {
+    if snapshot.categories.get().is_none() {
+        // What another thread has found out meanwhile is the same.
+        let _ = snapshot.categories.set(find(snapshot)?);
+    }
+    snapshot.categories.get()
+}
+
+fn find(snapshot: &Snapshot) -> Option<EventCategories> {
+    let recorded = operator_trace(snapshot)?;
+    let mut of_event = vec![0; snapshot.events.len()];
+    let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);
+    if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {
+        // The first version that has a category says what the memory is for; what ends carries the same.
+        for change in profile.changes() {
+            let category = profile.category_of(change);
+            let rows = [row(change.obtained), row(change.record)];
+            for row in rows.into_iter().flatten() {
+                let place: &mut u8 = &mut of_event[row as usize];
+                if *place == 0 && category != Category::Unknown {
+                    *place = 1 + category as u8;
+                }
+            }
+        }
+        for change in profile.changes().iter().filter(|change| change.action == Action::Destroy) {
+            if let (Some(from), Some(to)) = (row(change.obtained), row(change.record)) {
+                of_event[to as usize] = of_event[from as usize];
+            }
+        }
+    }
+    let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
+    Some(EventCategories { names, of_event })
+}

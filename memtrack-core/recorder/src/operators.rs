@@ -1,0 +1,227 @@
+//! What programs say of their operators: which tensors they take and make, and which of them are parameters, gradients
+//! and optimizer state. With the scopes, which say what is running, this is what memory is categorised by.
+//!
+//! Recorded only where [`Options::operators`](crate::recorder::Options::operators) asks for it; otherwise each call is a
+//! load and a branch. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results of annotated
+//! functions by itself; [`operator`] is for the rest.
+//!
+//! What the program hands over is described as numbers on the spot: no tensor lives longer for it, and a panic in an
+//! implementation of [`ReportTensors`] ends in the report, not in the program.
+
+use crate::recorder::operators::write;
+use crate::{reentry, scope, switch};
+use memtrack_file::operators::Line;
+pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether operators are recorded now: what is only done in order to report it can be left out otherwise.
+#[inline(always)]
+pub fn is_recorded() -> bool {
+    switch::is_on(switch::OPERATORS)
+}
+
+/// Calls `each` with the tensors of `value`, as memtrack's own work. A panic ends the reading.
+fn read<T: ReportTensors<M> + ?Sized, M>(value: &T, each: &mut dyn FnMut(&TensorInfo<'_>, bool)) {
+    let _inside = reentry::enter();
+    // Of what was being reported nothing is used afterwards.
+    let _ = catch_unwind(AssertUnwindSafe(|| value.report(&mut TensorReader::new(each))));
+}
+
+/// Collects the tensors of one side of an operator: its inputs, or its outputs.
+pub struct Side {
+    begin: fn() -> Line,
+    line: Line,
+    any: bool,
+}
+
+impl Side {
+    /// What the current operator of the thread is given.
+    pub fn inputs() -> Self {
+        Self::of(Line::inputs)
+    }
+
+    /// What it has made.
+    pub fn outputs() -> Self {
+        Self::of(Line::outputs)
+    }
+
+    fn of(begin: fn() -> Line) -> Self {
+        Self { begin, line: begin(), any: false }
+    }
+
+    /// Adds the tensors of a value.
+    pub fn add<T: ReportTensors<M> + ?Sized, M>(&mut self, value: &T) {
+        read(value, &mut |tensor, written| {
+            let fits = self.line.with(tensor, written);
+            if !fits {
+                // A list as long as that goes on in the next line. Inside memtrack nothing is written.
+                reentry::outside(|| self.finish());
+                self.line.with(tensor, written);
+            }
+            self.any = true;
+        });
+    }
+
+    /// Writes down what was added.
+    pub fn finish(&mut self) {
+        if std::mem::take(&mut self.any) {
+            write(&self.line);
+            self.line = (self.begin)();
+        }
+    }
+}
+
+/// An operator that is running; made by [`operator`].
+///
+/// ```
+/// # use memtrack_recorder::operators::{self, Dtype, ReportTensors, TensorInfo};
+/// fn matmul<T: ReportTensors<M>, M>(left: &T, right: &T, multiply: impl Fn(&T, &T) -> T) -> T {
+///     let operator = operators::operator("matmul").input(left).input(right);
+///     let product = multiply(left, right);
+///     operator.output(&product);
+///     product
+/// }
+/// ```
+#[must_use = "the operator ends when this is dropped: bind it to a name"]
+pub struct Operator {
+    _scope: scope::Guard,
+}
+
+/// Begins an operator, as [`scope::operator`] does; it ends when the result is dropped.
+#[inline]
+pub fn operator(name: &str) -> Operator {
+    Operator { _scope: scope::operator(name) }
+}
+
+impl Operator {
+    /// It reads the tensors of `value`.
+    #[inline]
+    pub fn input<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
+        self.report(Side::inputs, value)
+    }
+
+    /// It reads and writes the tensors of `value`.
+    #[inline]
+    pub fn written<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
+        /// A value whose tensors are written.
+        struct Written<'a, T: ?Sized>(&'a T);
+        impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for Written<'_, T> {
+            fn report(&self, to: &mut TensorReader<'_>) {
+                to.written(self.0);
+            }
+        }
+        self.report(Side::inputs, &Written(value))
+    }
+
+    /// It has made the tensors of `value`.
+    #[inline]
+    pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, value: &T) {
+        if is_recorded() {
+            let mut side = Side::outputs();
+            side.add(value);
+            side.finish();
+        }
+    }
+
+    fn report<T: ReportTensors<M> + ?Sized, M>(self, side: fn() -> Side, value: &T) -> Self {
+        if is_recorded() {
+            let mut side = side();
+            side.add(value);
+            side.finish();
+        }
+        self
+    }
+}
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").finish_non_exhaustive()
+    }
+}
+
+/// A number for a module or optimizer that registers something.
+fn owner() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Says that these are the parameters of a model or of a part of it, `of` by its name, each with its own. Say it once
+/// they exist, before they are used; once is enough.
+///
+/// ```
+/// # use memtrack_recorder::operators::{self, ReportTensors};
+/// # fn register<T: ReportTensors<M>, M>(weight: &T, bias: &T) {
+/// operators::parameters("head", [("weight", weight), ("bias", bias)]);
+/// # }
+/// ```
+pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
+    registered(Line::parameter, of, all);
+}
+
+/// Says that these are buffers of a model or of a part of it: what belongs to it and is not trained, such as masks and
+/// running means.
+pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
+    registered(Line::buffer, of, all);
+}
+
+fn registered<N: AsRef<str>, T: ReportTensors<M>, M>(
+    begin: fn(u64, &str, &str) -> Line,
+    of: &str,
+    all: impl IntoIterator<Item = (N, T)>,
+) {
+    if !is_recorded() {
+        return;
+    }
+    let owner = owner();
+    for (name, value) in all {
+        read(&value, &mut |tensor, _| {
+            let mut line = begin(owner, of, name.as_ref());
+            line.with(tensor, false);
+            reentry::outside(|| write(&line));
+        });
+    }
+}
+
+/// Says that `gradient` is the gradient of `parameter`. Say it after each backward pass, while it is there.
+pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP, MG>(
+    parameter: &P,
+    gradient: &G,
+) {
+    if is_recorded() {
+        pair(Line::gradient(), parameter, gradient);
+    }
+}
+
+/// Says that `state` is what an optimizer, `of` by its name, keeps for `parameter` under a name of its own (`exp_avg`).
+/// Say it at the end of a step in which it was made; once is enough.
+pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
+    of: &str,
+    parameter: &P,
+    name: &str,
+    state: &S,
+) {
+    if is_recorded() {
+        pair(Line::state(0, of, name), parameter, state);
+    }
+}
+
+/// Writes a line with one tensor of each.
+fn pair<A: ReportTensors<MA> + ?Sized, B: ReportTensors<MB> + ?Sized, MA, MB>(
+    mut line: Line,
+    first: &A,
+    second: &B,
+) {
+    let mut found = 0;
+    let mut with_one = |is_there: &mut bool, line: &mut Line, tensor: &TensorInfo<'_>| {
+        if !std::mem::replace(is_there, true) {
+            found += u32::from(line.with(tensor, false));
+        }
+    };
+    let (mut one, mut other) = (false, false);
+    read(first, &mut |tensor, _| with_one(&mut one, &mut line, tensor));
+    read(second, &mut |tensor, _| with_one(&mut other, &mut line, tensor));
+    if found == 2 {
+        write(&line);
+    }
+}

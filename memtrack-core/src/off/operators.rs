@@ -1,0 +1,67 @@
+//! Reports of operators that nobody takes.
+
+use super::scope;
+pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
+
+/// Whether operators are recorded now; without the recorder they never are.
+#[inline(always)]
+pub const fn is_recorded() -> bool {
+    false
+}
+
+/// An operator that is running; without the recorder nothing is known about it.
+#[derive(Debug)]
+#[must_use = "the operator ends when this is dropped: bind it to a name"]
+pub struct Operator {
+    _scope: scope::Guard,
+}
+
+/// Begins an operator; without the recorder it does nothing.
+#[inline(always)]
+pub fn operator(name: &str) -> Operator {
+    Operator { _scope: scope::operator(name) }
+}
+
+impl Operator {
+    /// It reads the tensors of `value`; without the recorder nobody looks at them.
+    #[inline(always)]
+    pub fn input<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
+        self
+    }
+
+    /// It reads and writes the tensors of `value`; without the recorder nobody looks at them.
+    #[inline(always)]
+    pub fn written<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
+        self
+    }
+
+    /// It has made the tensors of `value`; without the recorder nobody looks at them.
+    #[inline(always)]
+    pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, _value: &T) {}
+}
+
+/// Says what the parameters are; without the recorder nobody listens, and `all` is not looked at.
+#[inline(always)]
+pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(_of: &str, _all: impl IntoIterator<Item = (N, T)>) {}
+
+/// Says what the buffers are; without the recorder nobody listens, and `all` is not looked at.
+#[inline(always)]
+pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(_of: &str, _all: impl IntoIterator<Item = (N, T)>) {}
+
+/// Says what is a gradient; without the recorder nobody listens.
+#[inline(always)]
+pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP, MG>(
+    _parameter: &P,
+    _gradient: &G,
+) {
+}
+
+/// Says what an optimizer keeps; without the recorder nobody listens.
+#[inline(always)]
+pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
+    _of: &str,
+    _parameter: &P,
+    _name: &str,
+    _state: &S,
+) {
+}
