@@ -15,7 +15,7 @@ use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
 use calls::Calls;
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{DeviceIndex, RecordId, What};
+use memtrack_model::optrace::{DeviceIndex, What};
 use natural::by_number;
 use std::collections::HashSet;
 use traffic::Traffic;
@@ -124,7 +124,7 @@ impl ModuleReport {
         let traffic = Traffic::of(profile, device, &places, &calls);
         let spans = spans(profile, device, &curve, &calls);
         let own = own_bytes(profile, device, &places);
-        let (order, rank) = tree_order(profile, &places);
+        let (order, rank) = tree_order(&places);
         let mut modules: Vec<ModuleMemory> = order
             .iter()
             .map(|&id| {
@@ -264,21 +264,15 @@ fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> Own
 }
 
 /// The modules in the order of the report, and each one's place in it.
-fn tree_order(profile: &Profile<'_>, places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
+fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
-    let mut has_path = vec![false; count];
-    for (number, record) in (0..).zip(&profile.trace().records) {
-        if let (What::Module(module), Some(id)) = (&record.what, places.call(number as RecordId)) {
-            has_path[id as usize] |= !profile.trace().strings.bytes(module.path).is_empty();
-        }
-    }
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
     for (id, node) in (0..).zip(&places.modules) {
         children[node.parent.map_or(count, |parent| parent as usize)].push(id);
     }
     let name = |id: &ModuleId| &*places.modules[*id as usize].name;
     for siblings in &mut children {
-        if siblings.iter().all(|&id| has_path[id as usize]) {
+        if siblings.iter().all(|&id| places.modules[id as usize].is_path) {
             siblings.sort_by(|a, b| by_number(name(a), name(b)));
         }
     }
