@@ -1,5 +1,6 @@
 //! The numbers and words of reports, from the library and from the command.
 
+mod advice;
 mod category_colors;
 mod modules;
 mod sampled;

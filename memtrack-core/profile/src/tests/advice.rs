@@ -1,8 +1,9 @@
 //! Advice that is followed keeps its promise: the program is changed as the advice says, and its peak added up anew.
 
-use super::program::{Arg, Program, Reads};
+use super::program::{Arg, Program, Reads, Takes, Writes};
 use crate::advice::{Advice, Finding, Kind};
 use crate::analysis::analyse;
+use crate::category::Category;
 use crate::optrace::{Mode, ReadTrace};
 use crate::repairs::Repairs;
 use memtrack_model::optrace::DeviceIndex;
@@ -382,6 +383,185 @@ fn a_module_that_makes_its_activations_again_lowers_the_peak_by_what_was_promise
     }
     // Its activations are in use at the peak.
     assert!(!advice.findings.iter().any(|finding| finding.module.as_deref() == Some("C_0")), "{advice}");
+}
+
+#[test]
+fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
+    // Nobody keeps what the second layer reads.
+    let without_input = |mut steps: Steps, free_after: usize| {
+        for step in &mut steps.steps {
+            match step {
+                Step::Node { name, reads, .. } if name == "B.wide_backward" => reads.retain(|&one| one != 20),
+                _ => {}
+            }
+        }
+        steps.bytes.insert(20, 70);
+        steps.steps.insert(free_after, Step::Free(20));
+        steps
+    };
+    let steps = layers();
+    let end = steps.place("B.narrow") + 2;
+    let steps = without_input(steps, end);
+    let advice = steps.advice();
+    let finding = advice.findings.iter().find(|finding| finding.module.as_deref() == Some("B_0")).unwrap();
+    let changed = recomputing("B", 11, 21);
+    let again = changed.steps.iter().rposition(|step| step.name() == "B_again").unwrap();
+    let changed = without_input(changed, again + 1);
+    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    // What is kept for it costs most of what it saves.
+    assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
+    assert!(finding.saves_bytes < 40, "{advice}");
+}
+
+#[test]
+fn a_module_that_overwrites_its_input_is_not_made_again() {
+    for is_overwritten in [false, true] {
+        let mut program = Program::default();
+        program.tensor(0, 0x100, 10);
+        program.module("Layer", &[], &[], |inner| {
+            inner.op_numbered("wide", 1, &[Reads(0)], &[1], |inner| inner.make(1, 0x200, 100));
+            let input = if is_overwritten { Writes(0) } else { Reads(0) };
+            inner.op_numbered("narrow", 2, &[input, Reads(1)], &[2], |inner| inner.make(2, 0x300, 10));
+        });
+        program.op("big", &[Reads(2)], |inner| {
+            inner.make(3, 0x400, 500);
+            inner.free(0x400, 500);
+        });
+        program.backward_of("narrow_backward", 2, &[Reads(1), Reads(2)], |_| {});
+        program.free(0x200, 100);
+        let advice = advice(&program);
+        let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
+        assert_eq!(is_found, !is_overwritten, "{advice}");
+        // Then it is at least idle.
+        let is_idle =
+            advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
+        assert_eq!(is_idle, is_overwritten, "{advice}");
+    }
+}
+
+fn advice(program: &Program) -> Advice {
+    let ReadTrace { trace, repairs } = program.read(Mode::Tolerant);
+    assert!(repairs.is_empty(), "{repairs}");
+    let profile = analyse(&trace, Mode::Tolerant).unwrap();
+    Advice::of(&profile, DeviceIndex(0), Repairs::default())
+}
+
+const WEIGHT: u64 = 0;
+const GRADIENT: u64 = 1;
+const MOMENT: u64 = 2;
+
+/// What a training run does with what it keeps.
+#[derive(Clone, Copy, PartialEq)]
+enum Keeps {
+    Everything,
+    NoGradients,
+    StateOnTheHost,
+}
+
+/// Two steps of training. The peak is in the second forward pass.
+fn training(keeps: Keeps) -> Program {
+    let mut program = Program::default();
+    program.tensor(WEIGHT, 0x100, 64);
+    for step in 0..2_u64 {
+        let (gradient, big) = (10 * step + 10 + GRADIENT, 10 * step + 15);
+        program.module("Linear", &[WEIGHT], &[], |inner| {
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(big, 0x200, 100 + 400 * step));
+        });
+        program.op("loss", &[Reads(big)], |_| {});
+        program.free(0x200, 100 + 400 * step);
+        if step == 1 && keeps != Keeps::NoGradients {
+            program.free(0x300, 64);
+        }
+        program.backward("MmBackward", &[Takes(WEIGHT)], |inner| {
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(gradient, 0x300, 64));
+        });
+        program.grad(gradient);
+        program.phase("optimizer", |inner| {
+            if step == 0 || keeps == Keeps::StateOnTheHost {
+                inner.op("zeros", &[], |inner| inner.make(MOMENT + 10 * step, 0x400 + step, 128));
+            }
+            let moment = if keeps == Keeps::StateOnTheHost { MOMENT + 10 * step } else { MOMENT };
+            inner.op("update", &[Writes(WEIGHT), Reads(gradient), Writes(moment)], |_| {});
+            if step == 0 {
+                inner.optimizer(WEIGHT, gradient, moment);
+            }
+        });
+        if keeps == Keeps::StateOnTheHost {
+            program.free(0x400 + step, 128);
+        }
+        if keeps == Keeps::NoGradients {
+            program.free(0x300, 64);
+        }
+    }
+    program
+}
+
+#[test]
+fn what_a_training_run_keeps_from_step_to_step_gets_advice_of_its_own() {
+    let all = advice(&training(Keeps::Everything));
+    assert_eq!(all.peak_bytes, 64 + 500 + 64 + 128, "{all}");
+    for (kind, category, bytes, keeps, words) in [
+        (
+            Kind::ZeroGrad,
+            Category::Gradient,
+            64,
+            Keeps::NoGradients,
+            "zero_grad(set_to_none=True) right after step()",
+        ),
+        (
+            Kind::Idle,
+            Category::OptimizerState,
+            128,
+            Keeps::StateOnTheHost,
+            "keep it in host memory between steps",
+        ),
+    ] {
+        let found = all.findings.iter().find(|finding| finding.category == category);
+        let finding = found.unwrap_or_else(|| panic!("{all}"));
+        assert_eq!((finding.kind, finding.bytes, finding.saves_bytes), (kind, bytes, bytes), "{all}");
+        assert_eq!(finding.peak_bytes, advice(&training(keeps)).peak_bytes, "{all}");
+        assert!(all.sentence(finding).contains(words), "{all}");
+    }
+}
+
+#[test]
+fn a_finding_names_the_line_of_the_programs_own_code() {
+    let mut program = Program::default();
+    program.line(
+        r#"{"ev":"stack","s":3,"frames":[{"file":"","line":0,"name":"<built-in method zeros>"},{"file":"torch/nn/init.py","line":7,"name":"zeros"},{"file":"/env/lib/python3.11/site-packages/helper.py","line":2,"name":"h"},{"file":"train.py","line":42,"name":"make_mask"},{"file":"train.py","line":9,"name":"main"}]}"#,
+    );
+    program.line(
+        r#"{"ev":"alloc","parent":null,"ts":1,"thread":1,"dev":"cuda:0","ptr":"0x100","bytes":64,"stack":3}"#,
+    );
+    program.tensor(1, 0x100, 64);
+    program.op("big", &[], |inner| {
+        inner.make(3, 0x400, 500);
+        inner.free(0x400, 500);
+    });
+    program.op("mask", &[Reads(1)], |_| {});
+    program.free(0x100, 64);
+    let advice = advice(&program);
+    let finding = only(&advice, Kind::Early);
+    let line = finding.line.clone().unwrap();
+    assert_eq!((&*line.file, line.line, &*line.function), ("train.py", 42, "make_mask"));
+    assert!(
+        advice
+            .sentence(&finding)
+            .starts_with("64 B (UNKNOWN) obtained at train.py:42 (make_mask) were obtained")
+    );
+}
+
+#[test]
+fn a_trace_in_which_nothing_can_be_said_says_so() {
+    let mut program = Program::default();
+    program.alloc(0x100, 64);
+    let advice = advice(&program);
+    assert_eq!((advice.peak_bytes, advice.unseen_bytes, advice.findings.len()), (64, 64, 0));
+    let text = advice.to_string();
+    assert!(
+        text.contains("Nothing was found") && text.contains("64 B of the peak are memory in which no tensor"),
+        "{text}"
+    );
 }
 
 /// A random program: operators that obtain, read and free memory.
