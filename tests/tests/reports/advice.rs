@@ -45,7 +45,8 @@ impl Drop for Tensor {
 
 impl ReportTensors for Tensor {
     fn report(&self, to: &mut TensorReader<'_>) {
-        let info = TensorInfo::new(self.number, DEVICE, Dtype::U8, &[self.bytes as usize][..]);
+        let shape = [self.bytes as usize];
+        let info = TensorInfo::new(self.number, DEVICE, Dtype::U8, &shape[..]);
         to.tensor(&info.storage(self.address(), self.bytes));
     }
 }
@@ -91,8 +92,9 @@ fn program(follows: Follows) -> Recording {
         let _module = scope::module("decoder");
         op("widen", &[&hidden, &normal], 128)
     };
+    drop(hidden);
     let narrow = op("narrow", &[&wide], 16);
-    drop((wide, hidden));
+    drop(wide);
     let residual = residual.unwrap_or_else(|| op("copy_back", &[], 24));
     let sum = op("add", &[&narrow, &residual], 16);
     let table = table.take().unwrap_or_else(make_table);
@@ -187,7 +189,7 @@ fn a_training_step_of_pytorch_gets_advice() {
     let told = json(&run(&fixture("modules/convnet/trace.optrace.jsonl.gz"), &["--json", "-n", "0"]));
     let peak = told["peak_bytes"].as_u64().unwrap();
     let findings = told["findings"].as_array().unwrap();
-    let of = |kind: &str, category: Category| {
+    let of = |kind: &'static str, category: Category| {
         findings
             .iter()
             .filter(move |finding| finding["kind"] == kind && finding["category"] == category.name())

@@ -405,7 +405,7 @@ fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
     let advice = steps.advice();
     let finding = advice.findings.iter().find(|finding| finding.module.as_deref() == Some("B_0")).unwrap();
     let changed = recomputing("B", 11, 21);
-    let again = changed.steps.iter().rposition(|step| step.name() == "B_again").unwrap();
+    let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
     // What is kept for it costs most of what it saves.
@@ -571,7 +571,7 @@ fn program() -> impl Strategy<Value = Steps> {
         let mut steps = Steps::default();
         // The first two are there from the beginning.
         let mut live: Vec<u64> = vec![0, 1];
-        steps.bytes.extend([(0, 1_000), (1, 2_001)]);
+        steps.bytes.extend([(0, 1_010), (1, 2_035)]);
         let mut next = 2;
         for (number, (what, first, second, size)) in actions.into_iter().enumerate() {
             let pick = |index: &prop::sample::Index| live.get(index.index(live.len().max(1))).copied();
