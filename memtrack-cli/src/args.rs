@@ -5,6 +5,7 @@ mod advice;
 mod allocator;
 mod analysis;
 pub(crate) mod device;
+mod export;
 mod page;
 mod profile;
 mod rank;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
+pub(crate) use export::ExportScriptArgs;
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
@@ -64,6 +66,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show which segments two snapshots do not share, in PyTorch's text
     Compare(CompareArgs),
+    /// Print the Python script that turns a profile of PyTorch into an operator trace
+    #[command(alias = "export_script")]
+    ExportScript(ExportScriptArgs),
     /// Show the machine's NVIDIA devices: used and free memory, pools, processes
     #[cfg(feature = "gpus")]
     Gpus(GpusArgs),

@@ -15,6 +15,7 @@ use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::optrace::{self, Mode};
+use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
 use memtrack_core::profile::report::{At, CategoryReport};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -203,6 +204,9 @@ pub fn answers(data: &[u8]) {
             let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
             let _ = (at_peak.to_string(), at_peak.to_json());
         }
+        let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
+        let reading = CategoryReading::of(&snapshot, symbols, device, &moments);
+        let _ = (reading.to_string(), reading.can_tell());
     }
     for device in summary(&snapshot, symbols) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));

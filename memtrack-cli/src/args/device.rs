@@ -33,7 +33,7 @@ impl fmt::Display for AskedDevice {
 }
 
 /// Also takes what reports print, whatever the case of its letters.
-fn parse_device(text: &str) -> Result<AskedDevice, String> {
+pub(crate) fn parse_device(text: &str) -> Result<AskedDevice, String> {
     let lower = text.trim().to_ascii_lowercase();
     match lower.as_str() {
         "host" | "host heap" => Ok(AskedDevice::Host),

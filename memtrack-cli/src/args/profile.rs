@@ -49,17 +49,19 @@ pub(crate) struct TimelineArgs {
 #[command(after_help = "\
 Examples:
   memtrack categories run.optrace.jsonl.gz                  what the peak is made of, and what is left at the end
-  memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the trace's begin
+  memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the start of the trace
   memtrack categories run.optrace.jsonl.gz --json           the same as JSON
   memtrack categories run.optrace.jsonl.gz --tensors        every version of every tensor with its category
+  memtrack categories snapshot.pickle                       what stacks, sizes and the order of events tell
 
-Categories are exact as far as the trace goes: each piece of memory has the category that PyTorch's profiler gives it, or one
-of memtrack's own, and what none of the rules names is UNKNOWN.
+Categories of an operator trace are exact as far as the trace goes: each piece of memory has the category that PyTorch's
+profiler gives it, or one of memtrack's own, and what none of the rules names is UNKNOWN. Those of a snapshot or a recording
+are read by named rules, which the report lists; they are not exact, and it says how much could not be told.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
-    /// When: peak, end, or a time after the trace's begin such as 12.5ms [default: peak and end]
+    /// When: peak, end, or a time after the start of the trace such as 12.5ms [default: peak and end]
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "tensors")]
     pub(crate) at: Option<AtMoment>,
     /// List every version of every tensor instead
@@ -81,7 +83,7 @@ pub(crate) enum AtMoment {
     Peak,
     /// At the end.
     End,
-    /// So many ns after the trace's begin.
+    /// So many ns after the start of the trace.
     After(i64),
 }
 

@@ -1,17 +1,38 @@
 //! `memtrack categories`: what memory is for.
 
-use super::optrace;
+use super::{categories_read, optrace};
 use crate::Streams;
 use crate::args::{AtMoment, CategoriesArgs, TextArgs};
 use crate::error::{CliError, Exit};
+use crate::load::load;
 use crate::report::{layout, print_json};
 use memtrack_core::profile::analysis::Profile;
+use memtrack_core::profile::optrace::{ReadTrace, begins_like_trace};
 use memtrack_core::profile::report::{At, CategoryReport};
+use memtrack_core::snapshot::Loaded;
+use std::io::Read;
+
+/// Prints the categories of an operator trace or of a recording with operators, or what can be read of them in another
+/// recording or a snapshot.
+pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let head = optrace::head(&args.trace, streams)?;
+    // What was taken from standard input is given back.
+    let mut stdin = head.as_slice().chain(&mut *streams.stdin);
+    let streams =
+        &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
+    if begins_like_trace(&head) {
+        return of_trace(args, &optrace::load(&args.trace, streams)?.read, streams);
+    }
+    let Loaded { snapshot, .. } = load(&args.trace.path, args.trace.input, streams)?;
+    match optrace::of_recording(&snapshot) {
+        Some(read) => of_trace(args, &read, streams),
+        None => categories_read::run(args, snapshot, streams),
+    }
+}
 
 /// Analyses the trace and prints its categories.
-pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?;
-    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
+fn of_trace(args: &CategoriesArgs, read: &ReadTrace, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (profile, repairs) = optrace::analysed(&args.trace, read, streams)?;
     if args.tensors {
         return tensors(args, &profile, streams);
     }

@@ -3,10 +3,12 @@
 
 mod advise;
 mod categories;
+mod categories_read;
 mod check;
 mod compare;
 mod convert;
 mod devices;
+mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
 mod modules;
@@ -39,6 +41,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
+        Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),

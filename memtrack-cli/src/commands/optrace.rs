@@ -15,11 +15,36 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+/// The first bytes of the file, which tell an operator trace from other files.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
+    let mut head = Vec::new();
+    let read = if args.path == Path::new("-") {
+        streams.stdin.take(HEAD).read_to_end(&mut head)
+    } else {
+        File::open(&args.path).and_then(|file| file.take(HEAD).read_to_end(&mut head))
+    };
+    read.map_err(|error| CliError::input(&args.path, error))?;
+    Ok(head)
+}
+
+/// Bytes of a file that are looked at to tell what it is.
+const HEAD: u64 = 4096;
+
+/// A trace, and the recording that it is of, if it is of one.
+#[derive(Default)]
+pub(super) struct Source {
+    pub(super) read: ReadTrace,
+    pub(super) recording: Option<Snapshot>,
+}
+
 /// Reads the trace, or that of a recording.
 ///
 /// # Errors
 /// When it cannot be read, or is a recording without operators.
-pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<ReadTrace, CliError> {
+pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source, CliError> {
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     if path == Path::new("-") {
@@ -31,31 +56,37 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<ReadTr
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
     if head == MAGIC {
         let snapshot = crate::load::load(path, args.input, streams)?.snapshot;
-        return recorded(args, &snapshot);
+        return recorded(args, snapshot);
     }
     read(args, head.chain(file))
 }
 
-fn read(args: &TraceArgs, mut input: impl Read) -> Result<ReadTrace, CliError> {
+fn read(args: &TraceArgs, mut input: impl Read) -> Result<Source, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     let mut head = Vec::new();
     input.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
     let is_recording = head == MAGIC;
     let input = head.chain(input);
     if !is_recording {
-        return optrace::read(input, mode(args), args.input.max_input).map_err(|error| failed(&error));
+        let read = optrace::read(input, mode(args), args.input.max_input).map_err(|error| failed(&error))?;
+        return Ok(Source { read, recording: None });
     }
     let options = LoadOptions { max_input: args.input.max_input, ..LoadOptions::default() };
     let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
-    recorded(args, &loaded.snapshot)
+    recorded(args, loaded.snapshot)
 }
 
 /// The trace of a recording.
-fn recorded(args: &TraceArgs, snapshot: &Snapshot) -> Result<ReadTrace, CliError> {
-    let recorded = operator_trace(snapshot).ok_or_else(|| {
+fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
+    let read = of_recording(&snapshot).ok_or_else(|| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
     })?;
-    Ok(ReadTrace { trace: recorded.trace, ..ReadTrace::default() })
+    Ok(Source { read, recording: Some(snapshot) })
+}
+
+/// The trace of a recording, if it has operators.
+pub(super) fn of_recording(snapshot: &Snapshot) -> Option<ReadTrace> {
+    Some(ReadTrace { trace: operator_trace(snapshot)?.trace, ..ReadTrace::default() })
 }
 
 /// How the trace is treated.

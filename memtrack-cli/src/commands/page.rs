@@ -77,7 +77,7 @@ fn page_of(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Page, CliError>
 }
 
 /// What the page calls its file.
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     if path == Path::new("-") {
         return "standard input".to_owned();
     }

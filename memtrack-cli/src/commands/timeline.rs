@@ -1,15 +1,22 @@
 //! `memtrack timeline`: what memory was for over time, as PyTorch's exports.
 
-use super::optrace;
+use super::optrace::{self, Source};
+use super::page::name;
 use crate::Streams;
 use crate::args::TimelineArgs;
 use crate::error::{CliError, Exit};
+use crate::load::in_pytorch_form;
 use crate::output::{check_targets, write_files};
 use crate::plot::png;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use memtrack_core::analysis::reserved::ReservedPeak;
+use memtrack_core::event::DeviceId;
+use memtrack_core::page::{Page, View};
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::figure;
+use memtrack_core::profile::snapshot::snapshot;
+use memtrack_core::snapshot::{Format, Snapshot, pytorch};
 use std::io::Write;
 use std::path::Path;
 
@@ -20,6 +27,8 @@ enum Form {
     Raw,
     Svg,
     Png,
+    Page,
+    Pickle,
 }
 
 /// What the name of an output asks for, and whether it is compressed.
@@ -30,6 +39,8 @@ fn form(output: &Path) -> Result<(Form, bool), CliError> {
         (".json", Form::Coalesced, true),
         (".svg", Form::Svg, false),
         (".png", Form::Png, false),
+        (".html", Form::Page, false),
+        (".pickle", Form::Pickle, true),
     ];
     let found = forms.into_iter().find_map(|(suffix, form, may_be_packed)| {
         let plain = name.strip_suffix(".gz").filter(|_| may_be_packed);
@@ -50,10 +61,21 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    let read = optrace::load(&args.trace, streams)?;
+    let Source { read, recording } = optrace::load(&args.trace, streams)?;
     let drawn = |error: String| CliError::output(&args.output, error);
     let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
-    let device = optrace::device(&args.trace, &profile)?;
+    // A snapshot has room for all devices.
+    let device = match (form, &args.trace.device) {
+        (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
+        _ => optrace::device(&args.trace, &profile)?,
+    };
+    let devices = if args.trace.device.is_some() { vec![device] } else { profile.devices() };
+    let reserved = recording.as_ref().and_then(|recording| reserved(recording, profile.device_name(device)));
+    let in_pytorch_form = || match recording {
+        // A recording has its own stacks and segments.
+        Some(recording) if args.trace.device.is_none() => in_pytorch_form(recording),
+        _ => snapshot(&profile, &devices),
+    };
     let mut content = match form {
         Form::Coalesced => {
             let mut json = Vec::new();
@@ -65,11 +87,19 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
             write_raw(&profile, device, &mut json)?;
             json
         }
-        Form::Svg => figure::svg(&profile, device).map_err(drawn)?.into_bytes(),
+        Form::Svg => figure::svg(&profile, device, reserved).map_err(drawn)?.into_bytes(),
         Form::Png => png::image(figure::WIDTH, figure::HEIGHT, |root, scale| {
-            figure::draw(&profile, device, root, scale).map_err(|error| error.to_string())
+            figure::draw(&profile, device, reserved, root, scale).map_err(|error| error.to_string())
         })
         .map_err(drawn)?,
+        Form::Page => {
+            let mut page = Vec::new();
+            Page::of(&in_pytorch_form(), &name(&args.trace.path))
+                .showing(View::Categories)
+                .write(&mut page)?;
+            page
+        }
+        Form::Pickle => pytorch::write(&in_pytorch_form(), Vec::new(), Format::Pickle)?,
     };
     if to_stdout {
         content.push(b'\n');
@@ -85,4 +115,10 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     // A hint; when nobody can read it, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
     Ok(Exit::Fine)
+}
+
+/// The most that was reserved on a device, in bytes; none where the recording does not say it.
+fn reserved(recording: &Snapshot, device: &str) -> Option<u64> {
+    let number = device.rsplit_once(':').and_then(|(_, number)| number.parse().ok())?;
+    Some(ReservedPeak::of(recording, DeviceId(number)).bytes).filter(|&bytes| bytes > 0)
 }

@@ -1,6 +1,9 @@
 //! Stacks to measure on: some forty fixed frames, then one to ten that change from call to call, through sixteen functions
 //! with frames of different sizes.
 
+use memtrack_core::event::DeviceId;
+use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
+use memtrack_core::track_memory;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -104,8 +107,36 @@ pub fn alloc_free(allocator: &impl GlobalAlloc, layout: Layout) {
 }
 
 /// An annotated function that does nothing.
-#[memtrack_core::track_memory]
+#[track_memory]
 #[inline(always)]
 pub fn operator(i: usize) -> usize {
     black_box(i)
+}
+
+/// A tensor of four dimensions that lies as others do not: what is most to write down.
+pub struct Tensor {
+    id: u64,
+    sizes: [usize; 4],
+    strides: [usize; 4],
+}
+
+impl Tensor {
+    pub fn new(id: usize) -> Self {
+        Self { id: 1_000_000 + id as u64, sizes: [16, 8, 128, 64], strides: [65536, 64, 512, 1] }
+    }
+}
+
+impl ReportTensors for Tensor {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        let info = TensorInfo::new(self.id, DeviceId(0), Dtype::Bf16, &self.sizes[..]);
+        let address = 0x7f00_0000_0000 + self.id * 512;
+        to.tensor(&info.strides(&self.strides[..]).storage(address, 2 << 20));
+    }
+}
+
+#[inline(never)]
+#[track_memory]
+pub fn tensors(one: &Tensor, two: &Tensor, three: &Tensor) -> Tensor {
+    black_box((one, two));
+    Tensor::new(three.id as usize)
 }

@@ -244,9 +244,12 @@ fn small_calls() {
             }),
         ),
         ("scope by attribute, off", Box::new(attribute)),
+        ("… with four tensors, off", Box::new(four_tensors)),
         ("scope by attribute, on, with the tracker", Box::new(move || monitored(attribute))),
         ("scope by guard, on, with the tracker", Box::new(|| monitored(guard))),
         ("scope by guard, which allocates, on", Box::new(move || monitored(guard_that_allocates))),
+        ("… with four tensors, without operators", Box::new(|| monitored(four_tensors))),
+        ("… with four tensors, operators recorded", Box::new(operators_recorded)),
         ("a span of `tracing` with its registry", Box::new(span)),
     ];
     frames::pin(0);
@@ -275,6 +278,22 @@ fn guard_that_allocates() -> f64 {
         let _scope = scope::operator("matmul");
         frames::alloc_free(&ALLOCATOR, layout);
     })
+}
+
+/// Three tensors in, one out. Its log stays below the bound.
+fn four_tensors() -> f64 {
+    let tensors: [frames::Tensor; 3] = std::array::from_fn(frames::Tensor::new);
+    per_call(100_000, |_| {
+        black_box(frames::tensors(&tensors[0], &tensors[1], &tensors[2]));
+    })
+}
+
+fn operators_recorded() -> f64 {
+    memtrack_core::start_monitor_with(&Options::new().operators()).expect("no file is written");
+    let result = four_tensors();
+    let recording = memtrack_core::stop();
+    assert_eq!(recording.snapshot().operators.left_out, 0, "all of it was written down");
+    result
 }
 
 /// What a scope is compared with: entered and left, with nobody who listens but the registry.

@@ -13,6 +13,9 @@ const LOOK: &str = "Look first at";
 /// The title of the line about the highest point of reserved memory.
 const MOST_RESERVED: &str = "Reserved peak";
 
+/// The title of the line that tells what the peak was for.
+const BY_CATEGORY: &str = "Peak by category";
+
 /// The sentences about a device, whose events are `rows` of the snapshot. What they say of reserved memory is left out
 /// unless `reserved_known`.
 pub(crate) fn sentences(
@@ -27,6 +30,7 @@ pub(crate) fn sentences(
     let peak = summary.peak.event.map_or(-1, |event| event as i64);
     let reserved =
         ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
+    let made_of_categories = summary.peak.made_of_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
     // Lines without a title go on with what the one before was about.
@@ -34,6 +38,11 @@ pub(crate) fn sentences(
     for (title, text) in summary.lines() {
         if !title.is_empty() {
             about.clone_from(&title);
+        }
+        if let Some(made_of) = made_of_categories.as_ref().filter(|made_of| text.ends_with(&***made_of)) {
+            let show = at("categories", Some(peak));
+            sentences.push(Sentence { title: BY_CATEGORY.to_owned(), text: made_of.clone(), show });
+            continue;
         }
         let of_segments = matches!(&*about, "Reserved" | "Inactive" | "Fragmentation" | "Free")
             || (about == "Peak" && title.is_empty());
@@ -85,7 +94,7 @@ pub(crate) fn sentences(
 fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
-        "Made of" | MOST_RESERVED => 1,
+        "Made of" | MOST_RESERVED | BY_CATEGORY => 1,
         "Out of memory" => 2,
         LOOK => 3,
         "Contradiction" => 4,

@@ -28,7 +28,7 @@ const OPACITY: f64 = 0.7;
 /// Where the plot begins, below the title and the legend.
 const TOP: i32 = 118;
 
-/// Draws the picture on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves
+/// Draws the picture of a device, of which at most `reserved` bytes were reserved if that is known, on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves
 /// need a font named `sans-serif`, in the styles normal and bold.
 ///
 /// # Errors
@@ -36,6 +36,7 @@ const TOP: i32 = 118;
 pub fn draw<DB: DrawingBackend>(
     profile: &Profile<'_>,
     device: DeviceIndex,
+    reserved: Option<u64>,
     root: &DrawingArea<DB, Shift>,
     scale: u32,
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
@@ -45,6 +46,7 @@ pub fn draw<DB: DrawingBackend>(
     chart.bands()?;
     chart.frame()?;
     chart.legend()?;
+    chart.reserved(reserved)?;
     root.present()
 }
 
@@ -52,13 +54,13 @@ pub fn draw<DB: DrawingBackend>(
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.
-pub fn svg(profile: &Profile<'_>, device: DeviceIndex) -> Result<String, String> {
+pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
     // Coordinates of this backend are whole; drawn at twice the size, lines lie on half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
-        draw(profile, device, &root, SCALE).map_err(|error| error.to_string())?;
+        draw(profile, device, reserved, &root, SCALE).map_err(|error| error.to_string())?;
     }
     let drawn = format!("width=\"{}\" height=\"{}\"", WIDTH * SCALE, HEIGHT * SCALE);
     let shown = format!("role=\"img\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
@@ -207,7 +209,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
         let text = format!(
-            "Peak allocated: {} ({} bytes), {} after the begin; what it is made of:",
+            "Peak allocated: {} ({} bytes), {} after the start; what it is made of:",
             human_bytes(total),
             grouped(total),
             human_time(after)
@@ -220,6 +222,12 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             canvas.line((x, y - 10), (x, y - 2), MUTED, 4)?;
         }
         Ok(())
+    }
+
+    fn reserved(&self, reserved: Option<u64>) -> Drawn<DB> {
+        let Some(bytes) = reserved else { return Ok(()) };
+        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
+        self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
     /// The categories that have memory, in the order of their bands.

@@ -17,10 +17,12 @@ pub mod optrace;
 mod phases;
 pub mod pieces;
 pub mod places;
+pub mod reading;
 pub mod recorded;
 mod repairs;
 pub mod report;
 pub mod series;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@ mod books;
 #[path = "../../src/cuda/client.rs"]
 mod client;
 mod convert;
+mod export_script;
 mod gpus;
 mod here;
 mod hostile;
@@ -12,6 +13,7 @@ mod page;
 mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;
+mod profile;
 mod run;
 mod run_cost;
 mod run_ends;

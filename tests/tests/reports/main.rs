@@ -1,8 +1,10 @@
 //! The numbers and words of reports, from the library and from the command.
 
 mod advice;
+mod categories_read;
 mod category_colors;
 mod modules;
+mod optrace_pytorch;
 mod sampled;
 mod speed;
 mod top_numbers;

@@ -8,6 +8,7 @@ mod macros_unsafe;
 mod nesting;
 mod off;
 mod sums;
+mod tensors;
 
 use memtrack_core::TrackingAllocator;
 

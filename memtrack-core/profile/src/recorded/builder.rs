@@ -151,10 +151,12 @@ impl<'a> Builder<'a> {
             ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
             ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
             ScopeKind::Module | ScopeKind::Root => {
+                // The root's own name is not part of paths, but it is the root's.
+                let path = place.module_path();
                 let module = Module {
                     identity: self.string(&format!("scope {}", scope.0)),
                     class: self.string(&row.name),
-                    path: self.string(&place.module_path()),
+                    path: self.string(if path.is_empty() { &row.name } else { &path }),
                     ..Module::default()
                 };
                 (What::Module(module), place.phase.map_or(TracePhase::Inherited, TracePhase::Of))

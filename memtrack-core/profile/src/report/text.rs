@@ -60,9 +60,9 @@ impl fmt::Display for CategoryReport {
 
 fn write_held(out: &mut String, held: &Held, rows: usize, room: usize) -> fmt::Result {
     let when = match held.moment {
-        "peak" => format!("At the peak, {} after the begin", human_time(held.after_ns)),
+        "peak" => format!("At the peak, {} after the start", human_time(held.after_ns)),
         "end" => "At the end".to_owned(),
-        _ => format!("{} after the begin", human_time(held.after_ns)),
+        _ => format!("{} after the start", human_time(held.after_ns)),
     };
     writeln!(out, "{when}: {} allocated ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
     if held.categories.is_empty() {
@@ -112,7 +112,12 @@ fn write_row(out: &mut String, row: &Row, of: u64, wide: usize, mostly: bool) ->
 
 fn largest(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
-    categories.filter(|(_, bytes)| **bytes > 0).max_by_key(|(_, bytes)| **bytes).map(|(category, _)| category)
+    // Of equals the first one.
+    categories
+        .filter(|(_, bytes)| **bytes > 0)
+        .rev()
+        .max_by_key(|(_, bytes)| **bytes)
+        .map(|(category, _)| category)
 }
 
 fn write_phase(out: &mut String, row: &PhaseRow) -> fmt::Result {

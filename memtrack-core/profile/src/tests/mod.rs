@@ -5,5 +5,6 @@ mod damage;
 mod passes;
 mod program;
 mod reading;
+mod snapshot;
 mod vector;
 mod writing;

@@ -2,7 +2,7 @@
 //! program does for however long (ARCHITECTURE.md has the list).
 
 use super::Options;
-use super::{chunk::Chunk, hooks, kits, live, mine, ring, scope_sums, thread_names};
+use super::{chunk::Chunk, hooks, kits, live, mine, operators, ring, scope_sums, thread_names};
 use crate::stack::{capture, intern, own_stack};
 use crate::{host, scope};
 use memtrack_model::event::Event;
@@ -38,4 +38,11 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
     let list: Vec<String> = bounds.iter().map(|(what, bytes)| format!("{what} {}", bytes / MIB)).collect();
     assert!(sum < 256 * MIB, "{} MiB: {}", sum / MIB, list.join(", "));
     assert!(size_of::<Chunk<Event>>() < 64, "beside its events");
+}
+
+#[test]
+fn the_log_of_operators_which_is_off_by_default_stays_within_65_mib() {
+    assert!(!Options::default().wants_operators());
+    let most = operators::MOST_BYTES;
+    assert!(most <= 65 * MIB, "{most}");
 }

@@ -5,6 +5,7 @@ use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after};
 use super::top::frames::frame_lines;
+use super::top::groups::NO_CATEGORY;
 use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
@@ -95,8 +96,8 @@ impl AtPeak {
         }
     }
 
-    /// What the peak is made of, in words: `parameter 110.9 KiB (3.4 %), …`, the largest first; none where that is not
-    /// known.
+    /// What the peak is made of, in words: `parameter 110.9 KiB (3.4 %), …`, the largest first and what has no category
+    /// last; none where nothing is known.
     pub fn made_of_text(&self) -> Option<String> {
         let report = self.made_of.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
@@ -104,7 +105,8 @@ impl AtPeak {
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             format!("{} {bytes} ({share})", printable(&row.name))
         };
-        Some(report.rows.iter().map(part).collect::<Vec<_>>().join(", "))
+        let (unknown, known): (Vec<_>, Vec<_>) = report.rows.iter().partition(|row| row.name == NO_CATEGORY);
+        Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
     }
 
     /// Whether nothing was ever live or reserved.

@@ -287,6 +287,24 @@ impl Precision {
     }
 }
 
+/// The errors of sums over some of a device's blocks, for reports in the packages above.
+#[derive(Clone, Copy, Debug)]
+pub struct Sums(Precision);
+
+impl Sums {
+    /// For `lifetimes`, which are all of `device`.
+    pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+        Self(Precision::of(snapshot, device, lifetimes))
+    }
+
+    /// What the bytes of these blocks together are known to.
+    pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let mut sum = Sum::default();
+        some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
+        self.0.bytes(&sum)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

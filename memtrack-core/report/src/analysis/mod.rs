@@ -18,5 +18,6 @@ pub mod phases;
 pub mod reserved;
 pub mod summary;
 pub mod top;
-mod torch_stacks;
+#[doc(hidden)]
+pub mod torch_stacks;
 pub mod trim;

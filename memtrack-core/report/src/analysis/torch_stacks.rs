@@ -1,5 +1,6 @@
 //! What a stack of PyTorch's says about an allocation where no scope does: the operator, the part of the training step
-//! and the modules. This is the one place that knows PyTorch's frames; `attribution` asks it once per distinct stack.
+//! and the modules. `attribution` asks it once per distinct stack. What frames say of a block's purpose is read in
+//! memtrack-profile.
 //!
 //! | what | is read from |
 //! |---|---|
@@ -19,23 +20,23 @@ use memtrack_model::Phase;
 
 /// What one stack says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TorchStack {
+pub struct TorchStack {
     /// The operator.
-    pub(super) operator: Option<String>,
+    pub operator: Option<String>,
     /// The part of the training step.
-    pub(super) phase: Option<Phase>,
+    pub phase: Option<Phase>,
     /// The modules, outermost first.
-    pub(super) modules: Vec<String>,
+    pub modules: Vec<String>,
 }
 
 /// Operators that only optimizers call.
 const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
 /// How a profiler names the frames of modules.
-const PROFILED_MODULE: &str = "nn.Module: ";
+pub const PROFILED_MODULE: &str = "nn.Module: ";
 
 impl TorchStack {
     /// Reads a stack, innermost frame first.
-    pub(super) fn of(frames: &[Frame]) -> Self {
+    pub fn of(frames: &[Frame]) -> Self {
         let mut stack = Self::default();
         let mut explicit = None;
         // The operators of the innermost caller are complete.
@@ -67,16 +68,21 @@ impl TorchStack {
 }
 
 /// A frame, whether a tracer wrote it as function, file and line, or a profiler as `file(line): function`.
-#[derive(Clone, Copy)]
-struct Line<'a> {
-    file: &'a str,
-    function: &'a str,
-    line: Option<u32>,
-    is_python: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// The file; empty where it is not known.
+    pub file: &'a str,
+    /// The function.
+    pub function: &'a str,
+    /// The line in the file.
+    pub line: Option<u32>,
+    /// Whether it is Python's.
+    pub is_python: bool,
 }
 
 impl<'a> Line<'a> {
-    fn of(frame: &'a Frame) -> Self {
+    /// The frame's parts.
+    pub fn of(frame: &'a Frame) -> Self {
         let function = frame.function.as_str();
         if let Some((file, rest)) = function.split_once(".py(")
             && let Some((line, function)) = rest.split_once("): ")
@@ -89,7 +95,7 @@ impl<'a> Line<'a> {
     }
 
     /// Whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
-    fn is_in(&self, path: &str) -> bool {
+    pub fn is_in(&self, path: &str) -> bool {
         let found = self.file.match_indices(path).any(|(at, _)| {
             let begins = at == 0 || self.file.as_bytes()[at - 1] == b'/';
             begins && (path.ends_with('/') || at + path.len() == self.file.len())
@@ -98,11 +104,12 @@ impl<'a> Line<'a> {
     }
 
     /// The function without its class, which newer Pythons name too.
-    fn method(&self) -> &'a str {
+    pub fn method(&self) -> &'a str {
         self.function.rsplit('.').next().unwrap_or(self.function)
     }
 
-    fn is_module_call(&self) -> bool {
+    /// Whether this is the frame that calls a module.
+    pub fn is_module_call(&self) -> bool {
         self.is_in("torch/nn/modules/module.py")
             && matches!(self.method(), "_call_impl" | "_wrapped_call_impl")
     }
@@ -119,7 +126,8 @@ impl<'a> Line<'a> {
     }
 }
 
-fn phase_of(line: &Line<'_>) -> Option<Phase> {
+/// The part of the training step that the frame begins: backward or optimizer.
+pub fn phase_of(line: &Line<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
         || (line.is_in("torch/_tensor.py") && line.method() == "backward")
@@ -143,7 +151,7 @@ fn is_autograd(function: &str) -> bool {
 }
 
 /// `add_Tensor` of `at::_ops::add_Tensor::call(…)`.
-fn operator(function: &str) -> Option<&str> {
+pub fn operator(function: &str) -> Option<&str> {
     let (name, rest) = function.strip_prefix("at::_ops::")?.split_once("::")?;
     let dispatch = rest.split('(').next()?;
     matches!(dispatch, "call" | "redispatch").then_some(name)

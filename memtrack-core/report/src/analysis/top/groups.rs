@@ -47,7 +47,7 @@ impl<'a> Groups<'a> {
                 Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
             },
-            By::Category => self.category(lifetime).unwrap_or_else(|| "(no category)".into()),
+            By::Category => self.category(lifetime).unwrap_or_else(|| NO_CATEGORY.into()),
             By::Metadata => {
                 let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
                 text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
@@ -97,6 +97,9 @@ impl<'a> Groups<'a> {
         Some(self.snapshot.strings.get(pytorch.events.text(row, key)).into_owned())
     }
 }
+
+/// The row of blocks of which nobody knows what they were for.
+pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
 /// Characters of a program's text that name a row.
 pub(super) const MOST_OF_A_TEXT: usize = 1000;

@@ -9,7 +9,7 @@
 mod exact;
 mod folded;
 pub(super) mod frames;
-mod groups;
+pub(super) mod groups;
 mod json;
 pub(super) mod rows;
 pub(super) mod stacks;

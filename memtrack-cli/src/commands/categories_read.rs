@@ -1,0 +1,52 @@
+//! `memtrack categories` of a snapshot or recording: what can be read from its stacks, scopes and order of events.
+
+use super::devices::chosen;
+use crate::Streams;
+use crate::args::device::{AskedDevice, parse_device};
+use crate::args::{AtMoment, CategoriesArgs};
+use crate::error::{CliError, Exit};
+use crate::report::{mention_reordered, print_devices, print_json};
+use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::stack::symbols::Symbolizer;
+
+/// Reads the categories of each device, prints them.
+pub(super) fn run(
+    args: &CategoriesArgs,
+    mut snapshot: Snapshot,
+    streams: &mut Streams<'_>,
+) -> Result<Exit, CliError> {
+    let only_traces = [(args.trace.compat, "--compat"), (args.tensors, "--tensors")];
+    if let Some((_, option)) = only_traces.into_iter().find(|&(is_asked, _)| is_asked) {
+        let path = args.trace.path.display();
+        let why = "is no operator trace; `memtrack export-script` prints what records one";
+        return Err(CliError::Usage(format!("{option}: {path} {why}")));
+    }
+    let asked = args.trace.device.as_deref().map(device).transpose()?;
+    mention_reordered(snapshot.order_by_time(), streams);
+    let moments = match args.at {
+        None => vec![ReadingAt::Peak, ReadingAt::End],
+        Some(AtMoment::Peak) => vec![ReadingAt::Peak],
+        Some(AtMoment::End) => vec![ReadingAt::End],
+        Some(AtMoment::After(ns)) => vec![ReadingAt::Seconds(ns as f64 / 1e9)],
+    };
+    let mut symbols = Symbolizer::of(&snapshot);
+    let read = |device| CategoryReading::of(&snapshot, &mut symbols, device, &moments);
+    let mut devices: Vec<CategoryReading> = chosen(&snapshot, asked)?.into_iter().map(read).collect();
+    let is_used = |device: &CategoryReading| device.all.blocks > 0;
+    if asked.is_none() && devices.iter().any(is_used) {
+        devices.retain(is_used);
+    }
+    if args.format.json {
+        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+    } else {
+        print_devices(&devices, streams)?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// The device in the words of either sort of file.
+fn device(text: &str) -> Result<AskedDevice, CliError> {
+    let number = text.strip_prefix("cuda:").unwrap_or(text);
+    parse_device(number).map_err(|error| CliError::Usage(format!("--device {text}: {error}")))
+}

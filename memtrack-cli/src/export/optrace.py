@@ -1,0 +1,645 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Operator traces from PyTorch: what `torch.profiler` recorded, in a file that `memtrack timeline` and `memtrack
+categories` read. One file, which needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8 or newer);
+`memtrack export-script` prints it.
+
+A whole script, without changing it. The profiler keeps every event until the end, so let it be a short run:
+
+    memtrack export-script -o memtrack_export.py
+    python memtrack_export.py run.optrace.jsonl.gz train.py --epochs 1
+    memtrack timeline run.optrace.jsonl.gz -o memory.html
+
+A part of a program. What ran is also written when it fails, out of memory for example:
+
+    import memtrack_export
+    with memtrack_export.operator_trace("step.optrace.jsonl.gz", model):
+        train_step()
+
+A profile that a program makes itself, with these three options, after it has ended or in `on_trace_ready`:
+
+    with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
+        train_step()
+    memtrack_export.export_operator_trace(prof, "step.optrace.jsonl.gz", model)
+
+The model may be left out. It tells where in it a module is; without it, a module has only its class in the third way,
+and in the others the place below the outermost module that was called. Buffers are known in the first two ways.
+
+A name that ends with .gz is compressed. The file appears when it is complete, and replaces one of that name, unless the
+script is run as a command, without --force. It holds names of functions and files, but nothing of what tensors contain.
+"""
+import argparse
+import contextlib
+import gzip
+import heapq
+import io
+import json
+import math
+import os
+import re
+import runpy
+import socket
+import sys
+import warnings
+
+FORMAT, VERSION = "memtrack-optrace", 1
+OPTIONS = {"record_shapes": True, "profile_memory": True, "with_stack": True}
+
+# PyTorch's names of element types -> the trace's. Others are declared in the trace.
+DTYPES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64",
+    "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool", "complex32": "c32", "complex64": "c64",
+    "complex128": "c128",
+}
+# The profiler's scopes of an operator -> the trace's kinds. All others are "other".
+KINDS = {"FUNCTION": "op", "BACKWARD_FUNCTION": "backward", "USER_SCOPE": "user"}
+BACKWARD = "autograd::engine::evaluate_function: "
+OPTIMIZER = "Optimizer.step#"
+ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
+# How many tensors and stacks are remembered. Beyond that they are described again.
+REMEMBERED = 1 << 18
+# A call that had not ended has a time near the end of its type.
+NEVER = 1 << 62
+
+_CALL = re.compile(r"(.*)\((\d+)\): (.*)", re.S)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def export_operator_trace(prof, path, model=None, stacks=True):
+    """Writes what a profile recorded to `path`, and returns the number of records.
+
+    prof: a `torch.profiler.profile` that has ended, or the argument of `on_trace_ready`.
+    model: the `torch.nn.Module` that ran, to name the places of modules in it, or the `Modules` that watched it.
+    stacks: whether to write where memory was allocated and operators were called.
+
+    Raises ValueError if the profile lacks shapes or memory, or is empty, and OSError if the file cannot be written.
+    """
+    results = _results(prof)
+    modules = model if isinstance(model, Modules) else Modules(*([] if model is None else [model]))
+    roots = results.experimental_event_tree()
+    devices = _devices(roots)
+    if not devices:
+        raise ValueError("the profile has no allocations: nothing was allocated in it, or on threads that it does not see")
+    with _appearing(path) as out:
+        return _Writer(out, modules, stacks).write(roots, devices)
+
+
+@contextlib.contextmanager
+def operator_trace(path, *models, stacks=True):
+    """Profiles the block inside `with`, and writes it to `path`, also if it ends with an exception."""
+    import torch
+
+    modules = Modules(*models)
+    prof = torch.profiler.profile(**OPTIONS)
+    try:
+        with modules, prof:
+            yield prof
+    except BaseException:
+        try:
+            export_operator_trace(prof, path, modules, stacks)
+        except Exception as second:  # What happened first is what the program has to hear of.
+            warnings.warn(f"no operator trace of what failed: {second}")
+        raise
+    export_operator_trace(prof, path, modules, stacks)
+
+
+class Modules:
+    """Where modules are in their models. Inside `with`, also learns of other modules when they are first called, and
+    which buffers they have then: the moment in which the profiler looks at their parameters.
+    """
+
+    def __init__(self, *models):
+        # Both by the module's address. The class tells a module from a later one at the same address.
+        self._paths = {}
+        self._buffers = {}
+        self._hook = None
+        for model in models:
+            self._learn(model)
+
+    def __enter__(self):
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self._hook = register_module_forward_pre_hook(self._called)
+        return self
+
+    def __exit__(self, *_):
+        self._hook.remove()
+
+    def path(self, address, class_address):
+        """The module's name in its model: empty for a model itself, and for a module that is not known."""
+        path, of_class = self._paths.get(address, ("", class_address))
+        return path if of_class == class_address else ""
+
+    def buffers(self, address, class_address):
+        """The module's own buffers at its first call, as names and _Tensor."""
+        buffers, of_class = self._buffers.get(address, ((), class_address))
+        return buffers if of_class == class_address else ()
+
+    def _learn(self, model):
+        for path, module in model.named_modules():
+            self._paths.setdefault(id(module), (path, id(type(module))))
+
+    def _called(self, module, _inputs):
+        if id(module) not in self._paths:
+            self._learn(module)
+        if id(module) not in self._buffers:
+            self._buffers[id(module)] = (_buffers(module), id(type(module)))
+
+
+def _results(prof):
+    """What the profiler recorded, if it is enough."""
+    missing = [name for name in OPTIONS if not getattr(prof, name, True)]
+    wanted = ", ".join(f"{name}=True" for name in OPTIONS)
+    if "record_shapes" in missing or "profile_memory" in missing:
+        lacking = ", ".join(f"{name}=True" for name in missing)
+        raise ValueError(f"the profile was made without {lacking}: make it with torch.profiler.profile({wanted})")
+    if missing:
+        warnings.warn("the profile was made without with_stack=True: the trace has no modules, optimizers and stacks")
+    results = getattr(getattr(prof, "profiler", prof), "kineto_results", None)
+    if results is None:
+        raise ValueError("the profile has no results yet: export it after it has ended, or in on_trace_ready")
+    if not hasattr(results, "experimental_event_tree"):
+        raise ValueError("this version of PyTorch does not give out its events: version 2.1 or newer is needed")
+    return results
+
+
+def _devices(roots):
+    """The names of the devices on which something was allocated or freed."""
+    devices, todo = set(), [iter(roots)]
+    while todo:
+        event = next(todo[-1], None)
+        if event is None:
+            todo.pop()
+            continue
+        kind, fields = event.typed
+        if kind.name == "Allocation" and fields.alloc_size != 0:
+            devices.add(fields.device)
+        else:
+            todo.append(iter(event.children))
+    return sorted(str(device) for device in devices)
+
+
+@contextlib.contextmanager
+def _appearing(path):
+    """A text file that appears under its name when it is complete, and not at all if writing it fails."""
+    path = os.fspath(path)
+    part = f"{path}.{os.getpid()}.part"
+    raw = open(part, "xb")
+    try:
+        with raw:
+            packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.endswith(".gz") else None
+            with io.TextIOWrapper(packed or raw, "utf-8", newline="\n") as out:
+                yield out
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+class _Tensor:
+    """What a tensor looked like in one place."""
+
+    __slots__ = ("key", "bytes_per_element")
+
+    def __init__(self, impl, storage, device, dtype, sizes, strides, layout):
+        # Equal keys are equal `tensor` records.
+        strides = tuple(strides) if layout == "strided" else None
+        name = str(dtype).replace("torch.", "")
+        self.key = (impl, storage, str(device), DTYPES.get(name, name), tuple(sizes), strides, layout)
+        self.bytes_per_element = dtype.itemsize
+
+    @classmethod
+    def recorded(cls, seen):
+        """From the profiler's description."""
+        layout = str(seen.layout).replace("torch.", "")
+        return cls(seen.impl_ptr, seen.storage_data_ptr, seen.device, seen.dtype, seen.sizes, seen.strides, layout)
+
+    def record(self, number):
+        impl, storage, device, dtype, sizes, strides, layout = self.key
+        return {
+            "ev": "tensor", "t": number, "impl": hex(impl), "storage": None if storage is None else hex(storage),
+            "dev": device, "dtype": dtype, "sizes": sizes, "strides": strides, "layout": layout,
+        }
+
+
+def _buffers(module):
+    """A module's own buffers. Nothing here may disturb the program, so a tensor that does not answer is left out."""
+    import torch
+
+    buffers = []
+    for name, tensor in getattr(module, "_buffers", {}).items():
+        # As the profiler does with parameters: tensors of other classes may be made of several.
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            continue
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            storage = tensor.untyped_storage().data_ptr() or None
+            facts = (tensor.device, tensor.dtype, tensor.shape, tensor.stride(), "strided")
+            buffers.append((name, _Tensor(tensor._cdata, storage, *facts)))
+    return buffers
+
+
+def _is_tensor(value):
+    return hasattr(value, "impl_ptr")
+
+
+def _is_identified(value):
+    """Whether the profiler knows which tensor it is."""
+    return _is_tensor(value) and None not in (value.id, value.storage_data_ptr, value.allocation_id)
+
+
+class _Schemas:
+    """Which arguments an operator writes, from PyTorch's registry.
+
+    The profile says neither the overload nor what is written. So every schema of that name counts that accepts the
+    arguments, and an argument is written if any of them writes it: the rule of PyTorch's own memory profile.
+    """
+
+    # The type of an argument -> what it accepts.
+    ACCEPTS = {
+        "AnyType": lambda value: True,
+        "TensorType": _is_tensor,
+        "NoneType": lambda value: value is None,
+        "BoolType": lambda value: isinstance(value, bool),
+        "IntType": lambda value: isinstance(value, int),
+        "FloatType": lambda value: isinstance(value, float),
+        "ComplexType": lambda value: isinstance(value, complex),
+        "NumberType": lambda value: isinstance(value, (bool, int, float, complex)),
+    }
+
+    def __init__(self):
+        self._of = {}
+
+    def written(self, name, inputs):
+        """For each input whether it is written; None if no schema accepts them."""
+        schemas = self._of.get(name)
+        if schemas is None:
+            schemas = self._of[name] = self._schemas(name)
+        # A tensor that is not identified, for want of memory, is no argument at all to PyTorch's rule.
+        values = [None if _is_tensor(value) and not _is_identified(value) else value for value in inputs]
+        found = [
+            writes for accepts, writes in schemas
+            if len(accepts) == len(values) and all(accept(value) for accept, value in zip(accepts, values))
+        ]
+        return [any(writes) for writes in zip(*found)] if found else None
+
+    def _schemas(self, name):
+        """What each schema of an operator accepts and writes, by argument."""
+        import torch
+
+        if "::" not in name:
+            return []
+        try:
+            schemas = torch._C._jit_get_schemas_for_operator(name)
+        except RuntimeError:
+            return []
+        return [
+            (
+                [self._accepts(argument.type) for argument in schema.arguments],
+                [bool(getattr(argument.alias_info, "is_write", False)) for argument in schema.arguments],
+            )
+            for schema in schemas
+        ]
+
+    def _accepts(self, type_):
+        kind = type_.kind()
+        if kind == "OptionalType":
+            inner = self._accepts(type_.getElementType())
+            return lambda value: value is None or inner(value)
+        if kind == "ListType" and type_.getElementType().kind() == "TensorType":
+            return lambda value: isinstance(value, list) and all(_is_identified(item) for item in value)
+        # Of lists of numbers, texts and devices the profiler records nothing.
+        return self.ACCEPTS.get(kind, self.ACCEPTS["NoneType"])
+
+
+class _Calls:
+    """A Python or C function that is being called, and the one that called it."""
+
+    __slots__ = ("name", "caller", "stack")
+
+    def __init__(self, name, caller):
+        self.name, self.caller, self.stack = name, caller, None
+
+
+class _Inside:
+    """What the events inside of an event need to know."""
+
+    __slots__ = ("record", "calls", "phase", "in_operator", "first_must_stay")
+
+    def __init__(self, record=None, calls=None, phase=None, in_operator=False):
+        self.record, self.calls, self.phase, self.in_operator = record, calls, phase, in_operator
+        self.first_must_stay = False
+
+
+class _Writer:
+    """Writes records in the order of time, each definition before its first use.
+
+    Only the events that are open at a time are held, besides what the profiler holds itself.
+    """
+
+    def __init__(self, out, modules, stacks):
+        self._out, self._modules, self._with_stacks = out, modules, stacks
+        self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+        self._schemas = _Schemas()
+        self._lines = self._next_id = self._next_tensor = self._next_stack = 0
+        self._tensors, self._stacks, self._declared = {}, {}, set()
+        # The optimizer steps that are open, by thread: the optimizer's class, and the end of the step.
+        self._steps = {}
+
+    def write(self, roots, devices):
+        """Writes everything, and returns the number of records."""
+        self._line(_header(devices))
+        self._lines = 0
+        latest = self._events(roots)
+        for record in reversed(self._unfinished):
+            self._line({"ev": "end", "id": record, "ts": latest})
+        records = self._lines
+        self._line({"ev": "footer", "records": records})
+        return records
+
+    def _line(self, record):
+        self._out.write(self._encode(record))
+        self._out.write("\n")
+        self._lines += 1
+
+    def _events(self, roots):
+        """Writes all events, and returns the time of the last."""
+        # Entries are (time, order, event or record, its siblings or None for an end, what is around it). Of entries with
+        # one time the newest comes first, so that an event is followed by what is inside it, its end, and its sibling.
+        heap, self._unfinished = [], []
+        order = latest = 0
+
+        def push(time, what, siblings, around):
+            nonlocal order
+            order -= 1
+            heapq.heappush(heap, (time, order, what, siblings, around))
+
+        def push_next(siblings, around):
+            event = next(siblings, None)
+            if event is not None:
+                push(event.start_time_ns, event, siblings, around)
+
+        push_next(iter(roots), _Inside())
+        while heap:
+            time, _, event, siblings, around = heapq.heappop(heap)
+            latest = max(latest, time)
+            if siblings is None:
+                self._line({"ev": "end", "id": event, "ts": latest})
+                continue
+            push_next(siblings, around)
+            inside = self._begin(event, latest, around)
+            if inside is None:
+                continue
+            if inside.record is not around.record:
+                end = _end(event)
+                if end >= NEVER:
+                    self._unfinished.append(inside.record)
+                else:
+                    push(max(end, latest), inside.record, None, None)
+            push_next(iter(event.children), inside)
+        return latest
+
+    def _begin(self, event, time, around):
+        """Writes an event, or leaves it out. Returns what is around the events in it, or None if it cannot have any."""
+        kind, fields = event.typed
+        must_stay, around.first_must_stay = around.first_must_stay, False
+        if kind.name == "Allocation":
+            self._memory(event, fields, time, around)
+            return None
+        if kind.name == "TorchOp":
+            return self._operator(event, fields, time, around)
+        calls = _Calls(event.name, around.calls) if kind.name in ("PyCall", "PyCCall") else around.calls
+        inside = _Inside(around.record, calls, around.phase, around.in_operator)
+        if kind.name == "PyCall" and fields.module is not None:
+            # A step may be given a function that calls the model.
+            phase = self._phase(event, time, around)
+            inside.phase = "forward" if phase == "optimizer" else phase
+            inside.record = self._module(event, fields.module, time, around, inside.phase)
+        elif kind.name == "PyCall" and fields.optimizer is not None:
+            inside.record = self._optimizer(event, fields.optimizer, time, around)
+        elif must_stay:
+            # Left out, it would leave its place to the next event, which would then be taken for a gradient.
+            more = {"name": event.name, "kind": "other", "schema": False, "args": []}
+            inside.record = self._open("op", event, time, around, more)
+        return inside
+
+    def _open(self, ev, event, time, around, fields):
+        """Writes the beginning of something that has an end, and returns its id."""
+        record, self._next_id = self._next_id, self._next_id + 1
+        self._line({"ev": ev, "id": record, "parent": around.record, "ts": time, "thread": event.start_tid, **fields})
+        return record
+
+    def _step(self, event, time):
+        """The class of the optimizer that makes a step in this thread, or None.
+
+        By time, because the step's annotation is made by a Python call that has ended, and with stacks the profiler puts
+        nothing into an event whose own caller has ended.
+        """
+        steps = self._steps.get(event.start_tid, [])
+        while steps and steps[-1][1] < time:
+            steps.pop()
+        return steps[-1][0] if steps else None
+
+    def _phase(self, event, time, around):
+        """The phase of an event that does not state one."""
+        return "optimizer" if around.phase is None and self._step(event, time) is not None else around.phase
+
+    def _memory(self, event, fields, time, around):
+        size = fields.alloc_size
+        if size == 0:
+            return
+        record = {
+            "ev": "alloc" if size > 0 else "free", "parent": around.record, "ts": time, "thread": event.start_tid,
+            "dev": str(fields.device), "ptr": hex(fields.ptr), "bytes": abs(size),
+        }
+        phase = self._phase(event, time, around)
+        if phase != around.phase:
+            record["phase"] = phase
+        if size > 0:
+            record.update(self._stack(around.calls))
+        self._line(record)
+
+    def _operator(self, event, fields, time, around):
+        name, scope = event.name, fields.scope.name
+        written = self._schemas.written(name, fields.inputs)
+        writes = written or [None] * len(fields.inputs)
+        more = {"name": name}
+        if getattr(fields, "overload_name", ""):
+            more["overload"] = fields.overload_name
+        more["kind"] = KINDS.get(scope, "other")
+        more["schema"] = written is not None
+        more["args"] = [self._argument(value, write) for value, write in zip(fields.inputs, writes)]
+        if fields.sequence_number >= 0:
+            more["seq"] = fields.sequence_number
+        phase = self._phase(event, time, around)
+        if name.startswith(BACKWARD):
+            phase = "backward"
+        elif name.startswith(OPTIMIZER) and name.endswith(".step"):
+            phase = "optimizer"
+            self._steps.setdefault(event.start_tid, []).append((name[len(OPTIMIZER):-len(".step")], _end(event)))
+        if phase != around.phase:
+            more["phase"] = phase
+        if not around.in_operator:
+            more.update(self._stack(around.calls))
+        record = self._open("op", event, time, around, more)
+        # Annotations have stacks of their own, and so have the operators in them.
+        inside = _Inside(record, around.calls, phase, around.in_operator or scope != "USER_SCOPE")
+        inside.first_must_stay = scope == "BACKWARD_FUNCTION" and name == ACCUMULATE_GRAD
+        return inside
+
+    def _module(self, event, module, time, around, phase):
+        more = {"self": hex(module.self_ptr), "class": module.cls_name}
+        path = self._modules.path(module.self_ptr, module.cls_ptr)
+        if path:
+            more["path"] = path
+        more["params"] = [
+            {"name": name, "t": self._tensor(tensor), "grad": self._tensor(grad)}
+            for name, tensor, grad in module.parameters
+        ]
+        buffers = self._modules.buffers(module.self_ptr, module.cls_ptr)
+        if buffers:
+            more["buffers"] = [{"name": name, "t": self._handle(tensor)} for name, tensor in buffers]
+        if phase != around.phase:
+            more["phase"] = phase
+        return self._open("module", event, time, around, more)
+
+    def _optimizer(self, event, optimizer, time, around):
+        more = {"self": hex(optimizer.self_ptr)}
+        step = self._step(event, time)
+        if step is not None:
+            more["class"] = step
+        more["params"] = [
+            {
+                "t": self._tensor(tensor), "grad": self._tensor(grad),
+                "state": [[name, self._tensor(held)] for name, held in state],
+            }
+            for tensor, grad, state in optimizer.parameters
+        ]
+        return self._open("optimizer", event, time, around, more)
+
+    def _argument(self, value, write):
+        if _is_tensor(value):
+            return {"t": self._tensor(value), "w": write}
+        if isinstance(value, list):
+            # Lists of anything else than tensors are not recorded, or not by all versions.
+            return {"ts": [self._tensor(item) for item in value], "w": write} if all(map(_is_tensor, value)) else None
+        if isinstance(value, (bool, int, float, complex)):
+            return {"v": _scalar(value)}
+        return None
+
+    def _tensor(self, seen):
+        """The number of a tensor that the profiler saw."""
+        return None if seen is None else self._handle(_Tensor.recorded(seen))
+
+    def _handle(self, tensor):
+        number = self._tensors.get(tensor.key)
+        if number is None:
+            dtype = tensor.key[3]
+            if dtype not in DTYPES.values() and dtype not in self._declared:
+                self._declared.add(dtype)
+                self._line({"ev": "dtype", "name": dtype, "bytes": tensor.bytes_per_element})
+            number, self._next_tensor = self._next_tensor, self._next_tensor + 1
+            self._line(tensor.record(number))
+            _remember(self._tensors, tensor.key, number)
+        return number
+
+    def _stack(self, calls):
+        """The field for a stack; none if there is none to write."""
+        if calls is None or not self._with_stacks:
+            return {}
+        if calls.stack is None:
+            names, call = [], calls
+            while call is not None:
+                names.append(_ADDRESS.sub("", call.name))
+                call = call.caller
+            names = tuple(names)
+            calls.stack = self._stacks.get(names)
+            if calls.stack is None:
+                calls.stack, self._next_stack = self._next_stack, self._next_stack + 1
+                self._line({"ev": "stack", "s": calls.stack, "frames": [_frame(name) for name in names]})
+                _remember(self._stacks, names, calls.stack)
+        return {"stack": calls.stack}
+
+
+def _end(event):
+    """When an event ended, or NEVER."""
+    end = event.end_time_ns
+    return NEVER if end is None else min(end, NEVER)
+
+
+def _remember(known, key, number):
+    """Keeps a number, and forgets all others when they have become too many."""
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = number
+
+
+def _header(devices):
+    import torch
+
+    header = {
+        "ev": "header", "format": FORMAT, "version": VERSION, "time": "unix_ns",
+        "producer": {"name": "torch.profiler", "version": str(torch.__version__)},
+        "pid": os.getpid(), "host": socket.gethostname(),
+    }
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        header["rank"] = distributed.get_rank()
+    return {**header, "devices": devices}
+
+
+def _scalar(value):
+    """A number as every reader of JSON understands it."""
+    exact = isinstance(value, float) and math.isfinite(value) or isinstance(value, int) and abs(value) <= 1 << 53
+    return value if exact else str(value)
+
+
+def _frame(name):
+    """A frame from `file(line): function`; other names have no file."""
+    call = _CALL.fullmatch(name)
+    if call is None:
+        return {"file": "", "line": 0, "name": name}
+    return {"file": call.group(1), "line": int(call.group(2)), "name": call.group(3)}
+
+
+def main(arguments):
+    """The command: profiles a script from its first line to its last. Returns the script's exit code."""
+    parser = argparse.ArgumentParser(
+        description="Runs a Python script under torch.profiler and writes what it did as an operator trace.",
+        epilog="Then: memtrack timeline OUT -o memory.html, or memtrack categories OUT.",
+    )
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.add_argument("--no-stacks", action="store_true", help="leave out where memory was allocated: a smaller file")
+    parser.add_argument("out", metavar="OUT", help="the trace, usually called NAME.optrace.jsonl.gz")
+    parser.add_argument("script", metavar="SCRIPT", help="the Python script")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script is called with")
+    options = parser.parse_args(arguments)
+    if os.path.lexists(options.out) and not options.force:
+        parser.error(f"{options.out} exists: add --force to replace it, or choose another name")
+    if not os.path.isfile(options.script):
+        parser.error(f"{options.script}: no such file")
+    # The script may change the folder.
+    out = os.path.abspath(options.out)
+    if not os.path.isdir(os.path.dirname(out)):
+        parser.error(f"{options.out}: there is no such folder")
+    sys.argv = [options.script, *options.arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    code, ended = None, False
+    try:
+        with operator_trace(out, stacks=not options.no_stacks):
+            try:
+                runpy.run_path(options.script, run_name="__main__")
+            except SystemExit as end:
+                code = end.code
+            ended = True
+    except (OSError, ValueError) as failure:
+        if not ended:  # The script's own.
+            raise
+        print(f"memtrack_export: {failure}", file=sys.stderr)
+        return code or 3
+    print(f"memtrack_export: wrote {options.out}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

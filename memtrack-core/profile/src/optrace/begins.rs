@@ -1,0 +1,60 @@
+//! Tells operator traces from snapshots and recordings, for commands that take both.
+
+use super::looks_like;
+use memtrack_formats::{Counted, Stored, unpack};
+use std::io::Read;
+
+/// Of an unpacked file, so many bytes are looked at.
+const HEAD: u64 = 4096;
+
+/// Whether a file with these first bytes, compressed or not, should be read as an operator trace, whose reader then says
+/// what is wrong with it: it has the header or a record of one, however damaged, or is JSON Lines of something else, or
+/// empty. A few KiB are enough.
+pub fn begins_like_trace(head: &[u8]) -> bool {
+    if head.is_empty() {
+        return true;
+    }
+    let count = Stored::default();
+    let Ok((reader, _)) = unpack(Counted { inner: head, count: &count }) else { return false };
+    let mut unpacked = Vec::new();
+    // The head of a compressed file ends within it: what came before is there.
+    let _ = reader.take(HEAD).read_to_end(&mut unpacked);
+    let line = unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let is_record =
+        || line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"");
+    looks_like(&unpacked) || is_record() || is_other_object(line)
+}
+
+/// Whether the line is a whole JSON object that is no snapshot.
+fn is_other_object(line: &[u8]) -> bool {
+    let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
+    object.is_ok_and(|object| !object.contains_key("segments") && !object.contains_key("device_traces"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write;
+
+    #[test]
+    fn traces_are_told_from_snapshots_even_cut_and_compressed() {
+        let header =
+            b"{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":9}\n{\"ev\":\"mark\"}\n"
+                .repeat(999);
+        assert!(begins_like_trace(&header) && begins_like_trace(&header[..60]) && begins_like_trace(b""));
+        assert!(
+            begins_like_trace(b"{\"ev\":\"op\",\"id\":1}") && begins_like_trace(b"{}\n"),
+            "without a header"
+        );
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(&header).unwrap();
+        let packed = packed.finish().unwrap();
+        assert!(begins_like_trace(&packed) && begins_like_trace(&packed[..packed.len() / 2]));
+        for other in
+            [&b"{\"segments\": [], \"device_traces\": []}"[..], b"[]", b"\x80\x02}q\x00", b"MEMTRACK"]
+        {
+            assert!(!begins_like_trace(other), "{}", String::from_utf8_lossy(other));
+        }
+    }
+}

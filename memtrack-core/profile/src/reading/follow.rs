@@ -1,0 +1,216 @@
+//! The rules that follow from what was decided by others: sizes of gradients, and what takes whose place.
+
+use super::decide::{Case, Decision, End};
+use super::order::Storage;
+use super::rule::{Confidence, Rule};
+use crate::Category;
+use memtrack_model::Phase;
+use std::collections::{HashMap, HashSet};
+
+type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
+
+/// What an optimizer's step did with blocks of one size: the rows and storages of those that it made and kept, and of
+/// older ones that it freed.
+#[derive(Default)]
+struct Exchange {
+    made: Vec<(usize, usize)>,
+    freed: Vec<(usize, usize)>,
+}
+
+impl Case<'_> {
+    /// Where frees do not tell who made them, a gradient that is given back before the next part begins looks like the
+    /// rest of the backward pass; its size is that of a parameter.
+    pub(super) fn gradients_by_size(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+        if !asked(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
+            return;
+        }
+        let mut of_parameters: FastSet<u64> = FastSet::default();
+        for (storage, decision) in self.storages.iter().zip(&*decided) {
+            let is_old = self.is_old(storage) && storage.to.is_none();
+            if is_old || decision.is_some_and(|(category, _)| category == Category::Parameter) {
+                of_parameters.insert(self.size_class(storage.size_bytes));
+            }
+        }
+        for (storage, decision) in self.storages.iter().zip(decided) {
+            let is_backward = decision.is_some_and(|(_, rule)| rule == Rule::Backward);
+            let is_last = storage.to.is_some_and(|to| self.order.is_after_allocations(to));
+            if is_backward && is_last && of_parameters.contains(&self.size_class(storage.size_bytes)) {
+                *decision = Some((Category::Gradient, Rule::GradientBySize));
+            }
+        }
+    }
+
+    /// Blocks from before the first step that have the size of gradients: as many of them as one backward pass makes
+    /// gradients are parameters, the others what the optimizer keeps of each.
+    pub(super) fn early_by_size(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+        let gradients = self.gradients_of_a_pass(decided);
+        let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
+        for (at, storage) in self.storages.iter().enumerate() {
+            let class = self.size_class(storage.size_bytes);
+            // A parameter may be made as an input is.
+            let is_open = decided[at].is_none_or(|(_, rule)| rule == Rule::InputMade);
+            let is_early = self.is_old(storage) || self.is_kept_from_before(storage);
+            if is_open && is_early && gradients.contains_key(&class) {
+                candidates.entry(class).or_default().push(at);
+            }
+        }
+        let last_written = self.written_last(&candidates, &gradients);
+        for (class, mut found) in candidates {
+            // Parameters live on and are made first; an optimizer may replace its state, and it writes a parameter last.
+            found.sort_by_key(|&at| {
+                let storage = &self.storages[at];
+                (storage.to.is_some(), !last_written.contains(&at), storage.written.is_empty(), storage.from)
+            });
+            for (place, at) in found.into_iter().enumerate() {
+                let storage = &self.storages[at];
+                let rule = match (place < gradients[&class], self.is_old(storage)) {
+                    (true, true) => Rule::SizeOfGradient,
+                    (false, true) => Rule::SizeOfGradientAgain,
+                    (true, false) => Rule::EarlySizeOfGradient,
+                    (false, false) if decided[at].is_some() => continue,
+                    (false, false) => Rule::EarlySizeAgain,
+                };
+                // An input may have the size of a gradient, too. State is written, which a profiler shows.
+                let is_input = self.facts.of_profiler && storage.written.is_empty();
+                if asked(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
+                    decided[at] = Some((rule.category(), rule));
+                }
+            }
+        }
+    }
+
+    /// Whether it was made in the trace, before the first part of a step, and outlived a backward pass.
+    fn is_kept_from_before(&self, storage: &Storage) -> bool {
+        let Some(from) = storage.from else { return false };
+        let is_before = self.order.around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
+        let first = self.order.first(Phase::Backward);
+        is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
+    }
+
+    /// By size, the most gradients that a single backward pass left.
+    fn gradients_of_a_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
+        let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
+        for (storage, decision) in self.storages.iter().zip(decided) {
+            if let Some((Category::Gradient, _)) = decision {
+                let class = self.size_class(storage.size_bytes);
+                // Those that no pass of the trace made are of one earlier pass.
+                let pass = storage.from.map_or(0, |from| self.order.number(from));
+                *of_run.entry((class, pass)).or_default() += 1;
+            }
+        }
+        let mut most: FastMap<u64, usize> = FastMap::default();
+        for ((class, _), count) in of_run {
+            let most = most.entry(class).or_default();
+            *most = count.max(*most);
+        }
+        most
+    }
+
+    /// Of the candidates that one step of an optimizer writes in place, those that it writes last: parameters. It goes
+    /// either from parameter to parameter, or through one list after the other.
+    fn written_last(
+        &self,
+        candidates: &FastMap<u64, Vec<usize>>,
+        gradients: &FastMap<u64, usize>,
+    ) -> FastSet<usize> {
+        let in_step = |row: &usize| self.order.run(*row).phase == Some(Phase::Optimizer);
+        let all = || candidates.values().flatten().copied();
+        let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
+        let Some(step) = first.map(|row| self.order.number(row)) else { return FastSet::default() };
+        // The last time that the step writes each: weight decay may write a parameter first.
+        let mut sequence: Vec<(usize, usize)> = all()
+            .filter_map(|at| {
+                let rows = self.storages[at].written.iter().copied();
+                rows.filter(|&row| self.order.number(row) == step).max().map(|row| (row, at))
+            })
+            .collect();
+        sequence.sort_unstable();
+        let size = |&(_, at): &(usize, usize)| self.size_class(self.storages[at].size_bytes);
+        // How many tensors there are of each parameter, itself included; they are written one after the other.
+        let parameters: usize = candidates.keys().map(|class| gradients[class]).sum();
+        let many = sequence.len().checked_div(parameters).unwrap_or(0);
+        let alike = |chunk: &[(usize, usize)]| chunk.iter().all(|one| size(one) == size(&chunk[0]));
+        if many > 1 && sequence.len() == many * parameters && sequence.chunks(many).all(alike) {
+            return sequence.chunks(many).filter_map(|chunk| chunk.last()).map(|&(_, at)| at).collect();
+        }
+        // One list after the other: of each size the last.
+        let mut left = gradients.clone();
+        let is_last = |one: &&(usize, usize)| {
+            let left = left.entry(size(one)).or_default();
+            let is_last = *left > 0;
+            *left = left.saturating_sub(1);
+            is_last
+        };
+        sequence.iter().rev().filter(is_last).map(|&(_, at)| at).collect()
+    }
+
+    /// Other blocks from before the trace.
+    pub(super) fn old_by_rest(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+        let (has_forward, has_backward) = (self.has(Phase::Forward), self.has(Phase::Backward));
+        for (storage, decision) in self.storages.iter().zip(decided) {
+            if decision.is_some() || !self.is_old(storage) {
+                continue;
+            }
+            let rule = match self.end(storage) {
+                End::In(Phase::Optimizer) if !self.facts.of_profiler => Rule::OldFreedInStep,
+                _ if self.is_written_in(storage, Phase::Optimizer) => Rule::WrittenInStep,
+                _ if has_backward && storage.written.is_empty() => Rule::OldAndUntouched,
+                End::Never if has_forward => Rule::OldInInference,
+                _ => continue,
+            };
+            if asked(&rule) {
+                *decision = Some((rule.category(), rule));
+            }
+        }
+    }
+
+    /// What a step made and kept may take the place of what it freed: a parameter's new value, or the state's.
+    pub(super) fn replaced(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+        // By step and size: what was made and kept, and what was freed although it is older.
+        let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
+        for (at, storage) in self.storages.iter().enumerate() {
+            let class = self.size_class(storage.size_bytes);
+            let step = |row: usize| {
+                let run = self.order.number(row);
+                (self.order.runs[run].phase == Some(Phase::Optimizer)).then_some((run, class))
+            };
+            let kept = decided[at].is_some_and(|(_, rule)| rule == Rule::KeptByStep);
+            if let Some(step) = storage.from.filter(|_| kept).and_then(step) {
+                steps.entry(step).or_default().made.extend(storage.from.map(|row| (row, at)));
+            }
+            let end = self.end(storage);
+            if let Some(to) = storage.to.filter(|_| end == End::In(Phase::Optimizer))
+                && let Some(step) = step(to)
+                && storage.from.is_none_or(|from| self.order.number(from) < step.0)
+            {
+                steps.entry(step).or_default().freed.push((to, at));
+            }
+        }
+        let mut steps: Vec<_> = steps.into_iter().collect();
+        // An earlier step's result is what a later one replaces.
+        steps.sort_unstable_by_key(|&(step, _)| step);
+        for (_, Exchange { mut made, mut freed }) in steps {
+            // Gradients that are given back in a step are not replaced by it.
+            let is_replaced = |decision: Option<Decision>| {
+                decision.is_some_and(|(category, _)| {
+                    matches!(category, Category::Parameter | Category::OptimizerState)
+                })
+            };
+            freed.retain(|&(_, old)| is_replaced(decided[old]));
+            made.sort_unstable();
+            freed.sort_unstable();
+            if made.len() != freed.len() {
+                continue;
+            }
+            for (&(row, new), &(to, old)) in made.iter().zip(&freed) {
+                let Some((category, by)) = decided[old].filter(|_| row < to) else { continue };
+                let is_guess = by.confidence() == Confidence::Guess;
+                let rule = if is_guess { Rule::ReplacedGuess } else { Rule::ReplacedInStep };
+                if asked(&rule) {
+                    decided[new] = Some((category, rule));
+                }
+            }
+        }
+    }
+}

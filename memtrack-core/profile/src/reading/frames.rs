@@ -1,0 +1,289 @@
+//! What the frames of one stack say of a block's purpose: read once for each distinct stack, then asked by the rules.
+//! The names are those of PyTorch's own files and functions, which programs pass through whatever they are called.
+
+use memtrack_model::{Frame, Phase};
+use memtrack_report::analysis::torch_stacks::{Line, PROFILED_MODULE, TorchStack, operator, phase_of};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// Something that a frame of a stack says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Sign {
+    /// Autograd's node that keeps the gradient of a leaf.
+    AccumulatesGradient,
+    /// The gradient that a backward pass begins with.
+    SeedsBackward,
+    /// Buckets of gradients that are reduced over processes.
+    ReducesGradients,
+    /// Autograd gives back what a node had saved.
+    DropsGraph,
+    /// Shards of parameters that are put together.
+    GathersParameters,
+    /// An optimizer of PyTorch's makes its state.
+    InitialisesState,
+    /// Gradients are given back.
+    ZeroesGradients,
+    /// A module's parameters and buffers move or change their type.
+    MovesModule,
+    /// A module of PyTorch's is built, or a parameter made.
+    BuildsModule,
+    /// A file of weights is read.
+    LoadsWeights,
+    /// An object that is called an optimizer is built.
+    BuildsOptimizer,
+    /// Another object is built.
+    BuildsObject,
+    /// Data for the program is loaded.
+    LoadsData,
+    /// A forward pass is run again for the backward one.
+    Recomputes,
+    /// A function of `torch.nn.functional`.
+    CallsFunctional,
+    /// The operator makes a tensor from no other, or copies one to a device.
+    MakesTensor,
+}
+
+/// What one stack says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StackFacts {
+    /// Whether there are frames at all.
+    pub(super) has_frames: bool,
+    /// Whether one of them is not Python's.
+    pub(super) has_native: bool,
+    /// The part of the training step.
+    pub(super) phase: Option<Phase>,
+    /// The program's own thread was in none of those parts.
+    pub(super) is_outside: bool,
+    /// A forward pass inside the backward one: activation checkpointing.
+    pub(super) is_recomputed: bool,
+    signs: u32,
+    /// The call of an operator, or of a node of autograd, that the allocation was made in: equal for two stacks of one
+    /// call site. None where the stack does not show it.
+    pub(super) call: Option<u64>,
+}
+
+impl StackFacts {
+    pub(super) fn has(&self, sign: Sign) -> bool {
+        self.signs & (1 << sign as u8) != 0
+    }
+
+    /// Whether one of these holds.
+    pub(super) fn has_any(&self, signs: &[Sign]) -> bool {
+        signs.iter().any(|&sign| self.has(sign))
+    }
+
+    /// Reads a stack, innermost frame first.
+    pub(super) fn of(frames: &[Frame]) -> Self {
+        let mut facts = Self { has_frames: !frames.is_empty(), ..Self::default() };
+        let mut inner: Option<Line<'_>> = None;
+        // What was seen inside of the frame at hand; the phase is decided by the first frame that begins one.
+        let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
+        for frame in frames {
+            let line = Line::of(frame);
+            let is_module = line.function.starts_with(PROFILED_MODULE);
+            // A profiler names modules and functions of C without a file.
+            facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
+            if let Some(sign) = sign_of(&line) {
+                facts.signs |= 1 << sign as u8;
+            }
+            // The backward function of a class in Python, compiled code's among them.
+            let of_node = line.is_in("torch/autograd/function.py") && line.method() == "apply";
+            let of_node =
+                of_node && inner.is_some_and(|inner| inner.is_python && inner.method().contains("backward"));
+            let begins = if of_node { Some(Phase::Backward) } else { phase_of(&line) };
+            // A graph that is dropped outside of the backward pass runs none.
+            let begins = begins.filter(|_| sign_of(&line) != Some(Sign::DropsGraph));
+            match begins.filter(|_| !decided) {
+                Some(Phase::Optimizer) if in_forward => decided = true,
+                // What a step calls back: forward, loss and backward are not the optimizer's.
+                Some(Phase::Optimizer) if in_closure => {}
+                Some(phase) => {
+                    facts.is_recomputed =
+                        phase == Phase::Backward && in_forward && facts.has(Sign::Recomputes);
+                    facts.phase = Some(phase);
+                    decided = true;
+                }
+                None => {}
+            }
+            // A model's own class may be called without PyTorch's frames around it.
+            let own = line.is_python && line.method() == "forward" && !line.is_in("torch/autograd/");
+            in_forward |= own || is_module || line.is_module_call() || is_compiled(&line);
+            in_closure |= line.is_python && line.method().contains("closure") && !line.is_in("torch/optim/");
+            from_main |= line.is_python && line.function == "<module>";
+            inner = Some(line);
+        }
+        facts.phase = facts.phase.or(in_forward.then_some(Phase::Forward));
+        facts.is_outside = facts.phase.is_none() && from_main;
+        if TorchStack::of(frames).operator.as_deref().is_some_and(makes_a_tensor) {
+            facts.signs |= 1 << Sign::MakesTensor as u8;
+        }
+        facts.call = call(frames);
+        facts
+    }
+}
+
+/// Whether this is code that torch.compile made, or what calls it: a forward pass, unless autograd calls it.
+fn is_compiled(line: &Line<'_>) -> bool {
+    line.is_python
+        && (line.file.contains("/torchinductor_")
+            || line.is_in("torch/_functorch/_aot_autograd/runtime_wrappers.py"))
+}
+
+/// What one frame says.
+fn sign_of(line: &Line<'_>) -> Option<Sign> {
+    let method = line.method();
+    if !line.is_python {
+        let function = line.function;
+        return match function {
+            _ if function.starts_with("torch::autograd::AccumulateGrad") => Some(Sign::AccumulatesGradient),
+            _ if function.starts_with("c10d::Reducer::") => Some(Sign::ReducesGradients),
+            _ if function.starts_with("candle_nn::optim::") && function.contains("::new") => {
+                Some(Sign::InitialisesState)
+            }
+            _ if gives_back_saved(function) => Some(Sign::DropsGraph),
+            // Candle's registry of weights.
+            _ if function.starts_with("candle_nn::var_builder::")
+                || function.starts_with("candle_nn::var_map::") =>
+            {
+                Some(Sign::LoadsWeights)
+            }
+            _ => None,
+        };
+    }
+    let sharded = line.is_in("torch/distributed/fsdp/") || line.is_in("torch/distributed/_composable/fsdp/");
+    if sharded {
+        return match method {
+            _ if method.contains("reduce") => Some(Sign::ReducesGradients),
+            _ if method.contains("all_gather") || method.contains("unshard") => Some(Sign::GathersParameters),
+            _ if method.contains("init_sharded") || method.contains("flat_param") => Some(Sign::BuildsModule),
+            _ => None,
+        };
+    }
+    if method == "zero_grad" && (line.is_in("torch/optim/") || line.is_in("torch/nn/modules/module.py")) {
+        return Some(Sign::ZeroesGradients);
+    }
+    if line.is_in("torch/optim/") {
+        let initialises = matches!(method, "_init_group" | "_init_state" | "init_state" | "__init__");
+        return initialises.then_some(Sign::InitialisesState);
+    }
+    if line.is_in("torch/autograd/__init__.py") && method == "_make_grads" {
+        return Some(Sign::SeedsBackward);
+    }
+    if line.is_in("torch/nn/modules/module.py") && matches!(method, "_apply" | "to_empty") {
+        return Some(Sign::MovesModule);
+    }
+    let loads = (line.is_in("torch/serialization.py") && method == "load")
+        || line.is_in("safetensors/torch.py")
+        || matches!(method, "load_state_dict" | "_load_from_state_dict" | "from_pretrained");
+    if loads {
+        return Some(Sign::LoadsWeights);
+    }
+    if line.is_in("torch/utils/data/") || line.is_in("torch/utils/checkpoint.py") {
+        let data = line.is_in("torch/utils/data/");
+        return Some(if data { Sign::LoadsData } else { Sign::Recomputes });
+    }
+    if line.is_in("torch/nn/functional.py") {
+        return Some(Sign::CallsFunctional);
+    }
+    let builds = line.is_in("torch/nn/parameter.py") || line.is_in("torch/nn/init.py");
+    if builds || (line.is_in("torch/nn/") && matches!(method, "__init__" | "reset_parameters")) {
+        return Some(Sign::BuildsModule);
+    }
+    if method == "__init__" {
+        // Of one's own optimizer, its class or its file has that in its name.
+        let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
+        let file = line.file.rsplit('/').next().unwrap_or_default();
+        let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
+        return Some(if optimizer { Sign::BuildsOptimizer } else { Sign::BuildsObject });
+    }
+    None
+}
+
+/// Whether that operator's result comes from no tensor of the device: `aten::randint_low`, `torch.tensor`, and copies
+/// to a device.
+fn makes_a_tensor(operator: &str) -> bool {
+    let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
+    if name.contains("_like") {
+        return false;
+    }
+    let makers = [
+        "arange",
+        "as_tensor",
+        "cuda",
+        "empty",
+        "eye",
+        "from_numpy",
+        "full",
+        "linspace",
+        "ones",
+        "pin_memory",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+        "scalar_tensor",
+        "tensor",
+        "to",
+        "zeros",
+    ];
+    let of =
+        |maker: &str| name.strip_prefix(maker).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    makers.into_iter().any(of)
+}
+
+/// The call of the operator, as the frames from it outwards: two stacks with the same frames there are of one call
+/// site. In the backward pass, the node of autograd is the operator.
+fn call(frames: &[Frame]) -> Option<u64> {
+    let mut outermost = None;
+    for (place, frame) in frames.iter().enumerate() {
+        let line = Line::of(frame);
+        if line.is_python {
+            break;
+        }
+        if is_node(line.function) {
+            outermost = Some(place);
+            break;
+        }
+        // What the engine itself does between the nodes is no call of one.
+        if is_engine(line.function) {
+            break;
+        }
+        if operator(line.function).is_some() {
+            outermost = Some(place);
+        }
+    }
+    // A profiler's stacks have the function that Python called, but no node.
+    let built_in = |frame: &Frame| {
+        frame.function.starts_with("<built-in ")
+            && !frame.function.starts_with("<built-in method run_backward ")
+    };
+    let from = outermost.or_else(|| frames.first().is_some_and(built_in).then_some(0))?;
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    for frame in &frames[from..] {
+        (&frame.function, &frame.file).hash(&mut hasher);
+        // Within a call the line of its own frame moves on.
+        if !std::ptr::eq(frame, &frames[from]) {
+            frame.line.hash(&mut hasher);
+        }
+    }
+    Some(hasher.finish())
+}
+
+/// Whether the function is a node of autograd at work.
+fn is_node(function: &str) -> bool {
+    let node = function.starts_with("torch::autograd::generated::")
+        || function.starts_with("torch::autograd::AccumulateGrad");
+    node && function.contains("::apply(")
+}
+
+fn is_engine(function: &str) -> bool {
+    function.starts_with("torch::autograd::Engine::")
+        || function.starts_with("torch::autograd::Node::operator()")
+}
+
+/// Whether the function gives back what a node of autograd had saved for the backward pass.
+fn gives_back_saved(function: &str) -> bool {
+    let of_node = function.starts_with("torch::autograd::generated::");
+    function.starts_with("torch::autograd::deleteNode(")
+        || (of_node && (function.contains("::release_variables(") || function.contains("::~")))
+}

@@ -1,0 +1,98 @@
+//! What memory is for, without an operator trace: read from stacks, scopes, sizes and the order of events. That is a
+//! reading, not a measurement: each block is given a category by the first [`Rule`] that holds, every rule has a name and
+//! a word for how far it can be trusted, and what no rule tells is counted as such.
+//!
+//! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the rules,
+//! `report` adds up.
+
+mod decide;
+mod follow;
+mod frames;
+mod order;
+mod report;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals};
+pub use rule::{Confidence, Rule};
+
+use crate::Category;
+use decide::Case;
+use memtrack_model::NameFrames;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
+use order::{Facts, Order, storages};
+
+/// The categories of all blocks of a device, as far as they can be read.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BlockCategories {
+    /// The blocks while they were live. A profiler's snapshot has one for each time that a tensor was written.
+    pub lifetimes: Vec<Lifetime>,
+    /// Their categories with the rules that gave them, in the same order; none where no rule holds.
+    pub read: Vec<Option<(Category, Rule)>>,
+    /// Whether any event of the device has a stack.
+    pub has_stacks: bool,
+    /// Whether any is in a scope of a phase.
+    pub has_scopes: bool,
+    /// The phases that were seen: forward, backward, optimizer.
+    phases: [bool; 3],
+}
+
+impl BlockCategories {
+    /// Reads the blocks of `device`. `names` names the frames of stacks, as `Symbolizer::of(snapshot)` does.
+    pub fn read(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
+        Self::read_by(snapshot, names, device, |_| true)
+    }
+
+    /// The same by some of the rules only, to see what each is worth.
+    pub fn read_by(
+        snapshot: &Snapshot,
+        names: &mut dyn NameFrames,
+        device: DeviceId,
+        asked: impl Fn(Rule) -> bool,
+    ) -> Self {
+        use memtrack_model::Phase::{Backward, Forward, Optimizer};
+        let lifetimes = lifetimes(snapshot, device);
+        let facts = Facts::read(snapshot, names, device, &lifetimes);
+        let storages = storages(snapshot, &facts, &lifetimes);
+        let order = Order::of(snapshot, &facts, device, &storages);
+        let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
+        let case = Case::new(snapshot, &facts, &order, &storages, device);
+        if facts.has_stacks || facts.has_scopes {
+            for (storage, decision) in storages.iter().zip(case.decide(&asked)) {
+                storage.lifetimes.iter().for_each(|&at| read[at] = decision);
+            }
+        }
+        if asked(Rule::Given) {
+            for (read, lifetime) in read.iter_mut().zip(&lifetimes) {
+                if let Some(category) = given(snapshot, lifetime) {
+                    *read = Some((category, Rule::Given));
+                }
+            }
+        }
+        Self {
+            lifetimes,
+            read,
+            has_stacks: facts.has_stacks,
+            has_scopes: facts.has_scopes,
+            phases: [Forward, Backward, Optimizer].map(|phase| case.has(phase)),
+        }
+    }
+}
+
+/// The category that the event of its allocation has in the file. A file that says `unknown` says nothing.
+fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
+    let row = lifetime.from?;
+    let of_recording = || Category::of_name(snapshot.categories.get()?.of_event(row)?);
+    let of_profile = || {
+        let details = &snapshot.pytorch.as_deref()?.events;
+        let text = details.has(row, Key::Category).then(|| details.text(row, Key::Category))?;
+        Category::of_name(&snapshot.strings.get(text))
+    };
+    of_recording().or_else(of_profile).filter(|&category| category != Category::Unknown)
+}

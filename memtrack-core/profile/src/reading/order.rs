@@ -1,0 +1,379 @@
+//! The order of events: which part of the training step was running at each event of a device, and which of its blocks
+//! are one tensor that was written in place.
+
+use super::frames::StackFacts;
+use memtrack_model::NameFrames;
+use memtrack_model::Phase;
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
+use memtrack_model::snapshot::{FrameId, Snapshot};
+use memtrack_report::analysis::lifetimes::Lifetime;
+use std::collections::HashMap;
+
+type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// What stacks and scopes say, each read once.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    by_stack: FastMap<StackId, StackFacts>,
+    of_none: StackFacts,
+    by_scope: Vec<Option<Phase>>,
+    /// The frames are those that a profiler writes: a free has the stack of its allocation, and a tensor that is written
+    /// in place is freed and allocated again at once.
+    pub(super) of_profiler: bool,
+    /// Events of frees have stacks of their own.
+    pub(super) own_frees: bool,
+    /// All stacks are Python's alone.
+    pub(super) python_only: bool,
+    /// Any stack has frames.
+    pub(super) has_stacks: bool,
+    /// Any event is in a scope that tells its phase.
+    pub(super) has_scopes: bool,
+}
+
+impl Facts {
+    pub(super) fn read(
+        snapshot: &Snapshot,
+        names: &mut dyn NameFrames,
+        device: DeviceId,
+        lifetimes: &[Lifetime],
+    ) -> Self {
+        let scopes = 0..snapshot.scopes.rows.len() as u32;
+        let mut facts = Self {
+            by_scope: scopes.map(|scope| snapshot.scopes.place(ScopeId(scope)).phase).collect(),
+            of_profiler: is_of_profiler(snapshot),
+            ..Self::default()
+        };
+        let of_events = snapshot.events.rows_of(device).map(|row| snapshot.events.stack[row]);
+        for stack in of_events.chain(lifetimes.iter().map(|lifetime| lifetime.stack)) {
+            facts.by_stack.entry(stack).or_insert_with(|| {
+                let keys = snapshot.frame_keys(stack);
+                let frames: Vec<_> = keys.iter().flat_map(|&key| names.frames(key).to_vec()).collect();
+                StackFacts::of(&frames)
+            });
+        }
+        facts.has_stacks = facts.by_stack.values().any(|stack| stack.has_frames);
+        facts.python_only = facts.has_stacks && !facts.by_stack.values().any(|stack| stack.has_native);
+        facts.own_frees = lifetimes.iter().any(|lifetime| match (lifetime.from, lifetime.to) {
+            (Some(_), Some(to)) => {
+                let freed = snapshot.events.stack[to];
+                let is_free = snapshot.events.action[to] != Action::Alloc;
+                is_free && freed != lifetime.stack && facts.stack(freed).has_frames
+            }
+            _ => false,
+        });
+        facts.has_scopes = lifetimes.iter().any(|lifetime| facts.scope(lifetime.scope).is_some());
+        facts
+    }
+
+    pub(super) fn stack(&self, stack: StackId) -> &StackFacts {
+        self.by_stack.get(&stack).unwrap_or(&self.of_none)
+    }
+
+    pub(super) fn scope(&self, scope: ScopeId) -> Option<Phase> {
+        self.by_scope.get(scope.index()).copied().flatten()
+    }
+}
+
+/// Whether the file is of the form that `_profile_to_snapshot` writes: its frames have no files.
+fn is_of_profiler(snapshot: &Snapshot) -> bool {
+    let mut rows = (0..snapshot.frames.len() as u32).map(FrameId);
+    snapshot.pytorch.is_some()
+        && !snapshot.frames.is_empty()
+        && rows.all(|frame| snapshot.strings.get(snapshot.frames.filename(frame)) == "none")
+}
+
+/// A tensor's storage: one lifetime, or several where a profiler shows each writing in place as one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Storage {
+    /// Its lifetimes, in order.
+    pub(super) lifetimes: Vec<usize>,
+    /// The row of its allocation; none when it was live before the first event.
+    pub(super) from: Option<usize>,
+    /// The row of its free; none when it is live at the end.
+    pub(super) to: Option<usize>,
+    pub(super) stack: StackId,
+    pub(super) scope: ScopeId,
+    pub(super) size_bytes: u64,
+    /// The rows at which it was written in place.
+    pub(super) written: Vec<usize>,
+}
+
+/// The storages of `lifetimes`, and for each lifetime which one is its.
+pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime]) -> Vec<Storage> {
+    let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
+    // By the address, what was freed last there: the row and the storage.
+    let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
+    let mut order: Vec<usize> = (0..lifetimes.len()).collect();
+    order.sort_by_key(|&at| lifetimes[at].from);
+    for at in order {
+        let lifetime = &lifetimes[at];
+        let address = lifetime.from.or(lifetime.to).map(|row| snapshot.events.address[row]);
+        let before = lifetime.from.and_then(|row| {
+            let &(to, storage) = freed.get(&address?).filter(|_| facts.of_profiler)?;
+            let earlier = &storages[storage];
+            // Freed by the two events right before, of the same size, and again with the first allocation's stack.
+            let same = earlier.size_bytes == lifetime.size_bytes && earlier.stack == lifetime.stack;
+            let is_backward = facts.stack(lifetime.stack).phase == Some(Phase::Backward);
+            (same && !is_backward && row - to <= 2).then_some(storage)
+        });
+        let storage = match before {
+            Some(storage) => {
+                storages[storage].written.extend(lifetime.from);
+                storage
+            }
+            None => {
+                storages.push(Storage {
+                    lifetimes: Vec::new(),
+                    from: lifetime.from,
+                    to: None,
+                    stack: lifetime.stack,
+                    scope: lifetime.scope,
+                    size_bytes: lifetime.size_bytes,
+                    written: Vec::new(),
+                });
+                storages.len() - 1
+            }
+        };
+        storages[storage].lifetimes.push(at);
+        storages[storage].to = lifetime.to;
+        if let (Some(address), Some(to)) = (address, lifetime.to) {
+            freed.insert(address, (to, storage));
+        }
+    }
+    storages
+}
+
+/// What was running from one event to another.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Run {
+    /// The part of the training step; none outside of all.
+    pub(super) phase: Option<Phase>,
+    /// The last allocation in it.
+    last_alloc: Option<usize>,
+    /// Whether memory ran out in it.
+    ran_out: bool,
+    /// The phases of the nearest runs before and after it that have one.
+    before: Option<Phase>,
+    after: Option<Phase>,
+}
+
+/// The runs of a device.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) runs: Vec<Run>,
+    /// By phase, its first run and its last.
+    first_of: [Option<usize>; 3],
+    last_of: [Option<usize>; 3],
+    /// For each event's row, its run.
+    of_row: Vec<u32>,
+    /// For each row of an allocation, the next one that was made in another call.
+    other_call: Vec<usize>,
+}
+
+/// What an event says about the part that is running.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mark {
+    Phase(Phase),
+    Outside,
+    /// A tensor from before the backward pass was written in place: an update, if the pass does not go on.
+    Written,
+}
+
+impl Order {
+    pub(super) fn of(snapshot: &Snapshot, facts: &Facts, device: DeviceId, storages: &[Storage]) -> Self {
+        let written = written_rows(snapshot, facts, storages);
+        let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
+        let mut marks: Vec<(usize, Mark)> = Vec::new();
+        for &row in &rows {
+            marks.extend(mark(snapshot, facts, &written, row).map(|mark| (row, mark)));
+        }
+        settle_writings(&mut marks);
+        let mut order = Self {
+            runs: Vec::new(),
+            of_row: vec![0; snapshot.events.len()],
+            other_call: Vec::new(),
+            first_of: [None; 3],
+            last_of: [None; 3],
+        };
+        let run = |phase| Run { phase, last_alloc: None, ran_out: false, before: None, after: None };
+        order.runs.push(run(None));
+        let mut marks = marks.into_iter().peekable();
+        for &row in &rows {
+            if let Some((_, mark)) = marks.next_if(|&(at, _)| at == row) {
+                let phase = match mark {
+                    Mark::Phase(phase) => Some(phase),
+                    Mark::Outside => None,
+                    Mark::Written => Some(Phase::Optimizer),
+                };
+                if order.runs.last().is_none_or(|last| last.phase != phase) {
+                    order.runs.push(run(phase));
+                }
+            }
+            let number = order.runs.len() - 1;
+            order.of_row[row] = number as u32;
+            let last = &mut order.runs[number];
+            match snapshot.events.action[row] {
+                Action::Alloc if !written.contains_key(&row) => last.last_alloc = Some(row),
+                Action::Oom => last.ran_out = true,
+                _ => {}
+            }
+        }
+        order.look_around();
+        order.other_call = other_calls(snapshot, facts, &written, &rows);
+        order
+    }
+
+    fn look_around(&mut self) {
+        let mut before = None;
+        for (number, run) in self.runs.iter_mut().enumerate() {
+            run.before = before;
+            before = run.phase.or(before);
+            if let Some(phase) = run.phase {
+                self.first_of[phase as usize].get_or_insert(number);
+                self.last_of[phase as usize] = Some(number);
+            }
+        }
+        let mut after = None;
+        for run in self.runs.iter_mut().rev() {
+            run.after = after;
+            after = run.phase.or(after);
+        }
+    }
+
+    pub(super) fn number(&self, row: usize) -> usize {
+        self.of_row[row] as usize
+    }
+
+    pub(super) fn run(&self, row: usize) -> &Run {
+        &self.runs[self.number(row)]
+    }
+
+    /// The phase before an event outside of all, and the one that comes next.
+    pub(super) fn around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
+        let run = self.run(row);
+        (run.phase.or(run.before), run.after)
+    }
+
+    /// The last run of that phase.
+    pub(super) fn last(&self, phase: Phase) -> Option<usize> {
+        self.last_of[phase as usize]
+    }
+
+    /// The first run of that phase.
+    pub(super) fn first(&self, phase: Phase) -> Option<usize> {
+        self.first_of[phase as usize]
+    }
+
+    /// Whether a run of one of the phases began after `from` and not after `to`.
+    pub(super) fn began_between(&self, from: usize, to: usize) -> bool {
+        let (from, to) = (self.number(from), self.number(to));
+        self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
+    }
+
+    /// Whether what was made in the run of `from` outlived the run. A block that is live at the end did, unless the
+    /// trace may have ended within the run: a program writes its snapshot outside of both passes, except when memory
+    /// runs out.
+    pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
+        let run = self.number(from);
+        match to {
+            Some(to) => self.number(to) != run,
+            None => run + 1 < self.runs.len() || !self.runs[run].ran_out,
+        }
+    }
+
+    /// Whether no allocation of the run in which `row` was came after it.
+    pub(super) fn is_after_allocations(&self, row: usize) -> bool {
+        self.run(row).last_alloc.is_none_or(|last| row > last)
+    }
+
+    /// Whether no call but the one that made the block at `from` allocated anything before `to`.
+    pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
+        self.other_call.get(from).is_some_and(|&other| other > to)
+    }
+}
+
+/// The rows at which a storage is written in place, and whether it is one that a backward pass may write: a gradient.
+fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
+    let mut rows = FastMap::default();
+    for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
+        let is_gradient = facts.stack(storage.stack).phase == Some(Phase::Backward);
+        rows.extend(storage.written.iter().map(|&row| (row, is_gradient)));
+    }
+    debug_assert!(rows.keys().all(|&row| snapshot.events.action[row] == Action::Alloc));
+    rows
+}
+
+fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row: usize) -> Option<Mark> {
+    let action = snapshot.events.action[row];
+    if let Some(&is_gradient) = written.get(&row) {
+        return (!is_gradient).then_some(Mark::Written);
+    }
+    let is_alloc = action == Action::Alloc;
+    let is_free = matches!(action, Action::Free | Action::FreeRequested);
+    if !(is_alloc || (is_free && facts.own_frees)) {
+        return None;
+    }
+    // The scope of a free is that of its allocation.
+    if let Some(phase) = facts.scope(snapshot.events.scope[row]) {
+        return is_alloc.then_some(Mark::Phase(phase));
+    }
+    let stack = facts.stack(snapshot.events.stack[row]);
+    match stack.phase {
+        Some(phase) => Some(Mark::Phase(phase)),
+        None if stack.is_outside => Some(Mark::Outside),
+        None if is_alloc && is_of_autograds_thread(facts, stack) => Some(Mark::Phase(Phase::Backward)),
+        None => None,
+    }
+}
+
+/// Whether an allocation with that stack was made by one of autograd's threads, which run no Python.
+pub(super) fn is_of_autograds_thread(facts: &Facts, stack: &StackFacts) -> bool {
+    !stack.has_frames && facts.python_only && !facts.of_profiler
+}
+
+/// Keeps of the writings in place those that end a backward pass: the next other mark is not of that pass.
+fn settle_writings(marks: &mut Vec<(usize, Mark)>) {
+    let mut kept = Vec::with_capacity(marks.len());
+    let mut pending: Vec<(usize, Mark)> = Vec::new();
+    let mut phase = None;
+    for &(row, mark) in marks.iter() {
+        match mark {
+            Mark::Written if phase == Some(Phase::Backward) => pending.push((row, mark)),
+            Mark::Written => {}
+            _ => {
+                if mark != Mark::Phase(Phase::Backward) {
+                    kept.append(&mut pending);
+                }
+                pending.clear();
+                kept.push((row, mark));
+                phase = if let Mark::Phase(phase) = mark { Some(phase) } else { None };
+            }
+        }
+    }
+    kept.append(&mut pending);
+    *marks = kept;
+}
+
+fn other_calls(
+    snapshot: &Snapshot,
+    facts: &Facts,
+    written: &FastMap<usize, bool>,
+    rows: &[usize],
+) -> Vec<usize> {
+    let mut other = vec![0; snapshot.events.len()];
+    // The next allocation, its call, and the next one in another call than that.
+    let mut next: Option<(usize, Option<u64>)> = None;
+    for &row in rows.iter().rev() {
+        if snapshot.events.action[row] != Action::Alloc || written.contains_key(&row) {
+            continue;
+        }
+        let call = facts.stack(snapshot.events.stack[row]).call;
+        other[row] = match next {
+            None => usize::MAX,
+            Some((row, same)) if same == call => other[row],
+            Some((row, _)) => row,
+        };
+        next = Some((row, call));
+    }
+    other
+}

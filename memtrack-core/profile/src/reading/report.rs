@@ -1,0 +1,341 @@
+//! The reading added up: by category and by rule, at moments and over the whole file.
+
+use super::BlockCategories;
+use super::rule::{Confidence, Rule};
+use crate::Category;
+use memtrack_model::NameFrames;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::{Since, Snapshot};
+use memtrack_report::analysis::estimate::{Estimate, Sums};
+use memtrack_report::analysis::lifetimes::Lifetime;
+use memtrack_report::analysis::peak::Peak;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// The moment whose live blocks are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum ReadingAt {
+    /// When the most bytes were live.
+    #[default]
+    Peak,
+    /// After the last event.
+    End,
+    /// So many seconds after the first event, or after the start of a recording.
+    Seconds(f64),
+}
+
+impl ReadingAt {
+    /// Its name: `peak`, `end` or `time`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "end",
+            Self::Seconds(_) => "time",
+        }
+    }
+}
+
+/// Some blocks, added up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Requested bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes that no rule tells.
+    pub untold_bytes: u64,
+    /// Their share of [`Self::bytes`], from 0 to 1.
+    pub untold_share: f64,
+    /// The share of [`Self::bytes`] whose rule is a guess.
+    pub guessed_share: f64,
+    /// The share of [`Self::bytes`] whose category is in the file.
+    pub given_share: f64,
+    /// The categories that have blocks in the file, and last what no rule tells.
+    pub categories: Vec<CategoryRow>,
+    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    #[serde(skip)]
+    pub error: Estimate,
+}
+
+/// A category and its blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CategoryRow {
+    /// The category's name, as PyTorch writes it; none for the blocks that no rule tells.
+    pub category: Option<&'static str>,
+    /// Requested bytes.
+    pub bytes: u64,
+    /// The interval that holds them in 95 of 100 cases where blocks were sampled; the category may be wrong besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_interval: Option<[u64; 2]>,
+    /// Their share, from 0 to 1.
+    pub share: f64,
+    /// Blocks.
+    pub blocks: u64,
+    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    #[serde(skip)]
+    pub error: Estimate,
+}
+
+/// What was live at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct MomentReading {
+    /// The moment: `peak`, `end` or `time`.
+    pub moment: &'static str,
+    /// When it was, in seconds; none when it was before the first event.
+    pub seconds: Option<f64>,
+    /// What was live then.
+    #[serde(flatten)]
+    pub live: Totals,
+}
+
+/// A rule and the blocks that it was applied to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RuleRow {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// The category that it gave.
+    pub category: &'static str,
+    /// How far it can be trusted.
+    pub confidence: Confidence,
+    /// When it holds.
+    pub when: &'static str,
+    /// Requested bytes that were live, for each of [`CategoryReading::moments`].
+    pub live_bytes: Vec<u64>,
+    /// Blocks that were live, likewise.
+    pub live_blocks: Vec<u64>,
+    /// Bytes of all blocks in the file.
+    pub all_bytes: u64,
+    /// The number of all blocks.
+    pub all_blocks: u64,
+}
+
+/// What a device's memory is for, as read from stacks, scopes and the order of events: not exact.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CategoryReading {
+    /// What reports call the device.
+    pub device: String,
+    /// How the categories were found: always `read`, in contrast to those of an operator trace.
+    pub source: &'static str,
+    /// Always false.
+    pub exact: bool,
+    /// Whether any event has a stack.
+    pub has_stacks: bool,
+    /// Whether any event is in a scope that tells its phase.
+    pub has_scopes: bool,
+    /// What the seconds of [`Self::moments`] are counted from.
+    pub seconds_since: &'static str,
+    /// The moments that were asked for.
+    pub moments: Vec<MomentReading>,
+    /// All blocks in the file, those from before its first event included.
+    pub all: Totals,
+    /// The rules that were applied, those with most bytes first.
+    pub rules: Vec<RuleRow>,
+    /// What would let more be told, as sentences.
+    pub hints: Vec<&'static str>,
+    #[serde(skip)]
+    pub(super) since: Since,
+}
+
+/// Bytes and blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    bytes: u64,
+    blocks: f64,
+}
+
+impl Tally {
+    fn add(&mut self, lifetime: &Lifetime) {
+        self.bytes = self.bytes.saturating_add(lifetime.bytes);
+        self.blocks += lifetime.blocks;
+    }
+
+    fn whole_blocks(self) -> u64 {
+        self.blocks.round() as u64
+    }
+}
+
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+/// By what decided: tallies of a part of the blocks.
+type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
+
+impl CategoryReading {
+    /// Reads the categories of `device` and adds them up at each moment. `names` names the frames of stacks, as
+    /// `Symbolizer::of(snapshot)` does.
+    pub fn of(
+        snapshot: &Snapshot,
+        names: &mut dyn NameFrames,
+        device: DeviceId,
+        moments: &[ReadingAt],
+    ) -> Self {
+        Self::of_blocks(snapshot, device, &BlockCategories::read(snapshot, names, device), moments)
+    }
+
+    /// Adds up what was read of `device`.
+    pub fn of_blocks(
+        snapshot: &Snapshot,
+        device: DeviceId,
+        blocks: &BlockCategories,
+        moments: &[ReadingAt],
+    ) -> Self {
+        let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
+        let row_of = |at: ReadingAt| match at {
+            ReadingAt::Peak => Peak::of(snapshot, &blocks.lifetimes).row,
+            ReadingAt::End => snapshot.events.rows_of(device).last(),
+            ReadingAt::Seconds(moment) => {
+                snapshot.events.rows_of(device).take_while(|&row| seconds(row) <= moment).last()
+            }
+        };
+        let sums = Sums::of(snapshot, device, &blocks.lifetimes);
+        let (all, by_decision_in_all) = totals(blocks, &sums, |_| true);
+        let mut by_decision: Vec<ByDecision> = Vec::new();
+        let moments: Vec<MomentReading> = moments
+            .iter()
+            .map(|&at| {
+                let row = row_of(at);
+                let (live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
+                by_decision.push(tallies);
+                MomentReading { moment: at.name(), seconds: row.map(seconds), live }
+            })
+            .collect();
+        let rule_row = |(&decision, tally): (&Option<(Rule, Category)>, &Tally)| {
+            let (rule, category) = decision?;
+            let live = || by_decision.iter().map(|of| of.get(&decision).copied().unwrap_or_default());
+            Some(RuleRow {
+                rule: rule.name(),
+                category: category.name(),
+                confidence: rule.confidence(),
+                when: rule.when(),
+                live_bytes: live().map(|tally| tally.bytes).collect(),
+                live_blocks: live().map(Tally::whole_blocks).collect(),
+                all_bytes: tally.bytes,
+                all_blocks: tally.whole_blocks(),
+            })
+        };
+        let mut rules: Vec<RuleRow> = by_decision_in_all.iter().filter_map(rule_row).collect();
+        rules.sort_by_key(|row| Reverse((row.live_bytes.clone(), row.all_bytes)));
+        let since = snapshot.seconds_since();
+        let mut reading = Self {
+            device: snapshot.device_name(device),
+            source: "read",
+            exact: false,
+            has_stacks: blocks.has_stacks,
+            has_scopes: blocks.has_scopes,
+            seconds_since: since.name(),
+            moments,
+            all,
+            rules,
+            hints: Vec::new(),
+            since,
+        };
+        reading.hints = reading.hints(blocks.phases);
+        reading
+    }
+
+    /// Whether there is anything to read from, or to take as given.
+    pub fn can_tell(&self) -> bool {
+        self.has_stacks || self.has_scopes || self.all.given_share > 0.0
+    }
+
+    /// What would let more be told, where forward, backward and optimizer were seen or not.
+    fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
+        let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
+        let mut hints = Vec::new();
+        if !self.can_tell() && self.since == Since::Start {
+            hints.push(
+                "The recording has neither stacks nor scopes that tell what its memory is for: name modules, backward passes \
+                 and optimizer's steps by scopes, or record operators, which makes the categories exact.",
+            );
+            return hints;
+        }
+        if !self.can_tell() {
+            hints.push(
+                "The file has no stacks, so nothing can be told of what its memory is for. Record with stacks, from before \
+                 the model is built: torch.cuda.memory._record_memory_history(context=\"all\", stacks=\"all\").",
+            );
+            hints.push(
+                "An operator trace makes the categories exact: `memtrack export-script` prints what records one.",
+            );
+            return hints;
+        }
+        if (self.has_stacks || self.has_scopes) && !forward && !backward && !optimizer {
+            hints.push("No forward pass, backward pass or optimizer's step shows in the stacks or scopes.");
+        }
+        if used(Rule::OldInInference) {
+            hints.push(
+                "There is no backward pass in the file, so memory from before its first event is taken for parameters; \
+                 record from before the model is built to know.",
+            );
+        }
+        if used(Rule::SizeOfGradient) || used(Rule::SizeOfGradientAgain) {
+            hints.push(
+                "Memory from before the first event was told apart by sizes only; record from before the model is built \
+                 to know.",
+            );
+        }
+        hints
+    }
+}
+
+/// Adds up the blocks that are `counted`.
+fn totals(
+    blocks: &BlockCategories,
+    sums: &Sums,
+    counted: impl Fn(&Lifetime) -> bool,
+) -> (Totals, ByDecision) {
+    let mut by_decision = ByDecision::new();
+    let mut total = Tally::default();
+    let some = || blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| counted(lifetime));
+    for (lifetime, read) in some() {
+        total.add(lifetime);
+        by_decision.entry(read.map(|(category, rule)| (rule, category))).or_default().add(lifetime);
+    }
+    let in_file =
+        |category: Category| blocks.read.iter().any(|read| read.is_some_and(|(is, _)| is == category));
+    let told = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
+    let row = |category: Option<Category>| {
+        let of = by_decision.iter().filter(|(decision, _)| decision.map(|(_, is)| is) == category);
+        let tally = of.fold(Tally::default(), |sum, (_, tally)| Tally {
+            bytes: sum.bytes.saturating_add(tally.bytes),
+            blocks: sum.blocks + tally.blocks,
+        });
+        let same = some().filter(|(_, read)| read.map(|(is, _)| is) == category);
+        let error = sums.bytes(same.map(|(lifetime, _)| lifetime));
+        CategoryRow {
+            category: category.map(Category::name),
+            bytes: tally.bytes,
+            bytes_interval: (!error.is_exact()).then(|| [error.low.floor() as u64, error.high.ceil() as u64]),
+            share: share(tally.bytes, total.bytes),
+            blocks: tally.whole_blocks(),
+            error,
+        }
+    };
+    let categories: Vec<CategoryRow> = told.chain([None]).map(row).collect();
+    let of = |confidence: Confidence| {
+        let rules = by_decision
+            .iter()
+            .filter(|(decision, _)| decision.is_some_and(|(rule, _)| rule.confidence() == confidence));
+        share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
+    };
+    let untold_bytes = by_decision.get(&None).map_or(0, |tally| tally.bytes);
+    let totals = Totals {
+        bytes: total.bytes,
+        blocks: total.whole_blocks(),
+        untold_bytes,
+        untold_share: share(untold_bytes, total.bytes),
+        guessed_share: of(Confidence::Guess),
+        given_share: of(Confidence::Given),
+        categories,
+        error: sums.bytes(some().map(|(lifetime, _)| lifetime)),
+    };
+    (totals, by_decision)
+}

@@ -1,0 +1,450 @@
+//! Each rule has an example, and is what decides it.
+
+use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
+use crate::Category;
+use memtrack_formats::{LoadOptions, SnapshotFiles};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::snapshot::{FrameId, Scope, ScopeKind, Snapshot};
+use memtrack_model::{Frame, NameFrames};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// The frames that the snapshot itself names.
+struct Named(Vec<Frame>);
+
+impl Named {
+    fn of(snapshot: &Snapshot) -> Self {
+        let text = |id| snapshot.strings.get(id).into_owned();
+        let frame = |frame| Frame {
+            function: text(snapshot.frames.name(frame)),
+            file: Some(text(snapshot.frames.filename(frame))),
+            line: Some(7),
+        };
+        Self((0..snapshot.frames.len() as u32).map(FrameId).map(frame).collect())
+    }
+}
+
+impl NameFrames for Named {
+    fn frames(&mut self, key: u64) -> Rc<[Frame]> {
+        [self.0[key as usize].clone()].into()
+    }
+}
+
+type Stack = &'static [&'static str];
+
+// Stacks, innermost frame first, as `function @ file`.
+const OUTSIDE: Stack = &["<module> @ /app/train.py"];
+const FORWARD: Stack =
+    &["forward @ /app/model.py", "_call_impl @ /v/torch/nn/modules/module.py", "<module> @ /app/train.py"];
+const EXP_EMPTY: Stack = &[
+    "at::_ops::empty_strided::call(c10::ArrayRef<long>)",
+    "at::_ops::exp::call(at::Tensor const&)",
+    "forward @ /app/model.py",
+    "_call_impl @ /v/torch/nn/modules/module.py",
+    "<module> @ /app/train.py",
+];
+const EXP: Stack = &[
+    "at::_ops::exp::call(at::Tensor const&)",
+    "forward @ /app/model.py",
+    "_call_impl @ /v/torch/nn/modules/module.py",
+    "<module> @ /app/train.py",
+];
+const NODE: Stack = &[
+    "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
+    "torch::autograd::generated::MulBackward0::apply(std::vector<at::Tensor>&&)",
+    "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)",
+    "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+];
+const ENGINE: Stack = &[
+    "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)",
+    "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+];
+const ACCUMULATE: Stack = &[
+    "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)",
+    "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)",
+];
+const REDUCER: Stack = &["c10d::Reducer::initialize_buckets(std::vector<unsigned long>)"];
+const GATHER: Stack = &[
+    "_all_gather_flat_param @ /v/torch/distributed/fsdp/_flat_param.py",
+    "forward @ /app/model.py",
+    "<module> @ /app/train.py",
+];
+const SEED: Stack = &[
+    "_make_grads @ /v/torch/autograd/__init__.py",
+    "backward @ /v/torch/_tensor.py",
+    "<module> @ /app/train.py",
+];
+const RECOMPUTE: Stack = &[
+    "forward @ /app/model.py",
+    "_call_impl @ /v/torch/nn/modules/module.py",
+    "recompute_fn @ /v/torch/utils/checkpoint.py",
+    "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)",
+];
+const GRAPH: Stack = &[
+    "torch::autograd::generated::ExpBackward0::release_variables()",
+    "torch::autograd::deleteNode(torch::autograd::Node*)",
+    "<module> @ /app/train.py",
+];
+const INIT_GROUP: Stack =
+    &["_init_group @ /v/torch/optim/adam.py", "step @ /v/torch/optim/adam.py", "<module> @ /app/train.py"];
+const STEP: Stack = &["step @ /v/torch/optim/adam.py", "<module> @ /app/train.py"];
+const ZERO_GRAD: Stack = &["zero_grad @ /v/torch/optim/optimizer.py", "<module> @ /app/train.py"];
+const MOVE: Stack = &["_apply @ /v/torch/nn/modules/module.py", "<module> @ /app/train.py"];
+const LOAD: Stack = &["load @ /v/torch/serialization.py", "<module> @ /app/train.py"];
+const BUILD: Stack = &["__init__ @ /v/torch/nn/modules/linear.py", "<module> @ /app/train.py"];
+const BUILD_OPTIMIZER: Stack = &["__init__ @ /app/my_optimizer.py", "<module> @ /app/train.py"];
+const BUILD_OBJECT: Stack = &["__init__ @ /app/layers.py", "<module> @ /app/train.py"];
+const LOADER: Stack = &["__next__ @ /v/torch/utils/data/dataloader.py", "<module> @ /app/train.py"];
+const FUNCTIONAL: Stack = &["cross_entropy @ /v/torch/nn/functional.py", "<module> @ /app/train.py"];
+const RANDN: Stack = &["at::_ops::randn::call(c10::ArrayRef<long>)", "<module> @ /app/train.py"];
+const PLAIN: Stack = &["loss @ /app/train.py", "<module> @ /app/train.py"];
+const NONE: Stack = &[];
+// As a profiler writes them: everything in the name, no file.
+const P_FORWARD: Stack = &["nn.Module: Linear_0 @ none", "train.py(1): <module> @ none"];
+const P_BACKWARD: Stack = &[
+    "<built-in method run_backward of torch._C._EngineBase object at 0x0> @ none",
+    "torch/autograd/graph.py(1100): _engine_run_backward @ none",
+    "train.py(1): <module> @ none",
+];
+const P_STEP: Stack = &["torch/optim/sgd.py(106): step @ none", "train.py(1): <module> @ none"];
+
+/// The address of the block that an example is about.
+const IT: u64 = 0x1000;
+/// And of others.
+const A: u64 = 0x2000;
+const B: u64 = 0x3000;
+const C: u64 = 0x4000;
+const SIZE: u64 = 512;
+
+/// A snapshot of one device while it is written.
+#[derive(Default)]
+struct Trace {
+    events: Vec<Value>,
+    blocks: Vec<Value>,
+}
+
+impl Trace {
+    fn event(mut self, action: &str, address: u64, size: u64, stack: Stack) -> Self {
+        let time = self.events.len();
+        self.events.push(json!({
+            "action": action, "addr": address, "size": size, "stream": 0, "time_us": time, "frames": frames(stack),
+        }));
+        self
+    }
+
+    fn alloc(self, address: u64, stack: Stack) -> Self {
+        self.event("alloc", address, SIZE, stack)
+    }
+
+    /// With a size that no other block has.
+    fn alloc_odd(self, address: u64, stack: Stack) -> Self {
+        self.event("alloc", address, 512 * address, stack)
+    }
+
+    fn free(self, address: u64, stack: Stack) -> Self {
+        self.event("free_requested", address, SIZE, stack).event("free_completed", address, SIZE, stack)
+    }
+
+    /// A writing in place, as a profiler shows it.
+    fn write(self, address: u64, stack: Stack) -> Self {
+        self.free(address, stack).alloc(address, stack)
+    }
+
+    /// A block from before the first event that is there at the end.
+    fn old(mut self, address: u64, stack: Stack) -> Self {
+        self.blocks.push(json!({
+            "address": address, "size": SIZE, "requested_size": SIZE, "state": "active_allocated",
+            "frames": frames(stack),
+        }));
+        self
+    }
+
+    fn snapshot(self) -> Snapshot {
+        let segment = json!({
+            "device": 0, "address": 0, "total_size": 1 << 20, "stream": 0, "segment_type": "large", "allocated_size": 0,
+            "active_size": 0, "blocks": self.blocks,
+        });
+        let text = json!({"segments": [segment], "device_traces": [self.events]}).to_string();
+        Snapshot::open_stream(text.as_bytes(), LoadOptions::default()).unwrap().snapshot
+    }
+}
+
+fn frames(stack: Stack) -> Vec<Value> {
+    let frame = |text: &&str| {
+        let (name, file) = text.split_once(" @ ").unwrap_or((text, "??"));
+        json!({"name": name, "filename": file, "line": 7})
+    };
+    stack.iter().map(frame).collect()
+}
+
+/// A recording of memtrack's own, in which the block at [`IT`] is made in the scope of that kind; it outlives it or not.
+fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
+        snapshot.scopes.rows.push(Scope { parent: ScopeId::NONE, kind, name: "it".into() });
+    }
+    let mut event = |action, address, scope| {
+        let ticks = snapshot.events.len() as u64;
+        let device = DeviceId(0);
+        snapshot.events.push(&Event {
+            ticks,
+            address,
+            size_bytes: SIZE,
+            scope: ScopeId(scope),
+            device,
+            action,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            thread: ThreadId(0),
+            flags: EventFlags::default(),
+        });
+    };
+    event(Action::Alloc, IT, 1);
+    if !outlives {
+        event(Action::Free, IT, 1);
+    }
+    event(Action::Alloc, A, 2);
+    snapshot
+}
+
+/// A snapshot in which the rule decides the block at [`IT`].
+fn example(rule: Rule) -> Snapshot {
+    let trace = Trace::default();
+    let trace = match rule {
+        Rule::Given => {
+            let mut trace = trace.alloc(IT, FORWARD);
+            trace.events[0]["category"] = json!("gradient");
+            trace
+        }
+        Rule::SameCall => trace.alloc(IT, EXP_EMPTY).alloc(A, EXP).free(IT, EXP).alloc(B, FORWARD),
+        Rule::AccumulateGrad => trace.alloc(IT, ACCUMULATE),
+        Rule::ReducedGradient => trace.alloc(IT, REDUCER),
+        Rule::GatheredParameter => trace.alloc(IT, GATHER),
+        Rule::BackwardSeed => trace.alloc(IT, SEED),
+        Rule::StateInit => trace.alloc(IT, INIT_GROUP).alloc(A, FORWARD),
+        Rule::ReplacedInStep => {
+            trace.alloc(A, MOVE).alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD)
+        }
+        Rule::ReplacedGuess => trace.alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD),
+        Rule::KeptByStep => trace.alloc(IT, STEP).alloc(A, FORWARD),
+        Rule::FreedInStep => trace.alloc(IT, STEP).alloc(A, STEP).free(IT, STEP).alloc(B, FORWARD),
+        Rule::Recomputed => trace.alloc(IT, RECOMPUTE).free(IT, ENGINE),
+        Rule::GradientKept => trace.alloc(IT, NODE).alloc(A, STEP).free(IT, OUTSIDE),
+        // All frees have the stack of the allocation.
+        Rule::GradientBySize => trace
+            .alloc(A, MOVE)
+            .alloc_odd(B, FORWARD)
+            .alloc(IT, NODE)
+            .alloc_odd(C, ENGINE)
+            .free(IT, NODE)
+            .alloc(B, FORWARD),
+        Rule::Backward => trace.alloc(IT, NODE).alloc(A, ENGINE).free(IT, ENGINE).alloc(B, FORWARD),
+        Rule::NoFramesKept => trace.alloc(A, FORWARD).alloc(IT, NONE).alloc(B, STEP),
+        Rule::NoFramesInBackward => trace.alloc(A, FORWARD).alloc(IT, NONE).free(IT, NONE).alloc(B, STEP),
+        Rule::ModuleMoved => trace.alloc(IT, MOVE).alloc(A, FORWARD),
+        Rule::WeightsLoaded => trace.alloc(IT, LOAD).alloc(A, FORWARD),
+        Rule::ModuleBuilt => trace.alloc(IT, BUILD).alloc(A, FORWARD),
+        Rule::OptimizerBuilt => trace.alloc(IT, BUILD_OPTIMIZER).alloc(A, FORWARD),
+        Rule::ObjectBuilt => trace.alloc(IT, BUILD_OBJECT).alloc(A, FORWARD),
+        Rule::InputLoaded => trace.alloc(IT, LOADER).alloc(A, FORWARD),
+        Rule::ScopeOptimizerKept => return recorded(ScopeKind::Optimizer, true),
+        Rule::ScopeOptimizer => return recorded(ScopeKind::Optimizer, false),
+        Rule::ScopeBackwardKept => return recorded(ScopeKind::Backward, true),
+        Rule::ScopeBackward => return recorded(ScopeKind::Backward, false),
+        Rule::ScopeForward => return recorded(ScopeKind::Module, true),
+        Rule::HeldByGraph => trace.alloc(IT, FORWARD).alloc(A, FORWARD).free(IT, GRAPH),
+        Rule::SavedForBackward => trace.alloc(IT, FORWARD).alloc(A, NODE).free(IT, ENGINE),
+        Rule::Forward => trace.alloc(IT, FORWARD).alloc(A, FORWARD).free(IT, FORWARD),
+        Rule::Functional => trace.alloc(IT, FUNCTIONAL),
+        Rule::InputMade => trace.alloc(IT, RANDN).alloc(A, FORWARD),
+        Rule::HeldForBackward => trace.alloc(A, FORWARD).alloc(IT, PLAIN).alloc(B, NODE).free(IT, ENGINE),
+        Rule::BeforeBackward => trace.alloc(IT, PLAIN).alloc(A, PLAIN).free(IT, PLAIN).alloc(B, NODE),
+        Rule::FreedByZeroGrad => trace.free(IT, ZERO_GRAD),
+        Rule::OldFreedInBackward => trace.alloc(A, NODE).free(IT, ENGINE),
+        Rule::OldFreedInStep => trace.alloc(A, STEP).free(IT, STEP),
+        Rule::WrittenInBackward => trace.alloc(A, P_BACKWARD).write(IT, NONE).alloc(B, P_BACKWARD),
+        Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(IT, NONE).alloc(B, P_FORWARD),
+        Rule::WrittenInStep => trace.alloc_odd(A, P_BACKWARD).alloc(B, P_STEP).write(IT, NONE),
+        Rule::SizeOfGradient => trace.old(IT, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
+        // The parameter is there at the end, the state is not.
+        Rule::SizeOfGradientAgain => {
+            trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_odd(C, STEP).free(IT, STEP)
+        }
+        Rule::EarlySizeOfGradient => trace.alloc(IT, PLAIN).alloc_odd(A, FORWARD).alloc(B, ACCUMULATE),
+        Rule::EarlySizeAgain => {
+            trace.alloc(A, PLAIN).alloc(IT, PLAIN).alloc_odd(B, FORWARD).alloc(C, ACCUMULATE)
+        }
+        Rule::OldAndUntouched => trace.old(IT, NONE).alloc_odd(A, ACCUMULATE),
+        Rule::OldInInference => trace.old(IT, NONE).alloc(A, FORWARD),
+    };
+    trace.snapshot()
+}
+
+/// What is decided of the last block at an address.
+fn decided(snapshot: &Snapshot, address: u64, asked: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
+    let device = snapshot.device_ids()[0];
+    let blocks = BlockCategories::read_by(snapshot, &mut Named::of(snapshot), device, asked);
+    let mut of = blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| {
+        let row = lifetime.from.or(lifetime.to);
+        let block = lifetime.block.map(|block| snapshot.blocks[block as usize].address);
+        row.map(|row| snapshot.events.address[row]).or(block) == Some(address)
+    });
+    of.next_back().and_then(|(_, read)| *read)
+}
+
+fn decided_by_all(trace: Trace, address: u64) -> Option<(Category, Rule)> {
+    decided(&trace.snapshot(), address, |_| true)
+}
+
+#[test]
+fn each_rule_decides_its_example_and_nothing_else_does_without_it() {
+    for &rule in Rule::ALL {
+        let snapshot = example(rule);
+        let (category, by) =
+            decided(&snapshot, IT, |_| true).unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
+        assert_eq!(by, rule, "decides the example of {}", rule.name());
+        if rule.category() != Category::Unknown {
+            assert_eq!(category, rule.category(), "{}", rule.name());
+        }
+        let without = decided(&snapshot, IT, |other| other != rule);
+        assert_ne!(without.map(|(_, by)| by), Some(rule), "{} is left out", rule.name());
+    }
+}
+
+#[test]
+fn rules_have_names_and_sentences_of_their_own() {
+    for (place, rule) in Rule::ALL.iter().enumerate() {
+        assert!(Rule::ALL[..place].iter().all(|other| other.name() != rule.name()), "{}", rule.name());
+        assert!(rule.when().ends_with('.') && rule.when().len() > 20, "{}", rule.name());
+    }
+}
+
+#[test]
+fn what_replaces_a_parameter_is_one() {
+    let trace =
+        Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD);
+    assert_eq!(decided_by_all(trace, IT), Some((Category::Parameter, Rule::ReplacedInStep)));
+}
+
+#[test]
+fn what_a_step_calls_back_is_not_the_optimizers() {
+    let closure: Stack = &[
+        "forward @ /app/model.py",
+        "_call_impl @ /v/torch/nn/modules/module.py",
+        "closure @ /app/train.py",
+        "step @ /v/torch/optim/lbfgs.py",
+        "<module> @ /app/train.py",
+    ];
+    let trace = Trace::default().alloc(IT, closure);
+    assert_eq!(decided_by_all(trace, IT), Some((Category::Activation, Rule::Forward)));
+    let loss: Stack = &[
+        "loss @ /app/train.py",
+        "closure @ /app/train.py",
+        "step @ /v/torch/optim/lbfgs.py",
+        "<module> @ /app/train.py",
+    ];
+    let trace = Trace::default().alloc(A, closure).alloc(IT, loss).alloc(B, NODE).free(IT, ENGINE);
+    assert_eq!(decided_by_all(trace, IT), Some((Category::Activation, Rule::HeldForBackward)));
+}
+
+#[test]
+fn compiled_code_is_forward_and_its_backward_function_backward() {
+    let compiled: Stack = &[
+        "call @ /tmp/torchinductor_me/ab/cab.py",
+        "forward @ /v/torch/_functorch/_aot_autograd/runtime_wrappers.py",
+        "_fn @ /v/torch/_dynamo/eval_frame.py",
+        "<module> @ /app/train.py",
+    ];
+    let backward: Stack = &[
+        "call @ /tmp/torchinductor_me/cd/ccd.py",
+        "backward @ /v/torch/_functorch/_aot_autograd/runtime_wrappers.py",
+        "apply @ /v/torch/autograd/function.py",
+    ];
+    let trace = || {
+        Trace::default()
+            .alloc(A, compiled)
+            .alloc(IT, backward)
+            .free(IT, backward)
+            .free(A, backward)
+            .alloc(B, STEP)
+    };
+    assert_eq!(decided_by_all(trace(), IT), Some((Category::AutogradDetail, Rule::Backward)));
+    assert_eq!(decided_by_all(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
+}
+
+#[test]
+fn a_graph_that_is_dropped_is_no_backward_pass() {
+    let trace = Trace::default().old(IT, NONE).alloc(A, FORWARD).free(B, GRAPH);
+    assert_eq!(decided_by_all(trace, IT).map(|(_, rule)| rule), Some(Rule::OldInInference));
+}
+
+#[test]
+fn memory_that_ran_out_in_a_backward_pass_left_no_gradients_behind() {
+    let trace = || Trace::default().alloc(A, FORWARD).alloc(IT, NODE);
+    assert_eq!(decided_by_all(trace(), IT).map(|(_, rule)| rule), Some(Rule::GradientKept));
+    let mut out = trace();
+    out.events.push(json!({"action": "oom", "device_free": 0, "size": 1, "stream": 0, "time_us": 9, "frames": frames(NODE)}));
+    assert_eq!(decided_by_all(out, IT).map(|(_, rule)| rule), Some(Rule::Backward));
+}
+
+#[test]
+fn an_optimizer_writes_the_parameter_after_its_state() {
+    // Momentum, then the parameter, for each of two; then the same with all momenta first.
+    for order in [[A, B, C, IT], [A, C, B, IT]] {
+        let trace =
+            Trace::default().alloc(0x9000, P_BACKWARD).alloc(0xa000, P_BACKWARD).alloc_odd(0xb000, P_STEP);
+        let trace = order.into_iter().fold(trace, |trace, address| trace.write(address, NONE));
+        let snapshot = trace.alloc_odd(0xc000, P_FORWARD).snapshot();
+        let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+        assert_eq!(of(IT), Some(Category::Parameter), "{order:x?}");
+        assert_eq!(of(A), Some(Category::OptimizerState), "{order:x?}");
+    }
+}
+
+#[test]
+fn without_stacks_nothing_is_told_and_the_text_says_what_to_record() {
+    let trace = Trace::default().old(A, NONE).alloc(IT, NONE).free(IT, NONE);
+    let snapshot = trace.snapshot();
+    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
+    assert!(!reading.can_tell());
+    assert_eq!((reading.all.untold_share, reading.rules.len()), (1.0, 0));
+    let text = reading.to_string();
+    assert!(text.contains("_record_memory_history(") && text.contains("export-script"), "{text}");
+}
+
+#[test]
+fn sums_and_shares_are_those_of_the_moment() {
+    let trace = Trace::default().alloc(A, MOVE).alloc(IT, FORWARD).alloc(B, PLAIN).free(IT, FORWARD);
+    let snapshot = trace.snapshot();
+    let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
+    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &moments);
+    let bytes: Vec<u64> = reading.moments.iter().map(|moment| moment.live.bytes).collect();
+    assert_eq!(bytes, [3 * SIZE, 2 * SIZE, SIZE]);
+    assert_eq!(
+        reading.moments[1].live.untold_share, 0.5,
+        "nothing is known of what a line made outside of all"
+    );
+    for totals in reading.moments.iter().map(|moment| &moment.live).chain([&reading.all]) {
+        assert_eq!(totals.categories.iter().map(|row| row.bytes).sum::<u64>(), totals.bytes);
+        assert_eq!(totals.categories.last().unwrap().bytes, totals.untold_bytes);
+    }
+    let text = reading.to_string();
+    assert!(text.contains("not exact") && text.contains("Could not be told: 50.0 %"), "{text}");
+    let value = serde_json::to_value(&reading).unwrap();
+    assert_eq!((&value["exact"], &value["moments"][0]["moment"]), (&json!(false), &json!("peak")));
+}
+
+#[test]
+fn what_the_file_says_goes_before_what_is_read() {
+    let mut trace = Trace::default().alloc(IT, FORWARD).alloc(A, FORWARD);
+    trace.events[0]["category"] = json!("parameter");
+    trace.events[1]["category"] = json!("unknown");
+    let snapshot = trace.snapshot();
+    assert_eq!(decided(&snapshot, IT, |_| true), Some((Category::Parameter, Rule::Given)));
+    assert_eq!(decided(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
+    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
+    assert!(
+        reading.to_string().contains("categories of 50.0 % of all bytes are given by the file"),
+        "{reading}"
+    );
+}

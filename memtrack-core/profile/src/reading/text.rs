@@ -1,0 +1,130 @@
+//! The reading as text for people.
+
+use super::report::{CategoryReading, MomentReading, RuleRow};
+use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use memtrack_model::units::{capitalised, human_bytes, human_count, human_share};
+use std::collections::BTreeSet;
+use std::fmt;
+
+impl fmt::Display for CategoryReading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", capitalised(&self.device), self.how())?;
+        if !self.can_tell() {
+            return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
+        }
+        for moment in &self.moments {
+            writeln!(f, "\n{}\n{}", self.title(moment), self.table(moment))?;
+            writeln!(
+                f,
+                "Could not be told: {}. Only guessed: {}.",
+                human_share(moment.live.untold_share),
+                human_share(moment.live.guessed_share)
+            )?;
+        }
+        if !self.hints.is_empty() {
+            writeln!(f)?;
+        }
+        self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nBy these rules:\n{}\n", self.rule_table())?;
+        let mut said = BTreeSet::new();
+        for row in self.shown_rules().filter(|row| said.insert(row.rule)) {
+            writeln!(f, "{}: {}", row.rule, row.when)?;
+        }
+        writeln!(
+            f,
+            "\nnamed: a frame or scope names the purpose; likely: frames or scopes and the order of events allow hardly \
+             anything else; guess: only the order of events or a size speaks for it."
+        )
+    }
+}
+
+impl CategoryReading {
+    /// Where the categories come from.
+    fn how(&self) -> String {
+        if !self.can_tell() {
+            return "no category can be told".to_owned();
+        }
+        let from = match (self.has_stacks, self.has_scopes) {
+            (_, false) => "stacks",
+            (true, true) => "scopes, stacks",
+            (false, true) => "scopes",
+        };
+        match self.all.given_share {
+            0.0 => format!("categories read from {from} and the order of events; not exact"),
+            1.0 => "categories given by the file".to_owned(),
+            share if !self.has_stacks && !self.has_scopes => format!(
+                "categories of {} of all bytes are given by the file; the others cannot be told without stacks",
+                human_share(share)
+            ),
+            share => format!(
+                "categories of {} of all bytes are given by the file, the others read from {from} and the order of events; \
+                 not exact",
+                human_share(share)
+            ),
+        }
+    }
+
+    fn title(&self, moment: &MomentReading) -> String {
+        let bytes = moment.live.error.as_bytes(moment.live.bytes);
+        let when =
+            moment.seconds.map_or_else(|| "before the first event".to_owned(), |at| self.since.moment(at));
+        match moment.moment {
+            "time" => format!("{}: {bytes} live", capitalised(&when)),
+            name => format!("At the {name}, {when}: {bytes} live"),
+        }
+    }
+
+    fn table(&self, moment: &MomentReading) -> String {
+        let mut table = table(&["Category"], &["Live", "Share", "Blocks"]);
+        for row in moment.live.categories.iter().filter(|row| row.blocks > 0 || row.category.is_none()) {
+            let numbers =
+                [row.error.as_bytes(row.bytes), row.error.as_share(row.share), human_count(row.blocks)];
+            let name = Cell::new(row.category.unwrap_or("(could not be told)"));
+            table.add_row(std::iter::once(name).chain(numbers.map(right)));
+        }
+        table.trim_fmt()
+    }
+
+    /// The rules with blocks at one of the moments, or all where there is no moment.
+    fn shown_rules(&self) -> impl Iterator<Item = &RuleRow> {
+        let is_shown =
+            |row: &&RuleRow| row.live_blocks.is_empty() || row.live_blocks.iter().any(|&blocks| blocks > 0);
+        self.rules.iter().filter(is_shown)
+    }
+
+    fn rule_table(&self) -> String {
+        let name = |moment: &MomentReading| match moment.moment {
+            "time" => "Then".to_owned(),
+            name => format!("At the {name}"),
+        };
+        let names: Vec<String> = self.moments.iter().map(name).collect();
+        let heads: Vec<&str> = names.iter().map(String::as_str).chain(["In the file"]).collect();
+        let mut table = table(&["Rule", "Category", "Confidence"], &heads);
+        for row in self.shown_rules() {
+            let words = [row.rule, row.category, row.confidence.name()].map(Cell::new);
+            let numbers = row.live_bytes.iter().copied().chain([row.all_bytes]);
+            table.add_row(words.into_iter().chain(numbers.map(|bytes| right(human_bytes(bytes)))));
+        }
+        table.trim_fmt()
+    }
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn table(words: &[&str], numbers: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(
+        TableStyle::new()
+            .header_lines(ContentLineStyle::none())
+            .header_separator(LineStyle::none().fill('─'))
+            .content_lines(ContentLineStyle::none()),
+    );
+    let words = words.iter().map(|word| Cell::new(*word));
+    table.set_header(words.chain(numbers.iter().map(|number| right((*number).to_owned()))));
+    table
+}

@@ -1,0 +1,278 @@
+//! A trace's memory as a snapshot in PyTorch's form, with the category of each event: what PyTorch's `_profile_to_snapshot`
+//! makes of a profile, for every report on snapshots and for the page.
+//!
+//! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. What was there before the
+//! trace is allocated when it begins.
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::pieces::{Piece, pieces};
+use crate::places::{Places, When};
+use foldhash::fast::RandomState;
+use memtrack_formats::pytorch::convert;
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::optrace::{DeviceIndex, Memory, RecordId, TraceFrame, What};
+use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot, Shape};
+use memtrack_model::snapshot::{Clock, EventCategories, LiveBlock, Scope, ScopeKind, Snapshot, StringId};
+use memtrack_model::{Frame, NameFrames};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The snapshot of these devices. `cpu` is the host's heap, `cuda:1` the device with that number.
+pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
+    let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let mut tables = Tables {
+        profile,
+        places: Places::of(profile.trace()),
+        snapshot: Snapshot::default(),
+        frames: Vec::new(),
+        frame_keys: HashMap::default(),
+        stacks: HashMap::default(),
+        scopes: HashMap::default(),
+    };
+    tables.snapshot.meta.complete = true;
+    tables.snapshot.meta.program = profile.trace().header.producer.0.clone();
+    let begin = u64::try_from(begin_ns).unwrap_or(0);
+    tables.snapshot.clock = Clock { first: (begin, begin), last: (begin, begin) };
+    let mut categories = Vec::new();
+    for (&device, id) in devices.iter().zip(numbers(profile, devices)) {
+        tables.device(device, id, begin_ns, &mut categories);
+    }
+    let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
+    // Nothing was set before.
+    let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
+    let mut frames = Names(tables.frames);
+    without_reserved(convert(&tables.snapshot, &mut frames))
+}
+
+/// The numbers of devices in the snapshot: their own where they have one that is free.
+fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
+    let mut taken: Vec<DeviceId> = Vec::new();
+    for &device in devices {
+        let name = profile.device_name(device);
+        let own = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let mut free =
+            (own..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !taken.contains(id));
+        let host = Some(DeviceId::HOST).filter(|host| name == "cpu" && !taken.contains(host));
+        taken.extend(host.or_else(|| free.next()));
+    }
+    taken
+}
+
+/// Of a device's memory the trace tells nothing but the blocks: what was reserved for them is not known, and their segments
+/// say no more than PyTorch's do in a profile.
+fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
+    const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
+    let mut snapshot = snapshot.into_snapshot();
+    if let Some(pytorch) = &mut snapshot.pytorch {
+        let segments = &mut pytorch.segments;
+        // An address of 2^63 and more is kept beside its column, at the place of its key.
+        segments.odd.retain(|odd| odd.place == 1);
+        segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
+    }
+    PytorchSnapshot::try_from(snapshot).expect("it had that form")
+}
+
+struct Tables<'a> {
+    profile: &'a Profile<'a>,
+    places: Places,
+    snapshot: Snapshot,
+    /// Frames by their key less 1: instead of an address, what is in stacks.
+    frames: Vec<Frame>,
+    frame_keys: HashMap<TraceFrame, u64, RandomState>,
+    stacks: HashMap<Vec<u64>, StackId, RandomState>,
+    scopes: HashMap<(ScopeId, ScopeKind, String), ScopeId, RandomState>,
+}
+
+impl Tables<'_> {
+    /// Appends the events and blocks of a device, and the category of each event.
+    fn device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
+        /// What happens at one moment: what ends comes before what begins, unless it began then.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        enum Turn {
+            Ends,
+            Begins,
+            EndsAtOnce,
+        }
+        let mut events: Vec<(i64, Turn, Event, Category)> = Vec::new();
+        for piece in pieces(self.profile, device) {
+            let begin = piece.begin_ns.unwrap_or(begin_ns);
+            let mut event = self.event_of(&piece, id);
+            let mut category = piece.category_at(begin);
+            events.push((begin, Turn::Begins, event, category));
+            for &(since, next) in piece.stages.iter().filter(|stage| stage.0 > begin) {
+                if next != category {
+                    events.push((since, Turn::Ends, Event { action: Action::Free, ..event }, category));
+                    events.push((since, Turn::Begins, event, next));
+                    category = next;
+                }
+            }
+            if let Some(end) = piece.end_ns {
+                event.stack = piece.freed.map_or(StackId::NONE, |record| self.stack(record));
+                event.scope = piece.freed.map_or(ScopeId::NONE, |record| self.scope(record));
+                event.action = Action::Free;
+                let turn = if end == begin { Turn::EndsAtOnce } else { Turn::Ends };
+                events.push((end, turn, event, category));
+            } else {
+                self.snapshot.blocks.push(LiveBlock {
+                    device: id,
+                    address: event.address,
+                    size_bytes: event.size_bytes,
+                    stream: event.stream,
+                    stack: event.stack,
+                    scope: event.scope,
+                    ticks: u64::try_from(begin).unwrap_or(0),
+                    flags: EventFlags::default(),
+                    pending_free: false,
+                });
+            }
+        }
+        events.sort_by_key(|&(time_ns, turn, ..)| (time_ns, turn));
+        for (time_ns, _, event, category) in events {
+            self.snapshot.events.push(&Event { ticks: u64::try_from(time_ns).unwrap_or(0), ..event });
+            categories.push(1 + category as u8);
+        }
+    }
+
+    /// The allocation of a piece.
+    fn event_of(&mut self, piece: &Piece, device: DeviceId) -> Event {
+        let memory = piece.obtained.or(piece.freed).and_then(|record| self.memory(record));
+        let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
+        let address = storage.map(|storage| storage.address).or(memory.map(|memory| memory.address));
+        let stream = memory.and_then(|memory| memory.stream).unwrap_or(0);
+        Event {
+            ticks: 0,
+            address: address.unwrap_or(0),
+            size_bytes: piece.bytes,
+            stream: StreamId(stream),
+            stack: match piece.obtained {
+                Some(record) => self.stack(record),
+                None => {
+                    self.stack_of(&[Frame { function: "(before the trace)".to_owned(), ..Frame::default() }])
+                }
+            },
+            scope: piece.obtained.map_or(ScopeId::NONE, |record| self.scope(record)),
+            thread: ThreadId::NONE,
+            device,
+            action: Action::Alloc,
+            flags: EventFlags::default(),
+        }
+    }
+
+    fn memory(&self, record: RecordId) -> Option<&Memory> {
+        match &self.profile.trace().records[record as usize].what {
+            What::Memory(memory) => Some(memory),
+            _ => None,
+        }
+    }
+
+    fn text(&self, id: StringId) -> String {
+        self.profile.trace().strings.get(id).into_owned()
+    }
+
+    /// The stack of a record of memory: its own, or else what it is inside of.
+    fn stack(&mut self, record: RecordId) -> StackId {
+        let trace = self.profile.trace();
+        if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
+            let keys: Vec<u64> =
+                trace.stacks[stack as usize].iter().map(|&frame| self.frame_key(frame)).collect();
+            return self.intern(keys);
+        }
+        let mut keys = Vec::new();
+        let mut at = trace.records[record as usize].parent;
+        while let Some(parent) = at {
+            let record = &trace.records[parent as usize];
+            let name = match &record.what {
+                What::Op(op) => op.name,
+                What::Module(module) if module.path != StringId::EMPTY => module.path,
+                What::Module(module) => module.class,
+                _ => StringId::EMPTY,
+            };
+            if name != StringId::EMPTY {
+                keys.push(self.frame_key(TraceFrame { name, ..TraceFrame::default() }));
+            }
+            at = record.parent;
+        }
+        self.intern(keys)
+    }
+
+    fn frame_key(&mut self, frame: TraceFrame) -> u64 {
+        if let Some(&key) = self.frame_keys.get(&frame) {
+            return key;
+        }
+        let file = self.text(frame.file);
+        self.frames.push(Frame {
+            function: self.text(frame.name),
+            file: (!file.is_empty()).then_some(file),
+            line: (frame.line > 0).then_some(frame.line),
+        });
+        let key = self.frames.len() as u64;
+        self.frame_keys.insert(frame, key);
+        key
+    }
+
+    /// The stack of frames that are not the trace's.
+    fn stack_of(&mut self, frames: &[Frame]) -> StackId {
+        let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
+            Some(place) => place as u64 + 1,
+            None => {
+                self.frames.push(frame.clone());
+                self.frames.len() as u64
+            }
+        });
+        let keys = keys.collect();
+        self.intern(keys)
+    }
+
+    fn intern(&mut self, keys: Vec<u64>) -> StackId {
+        if keys.is_empty() {
+            return StackId::NONE;
+        }
+        let stacks = &mut self.snapshot.stacks;
+        *self.stacks.entry(keys).or_insert_with_key(|keys| stacks.push(keys))
+    }
+
+    /// The modules, the phase and the operator around a record, as scopes.
+    fn scope(&mut self, record: RecordId) -> ScopeId {
+        let place = self.places.get(record);
+        let mut modules = Vec::new();
+        let mut at = place.module;
+        while let Some(module) = at {
+            let node = &self.places.modules[module as usize];
+            let kind = if node.parent.is_none() { ScopeKind::Root } else { ScopeKind::Module };
+            modules.push((kind, node.name.clone()));
+            at = node.parent;
+        }
+        let mut scope = ScopeId::NONE;
+        for (kind, name) in modules.into_iter().rev() {
+            scope = self.inside(scope, kind, name);
+        }
+        match place.when {
+            When::Backward => scope = self.inside(scope, ScopeKind::Backward, "backward".to_owned()),
+            When::Optimizer => scope = self.inside(scope, ScopeKind::Optimizer, "optimizer".to_owned()),
+            When::Forward | When::Other => {}
+        }
+        if let Some(operator) = place.operator {
+            scope = self.inside(scope, ScopeKind::Operator, self.profile.operator_name(operator));
+        }
+        scope
+    }
+
+    fn inside(&mut self, parent: ScopeId, kind: ScopeKind, name: String) -> ScopeId {
+        let rows = &mut self.snapshot.scopes.rows;
+        *self.scopes.entry((parent, kind, name)).or_insert_with_key(|(parent, kind, name)| {
+            rows.push(Scope { parent: *parent, kind: *kind, name: name.clone() });
+            ScopeId(rows.len() as u32 - 1)
+        })
+    }
+}
+
+/// Frames by their key.
+struct Names(Vec<Frame>);
+
+impl NameFrames for Names {
+    fn frames(&mut self, key: u64) -> Rc<[Frame]> {
+        let frame = key.checked_sub(1).and_then(|place| self.0.get(place as usize));
+        Rc::from([frame.cloned().unwrap_or_else(|| Frame { function: key.to_string(), ..Frame::default() })])
+    }
+}

@@ -1,0 +1,112 @@
+//! The snapshot of a trace tells by category what the trace tells.
+
+use super::program::{Program, Reads, Takes, Writes};
+use crate::analysis::analyse;
+use crate::category::Category;
+use crate::optrace::{Mode, read};
+use crate::series::{Bytes, walk};
+use crate::snapshot::snapshot;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot};
+use memtrack_model::snapshot::{StringId, Value};
+
+/// After each time in µs, the bytes by category that the events of a snapshot's heap or device add up to.
+fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
+    let mut sums: Vec<(u64, Bytes)> = Vec::new();
+    let mut now = Bytes::default();
+    for row in snapshot.events.rows_of(device) {
+        let event = snapshot.events.get(row);
+        let Some(Value::Str(name)) = snapshot.event_value(row, Key::Category) else { panic!("no category") };
+        assert_ne!(name, StringId::EMPTY);
+        let category = Category::of_name(&snapshot.strings.get(name)).expect("a category");
+        match event.action {
+            Action::Alloc => now[category as usize] += event.size_bytes as i64,
+            Action::FreeCompleted => now[category as usize] -= event.size_bytes as i64,
+            _ => {}
+        }
+        match sums.last_mut().filter(|last| last.0 == event.ticks) {
+            Some(last) => last.1 = now,
+            None => sums.push((event.ticks, now)),
+        }
+    }
+    sums
+}
+
+#[test]
+fn events_add_up_to_what_each_category_has() {
+    let read = read(&include_bytes!("vector.optrace.jsonl")[..], Mode::Tolerant, 1 << 20).unwrap();
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    let device = profile.devices()[0];
+    let replayed = replayed(&snapshot(&profile, &[device]), DeviceId(0));
+    let mut wanted: Vec<(u64, Bytes)> = Vec::new();
+    walk(&profile, device, |moment| {
+        // What preexists is there when the trace begins.
+        let time_us = moment.time_ns.max(1000) as u64 / 1000;
+        match wanted.last_mut().filter(|last| last.0 == time_us) {
+            Some(last) => last.1 = moment.bytes,
+            None => wanted.push((time_us, moment.bytes)),
+        }
+    });
+    let changes = |sums: Vec<(u64, Bytes)>| {
+        let mut sums: Vec<Bytes> = sums.into_iter().map(|(_, bytes)| bytes).collect();
+        sums.dedup();
+        sums
+    };
+    assert_eq!(changes(replayed), changes(wanted));
+}
+
+#[test]
+fn a_change_of_category_is_a_free_and_an_allocation() {
+    let mut program = Program::default();
+    program.tensor(0, 0x100, 64);
+    program.tensor(1, 0x200, 32);
+    program.module("Linear", &[0], &[], |inner| {
+        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, 0x300, 48))
+    });
+    program.op("use", &[Reads(2)], |_| {});
+    // The backward pass writes into an activation, and so it is another thing from then on.
+    program.backward("MmBackward", &[Takes(2)], |inner| {
+        inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.make(5, 0x600, 64));
+        inner.op("mul_", &[Writes(2)], |_| {});
+    });
+    program.grad(5);
+    program.free(0x300, 48);
+    let read = program.read(Mode::Tolerant);
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    let device = profile.devices()[0];
+    let made = snapshot(&profile, &[device]);
+    let of_block: Vec<_> = made
+        .events
+        .rows_of(DeviceId(0))
+        .map(|row| made.events.get(row))
+        .filter(|event| event.address == 0x300)
+        .map(|event| event.action)
+        .collect();
+    use Action::{Alloc, FreeCompleted, FreeRequested};
+    let once = [Alloc, FreeRequested, FreeCompleted];
+    let stages = crate::pieces::pieces(&profile, device)
+        .into_iter()
+        .find(|piece| piece.bytes == 48)
+        .unwrap()
+        .stages
+        .len();
+    assert_eq!((stages, of_block), (2, once.repeat(2)));
+    assert_eq!(made.blocks.len(), 3, "weight, input and gradient are left");
+}
+
+#[test]
+fn devices_keep_their_numbers() {
+    let mut program = Program::default();
+    program.alloc(0x100, 8);
+    for (device, address) in [("cuda:3", 0x200), ("cpu", 0x300), ("xpu:3", 0x400)] {
+        program.line(&format!(r#"{{"ev":"alloc","parent":null,"ts":50,"thread":1,"dev":"{device}","ptr":"{address:#x}","bytes":8}}"#));
+    }
+    let read = program.read(Mode::Tolerant);
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    let made = snapshot(&profile, &profile.devices());
+    let mut devices: Vec<u16> = made.blocks.iter().map(|block| block.device.0).collect();
+    devices.sort_unstable();
+    // The heap is the device after the last one.
+    assert_eq!(devices, [0, 3, 4, 5]);
+    assert_eq!(made.device_name(DeviceId(5)), "host heap");
+}

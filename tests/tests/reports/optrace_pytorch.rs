@@ -1,0 +1,123 @@
+//! Operator traces are answered as PyTorch's memory profile answers: for the fixtures, which memtrack's own script made, and
+//! for all reference data when it is there.
+
+use flate2::read::GzDecoder;
+use memtrack_core::profile::Category;
+use memtrack_core::profile::analysis::{Action, Profile, analyse};
+use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
+use memtrack_tests::{fixture, shared};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders of profiles in a folder, in order.
+fn profiles(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<_> = entries.filter(|path| path.join("trace.optrace.jsonl.gz").exists()).collect();
+    folders.sort();
+    folders
+}
+
+fn stored(path: PathBuf) -> Value {
+    serde_json::from_reader(GzDecoder::new(fs::File::open(path).unwrap())).unwrap()
+}
+
+fn open(folder: &Path) -> ReadTrace {
+    let file = fs::File::open(folder.join("trace.optrace.jsonl.gz")).unwrap();
+    read(file, Mode::Compat, 1 << 30).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+}
+
+/// PyTorch's form of the categories.
+fn categories(profile: &Profile<'_>) -> Value {
+    let labelled = profile.labelled();
+    let rows = labelled.iter().map(|version| {
+        let storage = profile.storages()[version.storage as usize].unwrap();
+        let device = &profile.trace().devices[usize::from(storage.device.0)];
+        let key = json!({"id": storage.tensor, "ptr": storage.address, "alloc": version.storage, "device": [device, null]});
+        json!([key, version.version, version.category.map(|category| category.name())])
+    });
+    rows.collect()
+}
+
+fn exported(write: impl FnOnce(&mut Vec<u8>)) -> Value {
+    let mut text = Vec::new();
+    write(&mut text);
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// Compares all answers about a profile with PyTorch's.
+fn check(folder: &Path) {
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let answers = stored(folder.join("oracle.json.gz"));
+    let ReadTrace { trace, .. } = open(folder);
+    let profile = match (analyse(&trace, Mode::Compat), answers.get("error")) {
+        (Ok(profile), None) => profile,
+        (Err(error), Some(theirs)) => {
+            // Both give up; and for what is only a gap of the profiler, the tolerant mode does not.
+            let theirs = theirs.as_str().unwrap();
+            assert!(theirs.contains("duplicate outputs"), "{name}: {error}; PyTorch: {theirs}");
+            let repaired = analyse(&trace, Mode::Tolerant).unwrap();
+            assert!(!repaired.repairs().is_empty(), "{name}");
+            return;
+        }
+        (ours, theirs) => panic!("{name}: {:?}; PyTorch: {theirs:?}", ours.err()),
+    };
+    let equal = |what: &str, ours: Value, theirs: &Value| {
+        let (ours, theirs) = (ours.as_array().unwrap(), theirs.as_array().unwrap());
+        let first = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+        let at = first.unwrap_or(ours.len().min(theirs.len()));
+        assert!(ours == theirs, "{name}: {what} {at}: {:?}, PyTorch {:?}", ours.get(at), theirs.get(at));
+    };
+    assert_eq!(trace.devices, ["cpu"], "{name}");
+    let cpu = profile.changes()[0].device;
+    equal("category", categories(&profile), &answers["categories"]);
+    let raw = exported(|out| write_raw(&profile, cpu, out).unwrap());
+    equal("raw record", raw, &stored(folder.join("raw_cpu.json.gz")));
+    let coalesced = exported(|out| Coalesced::of(&profile, cpu).write(out).unwrap());
+    equal("coalesced part", coalesced, &stored(folder.join("timeline_cpu.json.gz")));
+}
+
+#[test]
+fn profiles_exported_by_memtracks_script_are_answered_as_in_pytorch() {
+    let folders = profiles(&fixture("optrace"));
+    assert!(folders.len() >= 5, "{folders:?}");
+    folders.iter().for_each(|folder| check(folder));
+}
+
+#[test]
+#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+fn all_profiles_of_the_reference_data_are_answered_as_in_pytorch() {
+    let folders = profiles(&shared().join("profiles"));
+    assert!(folders.len() >= 9, "{folders:?}");
+    folders.iter().for_each(|folder| check(folder));
+}
+
+/// Two batch norms, of 4 and 8 channels, in a network of 459 parameters that SGD with momentum trains.
+#[test]
+fn buffers_and_what_an_optimizer_needs_for_a_moment_are_told_apart_from_the_rest() {
+    let ReadTrace { trace, .. } = open(&fixture("optrace/batch_norm"));
+    let profile = analyse(&trace, Mode::Tolerant).unwrap();
+    // The category and size of each piece of memory, by its first version.
+    let bytes = |category| -> u64 {
+        let sizes = (0..).zip(profile.storages()).filter_map(|(storage, known)| {
+            (profile.category(storage, 0) == Some(category)).then_some(known.as_ref()?.bytes?)
+        });
+        sizes.sum()
+    };
+    let (parameters, count, statistic) = (4 * 459, 8, 4);
+    assert_eq!(bytes(Category::Parameter), parameters);
+    assert_eq!(bytes(Category::OptimizerState), parameters);
+    assert_eq!(bytes(Category::Buffer), 2 * count + 2 * statistic * (4 + 8));
+    let created = profile.changes().iter().filter(|change| change.action == Action::Create);
+    assert!(created.clone().any(|change| profile.category_of(change) == Category::OptimizerTemporary));
+    // Without tolerance these are what they are to PyTorch.
+    let exact = analyse(&trace, Mode::Compat).unwrap();
+    let extra = [Category::Buffer, Category::OptimizerTemporary];
+    assert!(
+        exact
+            .labelled()
+            .iter()
+            .all(|version| version.category.is_none_or(|category| !extra.contains(&category)))
+    );
+}

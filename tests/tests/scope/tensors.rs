@@ -1,0 +1,356 @@
+//! What `#[track_memory]` reads of arguments and results, and what is written down of it.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
+use memtrack_core::profile::optrace_model::{Arg, Op, OpKind, OperatorTrace, TensorId, What};
+use memtrack_core::recorder::{self, Options};
+use memtrack_core::snapshot::{Loaded, Snapshot, SnapshotFiles};
+use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, track_memory};
+use memtrack_tests::alone;
+use std::fmt::Display;
+
+/// A tensor of one's own; its number says which.
+#[derive(Clone, Debug, PartialEq)]
+struct Tensor(u64);
+
+impl ReportTensors for Tensor {
+    fn report(&self, to: &mut TensorReader<'_>) {
+        let sizes = [self.0 as usize, 2];
+        let info = TensorInfo::new(self.0, DeviceId(0), Dtype::F32, &sizes[..]);
+        to.tensor(&info.storage(0x1000 * self.0, 8 * self.0));
+    }
+}
+
+/// A type that has nothing to do with tensors.
+struct Other;
+
+#[track_memory]
+fn add(left: &Tensor, right: &Tensor) -> Tensor {
+    Tensor(left.0 + right.0)
+}
+
+#[track_memory]
+fn fill(tensor: &mut Tensor, _value: f32) {
+    tensor.0 += 100;
+}
+
+#[track_memory]
+fn wrapped(
+    list: &[&Tensor],
+    maybe: Option<Tensor>,
+    pair: (Tensor, usize),
+    _other: &Other,
+) -> Result<Vec<Tensor>, String> {
+    let first = list.first().ok_or("the list is empty")?;
+    Ok(vec![(*first).clone(), maybe.unwrap_or(pair.0)])
+}
+
+#[track_memory]
+fn generic<T: Display, U>(_text: T, _any: U, tensor: Tensor) -> impl Display {
+    tensor.0
+}
+
+#[track_memory]
+fn borrowed<'a>(tensors: &'a mut [Tensor], _name: &str) -> &'a mut Tensor {
+    &mut tensors[0]
+}
+
+#[track_memory]
+fn by_impl(tensor: impl Into<u64> + Clone) -> Box<dyn Fn() -> u64> {
+    let number = tensor.into();
+    Box::new(move || number)
+}
+
+#[track_memory]
+fn early(tensor: &Tensor) -> Tensor {
+    if tensor.0 == 7 {
+        return Tensor(70);
+    }
+    Tensor(1)
+}
+
+#[track_memory]
+fn never(_tensor: &Tensor) -> Tensor {
+    panic!("as it must")
+}
+
+#[track_memory]
+async fn waits(tensor: Tensor) -> Tensor {
+    tensor
+}
+
+#[track_memory]
+impl Tensor {
+    fn twice(&self) -> Self {
+        Self(2 * self.0)
+    }
+
+    #[track_caller]
+    fn located(self) -> (Self, &'static str) {
+        (self, std::panic::Location::caller().file())
+    }
+}
+
+#[track_memory(backward)]
+fn backward(_loss: &Tensor) {}
+
+fn recorded(run: impl FnOnce()) -> Recording {
+    start_monitor_with(&Options::new().operators()).unwrap();
+    run();
+    stop()
+}
+
+fn ops(trace: &OperatorTrace) -> Vec<(String, &Op)> {
+    let mut ops = Vec::new();
+    for record in &trace.records {
+        if let What::Op(op) = &record.what {
+            ops.push((trace.strings.get(op.name).into_owned(), op));
+        }
+    }
+    ops
+}
+
+/// The numbers of tensors, those that are written negative.
+fn numbers(trace: &OperatorTrace, op: &Op) -> (Vec<i64>, Vec<i64>) {
+    let number = |tensor: TensorId| {
+        let identity = trace.strings.get(trace.tensors[tensor as usize].identity);
+        i64::from_str_radix(identity.trim_start_matches("0x"), 16).unwrap()
+    };
+    let of_arg = |arg: &Arg| match *arg {
+        Arg::Tensor(tensor, Some(true)) => -number(tensor),
+        Arg::Tensor(tensor, Some(false)) => number(tensor),
+        ref other => panic!("{other:?}"),
+    };
+    (op.args.iter().map(of_arg).collect(), op.outs.iter().map(|&out| number(out)).collect())
+}
+
+/// Runs it and returns the only operator's name, inputs and outputs.
+fn only(run: impl FnOnce()) -> (String, Vec<i64>, Vec<i64>) {
+    let trace = recorded(run).operator_trace().unwrap();
+    let ops = ops(&trace);
+    assert_eq!(ops.len(), 1, "{ops:?}");
+    let (inputs, outputs) = numbers(&trace, ops[0].1);
+    assert_eq!(ops[0].1.known, !inputs.is_empty() || !outputs.is_empty());
+    (ops[0].0.clone(), inputs, outputs)
+}
+
+fn op(name: &str, inputs: &[i64], outputs: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
+    (name.to_owned(), inputs.to_vec(), outputs.to_vec())
+}
+
+#[test]
+fn arguments_and_results_that_are_tensors_are_read_whatever_they_are_wrapped_in() {
+    alone!();
+    let [one, two, three] = [1, 2, 3].map(Tensor);
+    assert_eq!(only(|| drop(add(&one, &two))), op("add", &[1, 2], &[3]));
+    assert_eq!(only(|| fill(&mut Tensor(4), 0.5)), op("fill", &[-4], &[]));
+    let run = || drop(wrapped(&[&one, &two], Some(Tensor(5)), (Tensor(6), 1), &Other));
+    assert_eq!(only(run), op("wrapped", &[1, 2, 5, 6], &[1, 5]));
+    assert_eq!(only(|| assert_eq!(three.twice(), Tensor(6))), op("twice", &[3], &[6]));
+    assert_eq!(only(|| drop(borrowed(&mut [Tensor(8)], "name"))), op("borrowed", &[-8], &[-8].map(i64::abs)));
+}
+
+#[test]
+fn functions_without_tensors_do_what_they_did() {
+    alone!();
+    assert_eq!(
+        only(|| assert_eq!(generic("text", Other, Tensor(9)).to_string(), "9")),
+        op("generic", &[9], &[])
+    );
+    assert_eq!(only(|| assert_eq!(by_impl(5_u32)(), 5)), op("by_impl", &[], &[]));
+    // What is returned early is not read, and nor is what an error took the place of.
+    assert_eq!(only(|| assert_eq!(early(&Tensor(7)), Tensor(70))), op("early", &[7], &[]));
+    assert_eq!(only(|| assert_eq!(early(&Tensor(8)), Tensor(1))), op("early", &[8], &[1]));
+    assert_eq!(only(|| drop(wrapped(&[], None, (Tensor(6), 1), &Other))), op("wrapped", &[6], &[]));
+    let (found, file) = Tensor(1).located();
+    assert_eq!((found, file), (Tensor(1), file!()));
+    let run = || drop(std::panic::catch_unwind(|| never(&Tensor(2))).unwrap_err());
+    assert_eq!(only(run), op("never", &[2], &[]));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(only(|| assert_eq!(runtime.block_on(waits(Tensor(3))), Tensor(3))), op("waits", &[], &[]));
+}
+
+#[test]
+fn the_builder_reports_what_no_attribute_can() {
+    alone!();
+    let run = || {
+        let operator = operators::operator("fused").input(&Tensor(1)).written(&Tensor(2)).input(&3_u8);
+        operator.output(&(Tensor(4), Tensor(5)));
+    };
+    assert_eq!(only(run), op("fused", &[1, -2], &[4, 5]));
+}
+
+#[test]
+fn a_list_longer_than_a_line_is_written_down_completely() {
+    alone!();
+    let many: Vec<Tensor> = (1..=1_000).map(Tensor).collect();
+    let expected: Vec<i64> = (1..=1_000).collect();
+    let run = || drop(operators::operator("cat").input(&many));
+    assert_eq!(only(run), ("cat".to_owned(), expected, Vec::new()));
+}
+
+#[test]
+fn what_memory_does_inside_of_an_operator_is_inside_of_its_record() {
+    alone!();
+    let device = DeviceId(0);
+    let recording = recorded(|| {
+        let _model = scope::root("Net");
+        let _layer = scope::module("layer");
+        let inner = |address| {
+            let operator = operators::operator("matmul").input(&Tensor(1));
+            recorder::record_alloc(device, Default::default(), address, 512);
+            operator.output(&Tensor(2));
+        };
+        inner(0x2000);
+        recorder::record_free(device, Default::default(), 0x2000, 512);
+        backward(&Tensor(2));
+    });
+    let trace = recording.operator_trace().unwrap();
+    let kinds: Vec<&str> = trace
+        .records
+        .iter()
+        .map(|record| match &record.what {
+            What::Op(op) if op.kind == OpKind::Backward => "backward",
+            What::Op(_) => "op",
+            What::Memory(memory) if memory.is_free => "free",
+            What::Memory(_) => "alloc",
+            What::Module(_) => "module",
+            _ => "other",
+        })
+        .collect();
+    assert_eq!(kinds, ["module", "module", "op", "alloc", "free", "backward"]);
+    let parents: Vec<_> = trace.records.iter().map(|record| record.parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(1), Some(2), Some(1), Some(1)]);
+    assert!(trace.records.is_sorted_by_key(|record| record.time_ns));
+    let ends = |record: usize| trace.records[record].end_ns.unwrap();
+    assert!(ends(2) <= trace.records[4].time_ns && ends(2) >= trace.records[3].time_ns && ends(0) >= ends(5));
+    let What::Module(layer) = &trace.records[1].what else { panic!() };
+    assert_eq!(trace.strings.get(layer.path), "layer");
+}
+
+#[test]
+fn registrations_are_written_down_with_their_tensors() {
+    alone!();
+    let recording = recorded(|| {
+        operators::parameters("net", [("weight", &Tensor(1)), ("bias", &Tensor(2))]);
+        operators::buffers("net", [("mean", Tensor(3))]);
+        operators::gradient(&Tensor(1), &Tensor(4));
+        operators::optimizer_state("Adam", &Tensor(1), "exp_avg", &Tensor(5));
+        operators::optimizer_state("Adam", &Tensor(1), "exp_avg_sq", &Tensor(6));
+    });
+    let trace = recording.operator_trace().unwrap();
+    let id = |tensor: TensorId| trace.strings.get(trace.tensors[tensor as usize].identity).into_owned();
+    let what: Vec<String> = trace
+        .records
+        .iter()
+        .map(|record| match &record.what {
+            What::Module(module) => {
+                let params: Vec<_> = module.params.iter().map(|param| id(param.tensor)).collect();
+                let buffers: Vec<_> = module.buffers.iter().map(|buffer| id(buffer.tensor)).collect();
+                format!("{} {params:?} {buffers:?}", trace.strings.get(module.path))
+            }
+            What::Grad { param, grad } => format!("{:?} {}", param.map(id), id(*grad)),
+            What::Optimizer(optimizer) => {
+                let [only] = &optimizer.params[..] else { panic!("{optimizer:?}") };
+                let state = only.state.iter().map(|state| (trace.strings.get(state.name), id(state.tensor)));
+                format!("{} {:?}", id(only.tensor), state.collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        what,
+        [
+            r#"net ["0x1", "0x2"] []"#,
+            r#"net [] ["0x3"]"#,
+            r#"Some("0x1") 0x4"#,
+            r#"0x1 [("exp_avg", "0x5"), ("exp_avg_sq", "0x6")]"#
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_read_unless_operators_are_asked_for() {
+    alone!();
+    /// Says when it is looked at.
+    struct Tripwire;
+    impl ReportTensors for Tripwire {
+        fn report(&self, _: &mut TensorReader<'_>) {
+            panic!("it is looked at");
+        }
+    }
+    #[track_memory]
+    fn touches(_tensor: &Tripwire) -> Tripwire {
+        Tripwire
+    }
+    let all = || {
+        touches(&Tripwire);
+        operators::operator("op").input(&Tripwire).output(&Tripwire);
+        operators::parameters(
+            "net",
+            std::iter::once_with(|| -> (&str, Tripwire) { panic!("it is asked for") }),
+        );
+        operators::gradient(&Tripwire, &Tripwire);
+    };
+    all();
+    start_monitor();
+    all();
+    let recording = stop();
+    assert!(recording.snapshot().operators.is_empty() && recording.operator_trace().is_none());
+    // Where they are, a panic in the report is no panic of the program.
+    let recording = recorded(|| drop(touches(&Tripwire)));
+    assert_eq!(ops(&recording.operator_trace().unwrap()).len(), 1);
+}
+
+#[test]
+fn a_recording_keeps_operators_and_their_tensors() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    let streamed = folder.path().join("streamed.memtrack");
+    start_monitor_with(&Options::new().operators().stream_to(&streamed)).unwrap();
+    let sum = std::thread::spawn(|| add(&Tensor(1), &Tensor(2))).join().unwrap();
+    drop(add(&sum, &sum));
+    let recording = stop();
+    let saved = folder.path().join("saved.memtrack");
+    recording.save(&saved).unwrap();
+    let expected = recording.operator_trace().unwrap();
+    assert_eq!(ops(&expected).len(), 2);
+    for path in [saved, streamed] {
+        let Loaded { snapshot, .. } = Snapshot::open(&path, Default::default()).unwrap();
+        assert_eq!(snapshot.operators, recording.snapshot().operators);
+        let trace = memtrack_core::profile::recorded::operator_trace(&snapshot).unwrap().trace;
+        let lines = |trace: &OperatorTrace| {
+            ops(trace).iter().map(|(name, op)| (name.clone(), numbers(trace, op))).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&trace), lines(&expected), "{}", path.display());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(unsafe_code)]
+fn a_forked_child_begins_a_log_of_its_own() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("child.memtrack");
+    start_monitor_with(&Options::new().operators()).unwrap();
+    drop(add(&Tensor(1), &Tensor(2)));
+    let saved = path.clone();
+    // SAFETY: the child allocates, which the C library allows, and ends without going back.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            drop(add(&Tensor(3), &Tensor(4)));
+            libc::_exit(i32::from(stop().save(&saved).is_err()));
+        }
+        let mut status = -1;
+        assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+    }
+    drop(add(&Tensor(5), &Tensor(6)));
+    let of = |snapshot: &Snapshot| {
+        let trace = memtrack_core::profile::recorded::operator_trace(snapshot).unwrap().trace;
+        ops(&trace).iter().map(|(_, op)| numbers(&trace, op).0).collect::<Vec<_>>()
+    };
+    assert_eq!(of(stop().snapshot()), [vec![1, 2], vec![5, 6]]);
+    assert_eq!(of(&Snapshot::open(&path, Default::default()).unwrap().snapshot), [vec![3, 4]]);
+}
