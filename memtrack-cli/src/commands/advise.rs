@@ -9,7 +9,7 @@ use memtrack_core::profile::advice::Advice;
 
 /// Analyses the trace and prints the findings.
 pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?;
+    let read = optrace::load(&args.trace, streams)?.read;
     let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
     let advice = Advice::of(&profile, device, repairs);

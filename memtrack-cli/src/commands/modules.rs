@@ -9,7 +9,7 @@ use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 
 /// Analyses the trace and prints its modules.
 pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?;
+    let read = optrace::load(&args.trace, streams)?.read;
     let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
     let report = ModuleReport::of(&profile, device, repairs);

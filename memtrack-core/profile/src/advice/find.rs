@@ -17,8 +17,8 @@ use std::collections::{HashMap, HashSet};
 pub(super) struct Found {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The module that is to be recomputed.
-    pub(super) module: Option<ModuleId>,
+    /// The modules that are to be recomputed.
+    pub(super) modules: Vec<ModuleId>,
 }
 
 /// What pieces have in common that one change of the program is about: all that a line, or where no line is known an operator in
@@ -38,9 +38,12 @@ struct Origin {
 struct Key {
     kind: Kind,
     origin: Origin,
-    /// Between which uses, of how many.
-    between: (usize, usize),
+    /// Between which uses.
+    between: (Option<Site>, Option<Site>),
 }
+
+/// Where memory is used: an operator's name, and the module around it.
+type Site = (StringId, Option<ModuleId>);
 
 #[derive(Default)]
 struct Group {
@@ -71,7 +74,6 @@ pub(super) fn find(
         };
         let gaps = memory.gaps(number, curve, |of| counted(memory, of));
         let mut origin: Option<Origin> = None;
-        let count = memory.uses(number).len();
         for gap in gaps {
             let Some((kind, gap)) = classified(memory, number, category, gap) else { continue };
             if kind == Kind::Idle && held.contains(&number) && is_held(&gap) {
@@ -79,8 +81,8 @@ pub(super) fn find(
             }
             let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
             let between = match kind {
-                Kind::Idle if !is_kept(category) => (gap.place, count),
-                _ => (0, 0),
+                Kind::Idle if !is_kept(category) => (site(memory, gap.before), site(memory, gap.after)),
+                _ => (None, None),
             };
             let key = Key { kind, origin, between };
             let group = groups.entry(key).or_insert_with(|| {
@@ -96,9 +98,15 @@ pub(super) fn find(
     let found = order.into_iter().filter_map(|key| {
         let group = groups.remove(&key)?;
         let finding = finding(memory, curve, peak, &key, &group.at_peak)?;
-        Some(Found { finding, change: group.change, module: None })
+        Some(Found { finding, change: group.change, modules: Vec::new() })
     });
     found.collect()
+}
+
+fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
+    let record = of?.record;
+    let What::Op(op) = &memory.profile.trace().records[record as usize].what else { return None };
+    Some((op.name, memory.places.get(record).module))
 }
 
 /// Whether it lives from step to step.
@@ -199,6 +207,7 @@ fn finding(
         kind: key.kind,
         category: memory.category(largest, curve, peak),
         module: key.origin.module.map(|module| memory.places.full_name(module)),
+        modules: Vec::new(),
         operator: key.origin.operator.map(|name| trace.strings.get(name).into_owned()),
         line: key.origin.line.map(|frame| Line::of(trace, frame)),
         pieces: at_peak.len() as u64,

@@ -32,6 +32,7 @@ impl Advice {
             "bytes": finding.bytes,
             "category": finding.category.name(),
             "module": finding.module,
+            "modules": finding.modules,
             "operator": finding.operator,
             "line": finding.line.as_ref().map(|line| {
                 json!({ "file": line.file, "line": line.line, "function": line.function })

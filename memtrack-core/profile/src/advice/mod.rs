@@ -78,6 +78,8 @@ pub struct Finding {
     pub category: Category,
     /// The module that obtained it, or whose activations it holds.
     pub module: Option<String>,
+    /// The modules that are to be recomputed, if any: `module`, and others of its type.
+    pub modules: Vec<String>,
     /// The operator that obtained it, if all of it was obtained by calls of one.
     pub operator: Option<String>,
     /// The line that asked for it.
@@ -143,14 +145,15 @@ impl Advice {
         let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
         let memory = Memory::of(profile, device, &curve);
-        let (mut modules, held) = recompute::find(&memory, &curve, peak);
+        let (mut modules, mut alike, held) = recompute::find(&memory, &curve, peak);
         let mut others = find::find(&memory, &curve, peak, &held);
         let old = u64::try_from(peak_bytes).unwrap_or(0);
         let edits = Edits::new(&memory);
-        for Found { finding, change, .. } in others.iter_mut().chain(&mut modules) {
+        for Found { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut alike) {
             finding.peak_bytes = edits.peak_after(&mut curve, [&*change]).min(old);
             finding.saves_bytes = old - finding.peak_bytes;
         }
+        let modules = recompute::best_of(modules, alike);
         let mut together = |changes: &[&Change]| {
             let peak_bytes = edits.peak_after(&mut curve, changes.iter().copied()).min(old);
             Together { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }

@@ -11,6 +11,7 @@ use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, When};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, What};
+use memtrack_model::snapshot::StringId;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
@@ -28,15 +29,15 @@ struct Traffic {
     forward_ns: u64,
 }
 
-/// Finds them, and the pieces that they could make again.
+/// Finds them: each alone, and those that are alike together; and the pieces that they could make again.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-) -> (Vec<Found>, HashSet<u32, RandomState>) {
+) -> (Vec<Found>, Vec<Found>, HashSet<u32, RandomState>) {
     let traffic = traffic(memory);
     let writes = writes(memory);
-    let mut by_module: HashMap<ModuleId, (Found, Vec<u32>), RandomState> = HashMap::default();
+    let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
     let mut wrong: HashSet<ModuleId, RandomState> = HashSet::default();
     for (number, (call, traffic)) in (0..).zip(memory.calls.all().iter().zip(&traffic)) {
         let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
@@ -71,8 +72,9 @@ pub(super) fn find(
         change.extra.push((again, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
         let end = curve.after(call.end_ns);
         change.needed.extend(traffic.read.iter().map(|&piece| (piece, (end, again))));
-        let (found, pieces) =
-            by_module.entry(call.module).or_insert_with(|| (empty(memory, call), Vec::new()));
+        let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
+        candidate.longest_ns = candidate.longest_ns.max(traffic.forward_ns);
+        let found = &mut candidate.found;
         found.change.gone.append(&mut change.gone);
         found.change.needed.append(&mut change.needed);
         found.change.extra.append(&mut change.extra);
@@ -81,23 +83,43 @@ pub(super) fn find(
             found.finding.bytes +=
                 at_peak.iter().map(|&piece| memory.pieces[piece as usize].bytes).sum::<u64>();
             *found.finding.forward_ns.get_or_insert(0) += traffic.forward_ns;
-            pieces.extend(at_peak);
+            candidate.at_peak.extend(at_peak);
         }
     }
+    by_module.retain(|module, _| !wrong.contains(module));
+    let mut all: Vec<Candidate> = by_module.into_values().collect();
+    all.sort_by_key(|candidate| candidate.found.modules[0]);
     let mut held = HashSet::default();
-    let mut all: Vec<Found> = Vec::new();
-    for (module, (mut found, pieces)) in by_module {
-        if wrong.contains(&module) || pieces.is_empty() {
-            continue;
+    for candidate in &mut all {
+        if let Some(&largest) =
+            candidate.at_peak.iter().max_by_key(|&&piece| memory.pieces[piece as usize].bytes)
+        {
+            candidate.found.finding.category = memory.category(largest, curve, peak);
         }
-        if let Some(&largest) = pieces.iter().max_by_key(|&&piece| memory.pieces[piece as usize].bytes) {
-            found.finding.category = memory.category(largest, curve, peak);
-        }
-        held.extend(pieces);
-        all.push(found);
+        held.extend(candidate.at_peak.iter().copied());
     }
-    all.sort_by_key(|found| found.module);
-    (all, held)
+    let alike = alike(memory, &all);
+    let singles = all.into_iter().filter(|candidate| !candidate.at_peak.is_empty());
+    (singles.map(|candidate| candidate.found).collect(), alike, held)
+}
+
+/// A module that could be recomputed.
+struct Candidate {
+    found: Found,
+    class: StringId,
+    at_peak: Vec<u32>,
+    /// The longest that its operators took in a call, in ns.
+    longest_ns: u64,
+}
+
+impl Candidate {
+    fn new(memory: &Memory<'_>, call: &Call) -> Self {
+        let class = match &memory.profile.trace().records[call.record as usize].what {
+            What::Module(module) => module.class,
+            _ => StringId::default(),
+        };
+        Self { found: empty(memory, call), class, at_peak: Vec::new(), longest_ns: 0 }
+    }
 }
 
 fn empty(memory: &Memory<'_>, call: &Call) -> Found {
@@ -106,6 +128,7 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
             kind: Kind::Recompute,
             category: Category::Activation,
             module: Some(memory.places.full_name(call.module)),
+            modules: vec![memory.places.full_name(call.module)],
             operator: None,
             line: None,
             pieces: 0,
@@ -119,8 +142,51 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
             forward_ns: None,
         },
         change: Change::default(),
-        module: Some(call.module),
+        modules: vec![call.module],
     }
+}
+
+/// Modules of one type at one depth, such as the layers of a model, as one finding each.
+fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
+    let mut groups: Vec<Found> = Vec::new();
+    let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
+    for Candidate { found, class, longest_ns, .. } in all {
+        let depth = memory.places.modules[found.modules[0] as usize].depth;
+        let place = *places.entry((*class, depth)).or_insert(groups.len());
+        let took = found.finding.forward_ns.unwrap_or(*longest_ns);
+        let Some(group) = groups.get_mut(place) else {
+            let mut group = found.clone();
+            group.finding.forward_ns = Some(took);
+            groups.push(group);
+            continue;
+        };
+        group.finding.pieces += found.finding.pieces;
+        group.finding.bytes += found.finding.bytes;
+        group.finding.modules.extend(found.finding.modules.iter().cloned());
+        group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(took));
+        group.modules.extend(&found.modules);
+        group.change.gone.extend(&found.change.gone);
+        group.change.needed.extend(&found.change.needed);
+        group.change.extra.extend(&found.change.extra);
+    }
+    groups.retain(|group| group.modules.len() > 1 && group.finding.pieces > 0);
+    groups
+}
+
+/// Of modules that are alike, only all together where that saves more than any of them alone, and else each alone.
+pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> {
+    let mut all: Vec<Found> = Vec::new();
+    for group in alike {
+        let is_one = |single: &Found| group.modules.contains(&single.modules[0]);
+        let best =
+            singles.iter().filter(|single| is_one(single)).map(|single| single.finding.saves_bytes).max();
+        if best.is_some_and(|best| best < group.finding.saves_bytes) {
+            singles.retain(|single| !is_one(single));
+            all.push(group);
+        }
+    }
+    all.extend(singles);
+    all
 }
 
 /// The states between the end of a call and its part of the backward pass in which a piece need not be there: nobody else
@@ -273,10 +339,12 @@ fn tried<'a>(
     best: &[&'a Found],
     peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
 ) -> (Vec<&'a Change>, u64) {
-    let outwards = |module: Option<ModuleId>| {
-        std::iter::successors(module, |&module| memory.places.modules[module as usize].parent)
+    let outwards = |module: ModuleId| {
+        std::iter::successors(Some(module), |&module| memory.places.modules[module as usize].parent)
     };
-    let is_inside = |a: &Found, b: &Found| outwards(a.module).any(|outer| Some(outer) == b.module);
+    let is_inside = |a: &Found, b: &Found| {
+        a.modules.iter().any(|&module| outwards(module).any(|outer| b.modules.contains(&outer)))
+    };
     let mut chosen: Vec<&Found> = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     let mut peak = peak_with(&changes);

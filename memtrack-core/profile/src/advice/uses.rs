@@ -27,8 +27,6 @@ pub(super) struct Use {
 /// A time in which a piece is there and not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// Its place among the gaps of the piece: the first one is before the first use.
-    pub(super) place: usize,
     /// States in which the piece need not be there.
     pub(super) states: States,
     /// The uses around it.
@@ -185,16 +183,15 @@ impl<'a> Memory<'a> {
             _ => first,
         };
         let mut before: Option<Use> = None;
-        for (place, of) in self.uses(piece).iter().filter(|of| counted(of)).enumerate() {
+        for of in self.uses(piece).iter().filter(|of| counted(of)) {
             let end = curve.before(of.begin_ns).checked_sub(1);
             if let Some(end) = end.filter(|&end| begin <= end) {
-                gaps.push(Gap { place, states: (begin, end.min(last)), before, after: Some(*of) });
+                gaps.push(Gap { states: (begin, end.min(last)), before, after: Some(*of) });
             }
             begin = begin.max(curve.after(of.end_ns) + 1);
             before = Some(before.map_or(*of, |before| if before.end_ns > of.end_ns { before } else { *of }));
         }
-        let place = self.uses(piece).iter().filter(|of| counted(of)).count();
-        gaps.push(Gap { place, states: (begin, last), before, after: None });
+        gaps.push(Gap { states: (begin, last), before, after: None });
         gaps.retain(|gap| gap.states.0 <= gap.states.1);
         gaps
     }

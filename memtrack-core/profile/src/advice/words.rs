@@ -24,7 +24,7 @@ impl Advice {
     fn write(&self, out: &mut String, rows: usize, width: Option<usize>) -> fmt::Result {
         writeln!(
             out,
-            "{}: the peak is {}, {} after the begin",
+            "{}: the peak is {}, {} after the start",
             printable(&self.device),
             human_bytes(self.peak_bytes),
             human_time(self.peak_ns)
@@ -161,14 +161,23 @@ impl Advice {
 
     fn write_recompute(&self, out: &mut String, finding: &Finding) -> fmt::Result {
         let took = finding.forward_ns.unwrap_or(0);
-        write!(
-            out,
-            "{} keeps {} in {} from its forward to its backward pass, and its forward operators take {}",
-            finding.module.as_deref().unwrap_or("A module"),
-            human_bytes(finding.bytes),
-            counted(finding.pieces, "piece"),
-            human_time(took),
-        )?;
+        let module = finding.module.as_deref().unwrap_or("A module");
+        let bytes = human_bytes(finding.bytes);
+        let pieces = counted(finding.pieces, "piece");
+        match finding.modules.len() {
+            0 | 1 => {
+                write!(
+                    out,
+                    "{module} keeps {bytes} in {pieces} from its forward to its backward pass, and its"
+                )?;
+            }
+            number => write!(
+                out,
+                "{module} and {} of its type keep {bytes} in {pieces} from their forward to their backward passes, and their",
+                counted(number as u64 - 1, "other module")
+            )?,
+        }
+        write!(out, " forward operators take {}", human_time(took))?;
         if took > 0 {
             let per_ms = finding.saves_bytes as f64 / (took as f64 / 1e6);
             write!(out, " ({} saved for each ms)", human_bytes(per_ms as u64))?;

@@ -37,6 +37,8 @@ enum Step {
 struct Steps {
     steps: Vec<Step>,
     bytes: BTreeMap<u64, u64>,
+    /// Whether all modules are of one type.
+    are_alike: bool,
 }
 
 fn op(name: &str, reads: &[u64], makes: &[u64]) -> Step {
@@ -68,7 +70,7 @@ impl Step {
 
 impl Steps {
     fn new(steps: Vec<Step>, bytes: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        Self { steps, bytes: bytes.into_iter().collect() }
+        Self { steps, bytes: bytes.into_iter().collect(), are_alike: false }
     }
 
     /// Memory that is there from the beginning: it is used and never obtained.
@@ -135,8 +137,10 @@ impl Steps {
                 }
                 Step::Node { name, of, .. } => program.backward_of(name, sequence(of), &args, make),
                 Step::Free(memory) => program.free(address(*memory), self.bytes[memory]),
-                Step::Begin(class) => {
-                    program.module(class, &[], &[], |inner| self.write(inner, steps, address))
+                Step::Begin(name) => {
+                    let (class, path) = if self.are_alike { ("Layer", *name) } else { (*name, "") };
+                    program
+                        .module_at(name, class, path, (&[], &[]), |inner| self.write(inner, steps, address));
                 }
                 Step::End => return,
             }
@@ -322,8 +326,7 @@ fn layers() -> Steps {
 }
 
 /// The same with a layer's activations made again before its part of the backward pass.
-fn recomputing(name: &'static str, inner: u64, output: u64) -> Steps {
-    let mut steps = layers();
+fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) -> Steps {
     let end = steps.place(&format!("{name}.narrow")) + 1;
     assert_eq!(steps.steps[end], Step::End);
     let forward: Vec<Step> = steps.steps[end - 2..end].to_vec();
@@ -376,13 +379,29 @@ fn a_module_that_makes_its_activations_again_lowers_the_peak_by_what_was_promise
         let finding = of(module);
         assert_eq!(finding.bytes, 100, "{module}");
         assert!(finding.forward_ns.unwrap() > 0, "{module}");
-        let changed = recomputing(class, inner, output);
+        let changed = recomputing(layers(), class, inner, output);
         assert_eq!(finding.peak_bytes, changed.peak(), "{module}: {advice}");
         assert_eq!(finding.saves_bytes, steps.peak() - changed.peak(), "{module}");
         assert_eq!(changed.advice().peak_bytes, changed.peak(), "{module}: the trace of the changed program");
     }
     // Its activations are in use at the peak.
     assert!(!advice.findings.iter().any(|finding| finding.module.as_deref() == Some("C_0")), "{advice}");
+}
+
+#[test]
+fn layers_that_are_alike_are_one_finding() {
+    let alike = |steps: Steps| Steps { are_alike: true, ..steps };
+    let advice = alike(layers()).advice();
+    let finding = only(&advice, Kind::Recompute);
+    // Nothing is obtained between the third one's forward and its backward pass.
+    assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
+    assert_eq!(finding.bytes, 200);
+    let changed = [("A", 10, 20), ("B", 11, 21)]
+        .into_iter()
+        .fold(layers(), |steps, (name, inner, output)| recomputing(steps, name, inner, output));
+    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    assert_eq!(alike(changed).advice().peak_bytes, finding.peak_bytes);
+    assert!(advice.sentence(&finding).starts_with("A and 1 other module of its type keep 200 B in 2 pieces"));
 }
 
 #[test]
@@ -404,7 +423,7 @@ fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
     let steps = without_input(steps, end);
     let advice = steps.advice();
     let finding = advice.findings.iter().find(|finding| finding.module.as_deref() == Some("B_0")).unwrap();
-    let changed = recomputing("B", 11, 21);
+    let changed = recomputing(layers(), "B", 11, 21);
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
