@@ -1,6 +1,6 @@
 //! Arguments of the verbs that go through an operator trace module by module, and for what would lower its peak.
 
-use super::{FormatArgs, TraceArgs};
+use super::{FormatArgs, TraceArgs, parse_count};
 use clap::Args;
 
 /// Arguments of `memtrack modules`.
@@ -44,7 +44,7 @@ pub(crate) struct AdviseArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
     /// How many findings to show; 0 shows all
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) rows: usize,
     /// Do not break lines
     #[arg(long)]

@@ -31,29 +31,38 @@ impl Advice {
         )?;
         // Less than a thousandth of the peak is not worth a change, unless everything is asked for.
         let least = if rows == usize::MAX { 1 } else { (self.peak_bytes / 1000).max(1) };
-        let (lower, little): (Vec<&Finding>, Vec<&Finding>) = self
-            .findings
-            .iter()
-            .filter(|finding| finding.saves_bytes > 0)
-            .partition(|finding| finding.saves_bytes >= least);
-        if lower.is_empty() {
-            writeln!(out, "Nothing was found that would lower it noticeably by itself.")?;
+        let mut listed: Vec<&Finding> =
+            self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
+        let mut hidden =
+            self.findings.iter().filter(|finding| finding.saves_bytes > 0).count() - listed.len();
+        if listed.is_empty() && self.all.saves_bytes >= least {
+            writeln!(
+                out,
+                "Nothing lowers it by itself, since as much is allocated at another moment. Together these do:"
+            )?;
+            listed = self.findings.iter().collect();
+            hidden = 0;
+        } else if listed.is_empty() {
+            writeln!(out, "Nothing was found that would lower it noticeably.")?;
         }
-        let shown = &lower[..rows.min(lower.len())];
+        let shown = &listed[..rows.min(listed.len())];
         for (number, finding) in (1..).zip(shown) {
             let head = format!("{number:>3}. ");
-            let text = format!("−{}  {}", human_bytes(finding.saves_bytes), self.sentence(finding));
-            write_wrapped(out, &head, &text, width)?;
+            let saves = match finding.saves_bytes {
+                0 => String::new(),
+                bytes => format!("−{}  ", human_bytes(bytes)),
+            };
+            write_wrapped(out, &head, &format!("{saves}{}", self.sentence(finding)), width)?;
         }
-        let hidden = lower.len() - shown.len() + little.len();
+        hidden += listed.len() - shown.len();
         if hidden > 0 {
             let save = if hidden == 1 { "saves" } else { "save" };
             let findings = counted(hidden as u64, "finding");
             writeln!(out, "     (and {findings} that {save} less: -n 0 shows all)")?;
         }
-        if self.all.findings > 1 && !lower.is_empty() {
+        if self.all.findings > 1 && !listed.is_empty() {
             out.push('\n');
-            if self.free.findings > 0 && self.free.findings < self.all.findings {
+            if self.free.saves_bytes > 0 && self.free.findings < self.all.findings {
                 write_together(out, "All that takes no further work", &self.free)?;
             }
             write_together(out, "All together", &self.all)?;

@@ -260,6 +260,30 @@ fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
 }
 
 #[test]
+fn nothing_is_promised_where_as_much_is_allocated_at_another_moment() {
+    // The first peak needs another change than the second.
+    let steps = Steps::new(
+        vec![
+            op("a", &[], &[1]),
+            op("b", &[1], &[2]),
+            op("c", &[2], &[3]),
+            Step::Free(1),
+            Step::Free(3),
+            op("d", &[2], &[4]),
+            op("e", &[4], &[5]),
+            Step::Free(4),
+        ],
+        [(1, 50), (2, 10), (3, 60), (4, 51), (5, 59)],
+    );
+    let advice = steps.advice();
+    assert_eq!(advice.peak_bytes, 120);
+    // Only the first of two moments that are as high is looked at, and the other one remains.
+    assert!(advice.findings.iter().all(|finding| finding.saves_bytes == 0), "{advice}");
+    assert!(advice.findings.iter().any(|finding| finding.operator.as_deref() == Some("a")), "{advice}");
+    assert!(advice.to_string().contains("Nothing was found that would lower it noticeably."), "{advice}");
+}
+
+#[test]
 fn every_instance_of_a_line_is_changed() {
     // The same block lies idle at the peak of each of two steps.
     let step = |number: u64| {
