@@ -2,6 +2,7 @@
 go; gradients are added up, replaced and taken of gradients. What a program does hangs on its seed alone.
 """
 import random
+import threading
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +78,7 @@ class Program:
 
     def __init__(self, seed):
         self.choice = random.Random(seed)
+        self.has_threads = seed % 4 == 0
         self.tensors = [torch.randn(N, N), torch.randn(N, N, requires_grad=True)]
         self.modules, self.optimizers = [], []
         for _ in range(self.choice.randrange(3)):
@@ -173,9 +175,16 @@ class Program:
             self.one()
             self.one()
 
+    def elsewhere(self):
+        # The profiler sees neither the operators nor the memory of other threads; then PyTorch's analysis often fails.
+        if self.has_threads:
+            thread = threading.Thread(target=self.one)
+            thread.start()
+            thread.join()
+
     STEPS = (
         (make, 4), (unary, 8), (binary, 8), (in_place, 6), (drop, 7), (make_module, 1), (drop_module, 1), (forward, 5),
-        (backward, 3), (step, 3), (train, 4), (by_hand, 2), (annotated, 1), (without_gradients, 1),
+        (backward, 3), (step, 3), (train, 4), (by_hand, 2), (annotated, 1), (without_gradients, 1), (elsewhere, 2),
     )
 
     def one(self):

@@ -106,6 +106,11 @@ pub(super) fn analysed<'a>(
     let profile = analyse(&read.trace, mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
     let repairs = read.repairs.and(profile.repairs());
+    if read.trace.header.partial {
+        let what =
+            "the trace is partial: the program that wrote it left something out, so sums may be too small";
+        let _ = writeln!(streams.stderr, "memtrack: warning: {what}");
+    }
     for line in repairs.to_string().lines() {
         // A warning; when nobody can read it, the answer is right all the same.
         let _ = writeln!(streams.stderr, "memtrack: warning: {line}");

@@ -26,7 +26,8 @@ The model may be left out. It tells where in it a module is; without it, a modul
 and in the others the place below the outermost module that was called. Buffers are known in the first two ways.
 
 A name that ends with .gz is compressed. The file appears when it is complete, and replaces one of that name, unless the
-script is run as a command, without --force. It holds names of functions and files, but nothing of what tensors contain.
+script is run as a command, without --force. It holds the machine's name, names of functions and files, and numbers that
+operators were called with, but nothing of what tensors contain.
 """
 import argparse
 import contextlib
@@ -141,10 +142,12 @@ class Modules:
             self._paths.setdefault(id(module), (path, id(type(module))))
 
     def _called(self, module, _inputs):
-        if id(module) not in self._paths:
-            self._learn(module)
-        if id(module) not in self._buffers:
-            self._buffers[id(module)] = (_buffers(module), id(type(module)))
+        # A module may answer in any way. The program must not notice.
+        with contextlib.suppress(Exception):
+            if id(module) not in self._paths:
+                self._learn(module)
+            if id(module) not in self._buffers:
+                self._buffers[id(module)] = (_buffers(module), id(type(module)))
 
 
 def _results(prof):

@@ -11,7 +11,7 @@ pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
 /// Bytes by category over time, in µs: what PyTorch draws.
 ///
 /// Changes within the same microsecond are one row, so a short peak may be missing;
-/// [`crate::series::Series`] has all of them.
+/// [`crate::series::walk`] has all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coalesced {
     /// Times in µs; the first two are equal if anything preexists.

@@ -148,15 +148,18 @@ impl Places {
         self.calls.get(record as usize).copied().flatten()
     }
 
-    /// The names of a module and those it is inside of, outermost first, with ` / ` between them; a path in the model says
-    /// that by itself.
+    /// The names of a module and those it is inside of, outermost first, with ` / ` between them; but a path in the model
+    /// says by itself what it begins with.
     pub fn full_name(&self, module: ModuleId) -> String {
-        let mut names = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         let mut at = Some(module);
         while let Some(id) = at {
             let node = &self.modules[id as usize];
-            names.push(&*node.name);
-            at = node.parent.filter(|_| !node.is_path);
+            let is_said = names.last().and_then(|name| name.strip_prefix(&*node.name));
+            if !is_said.is_some_and(|rest| rest.starts_with('.')) {
+                names.push(&node.name);
+            }
+            at = node.parent;
         }
         names.reverse();
         names.join(" / ")

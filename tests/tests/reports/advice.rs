@@ -197,7 +197,7 @@ fn a_training_step_of_pytorch_gets_advice() {
     // The first convolution's result waits for the backward pass, with 2²² bytes.
     let held =
         of("idle", Category::Activation).find(|finding| finding["operator"] == "aten::conv2d").unwrap();
-    assert_eq!((&held["module"], &held["bytes"]), (&"0".into(), &(4_u64 << 20).into()));
+    assert_eq!((&held["module"], &held["bytes"]), (&"Sequential_0 / 0".into(), &(4_u64 << 20).into()));
     assert_eq!(held["next_used"]["operator"], "NativeBatchNormBackward0");
     // Both moments and the step count of each of ten weights.
     let state = of("idle", Category::OptimizerState).next().unwrap();

@@ -6,6 +6,7 @@ use memtrack_core::profile::Category;
 use memtrack_core::profile::analysis::{Action, Profile, analyse};
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
+use memtrack_core::profile::places::Places;
 use memtrack_tests::{fixture, shared};
 use serde_json::{Value, json};
 use std::fs;
@@ -120,4 +121,17 @@ fn buffers_and_what_an_optimizer_needs_for_a_moment_are_told_apart_from_the_rest
             .iter()
             .all(|version| version.category.is_none_or(|category| !extra.contains(&category)))
     );
+}
+
+/// A perceptron and a layer, in a `Sequential` that the program called.
+#[test]
+fn modules_are_named_by_their_path_in_the_model_that_was_called() {
+    let ReadTrace { trace, .. } = open(&fixture("optrace/frozen"));
+    let places = Places::of(&trace);
+    let names: Vec<String> =
+        (0..).take(places.modules.len()).map(|module| places.full_name(module)).collect();
+    let layers = (0..5).map(|layer| format!("Sequential_0 / 0.{layer}"));
+    let model = ["Sequential_0", "Sequential_0 / 0"].map(String::from).into_iter();
+    let head = ["Sequential_0 / 1".to_owned()];
+    assert_eq!(names, model.chain(layers).chain(head).collect::<Vec<_>>());
 }

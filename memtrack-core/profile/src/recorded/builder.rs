@@ -44,7 +44,7 @@ impl<'a> Builder<'a> {
             partial: is_partial,
             ..Header::default()
         };
-        Self {
+        let mut builder = Self {
             snapshot,
             trace: OperatorTrace { header, ..OperatorTrace::default() },
             rows: Vec::new(),
@@ -54,7 +54,18 @@ impl<'a> Builder<'a> {
             open: Map::default(),
             modules: Map::default(),
             optimizer: Map::default(),
-        }
+        };
+        builder.mark_start();
+        builder
+    }
+
+    /// The start of the recording, from which its reports count.
+    fn mark_start(&mut self) {
+        let what = What::Mark(self.string("recording started"));
+        // The first event may carry the tick at which the recording started, and none an earlier one.
+        let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
+        let start = self.snapshot.clock.first.0.min(first);
+        self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
     /// Takes the events over that happened before `ticks`, from this row on; returns the first that is left.
