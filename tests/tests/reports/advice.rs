@@ -185,6 +185,24 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
+fn a_pytorch_model_that_makes_its_activations_again_has_the_promised_peak() {
+    let told = |name: &str| {
+        json(&run(&fixture("advice").join(format!("{name}.optrace.jsonl.gz")), &["--json", "-n", "0"]))
+    };
+    let (kept, followed) = (told("kept"), told("recomputed"));
+    let first = &kept["findings"][0];
+    assert_eq!(first["kind"], "recompute");
+    assert_eq!(
+        first["modules"],
+        serde_json::json!(["0", "1", "2", "3"].map(|block| format!("Net_0 / blocks.{block}")))
+    );
+    assert_eq!(first["new_peak_bytes"], followed["peak_bytes"]);
+    let (before, after) = (kept["peak_bytes"].as_u64().unwrap(), followed["peak_bytes"].as_u64().unwrap());
+    assert_eq!(first["saves_bytes"], before - after);
+    assert!(after < before / 5 * 4, "{before} {after}");
+}
+
+#[test]
 fn a_training_step_of_pytorch_gets_advice() {
     let told = json(&run(&fixture("modules/convnet/trace.optrace.jsonl.gz"), &["--json", "-n", "0"]));
     let peak = told["peak_bytes"].as_u64().unwrap();
