@@ -35,7 +35,7 @@ impl<'a> Edits<'a> {
     ) -> u64 {
         // A piece may be in several changes, and is gone or needed only once.
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
-        let mut sums: BTreeMap<(State, State), i64> = BTreeMap::new();
+        let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
             for &(piece, states) in &change.gone {
                 by_piece.entry(piece).or_default().0.push(states);
@@ -44,7 +44,7 @@ impl<'a> Edits<'a> {
                 by_piece.entry(piece).or_default().1.push(states);
             }
             for &(state, bytes) in &change.extra {
-                *sums.entry((state, state)).or_default() += bytes;
+                add(&mut sums, (state, state), bytes);
             }
         }
         for (piece, (gone, needed)) in by_piece {
@@ -52,10 +52,10 @@ impl<'a> Edits<'a> {
             let life = self.memory.life(piece);
             let (gone, needed) = (merged(gone), merged(needed));
             for states in without(&gone, &needed) {
-                *sums.entry(states).or_default() -= bytes;
+                add(&mut sums, states, -bytes);
             }
             for states in without(&needed, &[life]) {
-                *sums.entry(states).or_default() += bytes;
+                add(&mut sums, states, bytes);
             }
         }
         for (&(first, last), &bytes) in &sums {
@@ -63,10 +63,15 @@ impl<'a> Edits<'a> {
         }
         let (_, peak) = curve.highest(0, curve.last());
         for (&(first, last), &bytes) in &sums {
-            curve.add(first, last, -bytes);
+            curve.add(first, last, bytes.saturating_neg());
         }
         u64::try_from(peak).unwrap_or(0)
     }
+}
+
+fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
+    let sum = sums.entry(states).or_default();
+    *sum = sum.saturating_add(bytes);
 }
 
 /// The same states without overlaps, in their order.

@@ -211,7 +211,7 @@ fn finding(
         operator: key.origin.operator.map(|name| trace.strings.get(name).into_owned()),
         line: key.origin.line.map(|frame| Line::of(trace, frame)),
         pieces: at_peak.len() as u64,
-        bytes: at_peak.iter().map(|(piece, _)| memory.pieces[*piece as usize].bytes).sum(),
+        bytes: memory.bytes_of(at_peak.iter().map(|(piece, _)| piece)),
         saves_bytes: 0,
         peak_bytes: 0,
         obtained_ns: piece.begin_ns.map(|begin_ns| since(begin_ns, peak_ns)),

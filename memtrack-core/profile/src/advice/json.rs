@@ -14,7 +14,7 @@ impl Advice {
             "findings": shown.iter().map(|finding| self.finding_json(finding)).collect::<Vec<_>>(),
             "others": {
                 "findings": rest.len(),
-                "bytes": rest.iter().map(|finding| finding.bytes).sum::<u64>(),
+                "bytes": rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
             "together": { "without_more_work": together_json(&self.free), "all": together_json(&self.all) },
             "unseen_bytes": self.unseen_bytes,

@@ -59,7 +59,7 @@ pub(super) fn find(
                 continue;
             };
             change.gone.push((piece, states));
-            gone_bytes += memory.pieces[piece as usize].bytes;
+            gone_bytes = gone_bytes.saturating_add(memory.pieces[piece as usize].bytes);
             if states.0 <= peak && peak <= states.1 {
                 at_peak.push(piece);
             }
@@ -80,9 +80,9 @@ pub(super) fn find(
         found.change.extra.append(&mut change.extra);
         if !at_peak.is_empty() {
             found.finding.pieces += at_peak.len() as u64;
-            found.finding.bytes +=
-                at_peak.iter().map(|&piece| memory.pieces[piece as usize].bytes).sum::<u64>();
-            *found.finding.forward_ns.get_or_insert(0) += traffic.forward_ns;
+            found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
+            let took = found.finding.forward_ns.unwrap_or(0);
+            found.finding.forward_ns = Some(took.saturating_add(traffic.forward_ns));
             candidate.at_peak.extend(at_peak);
         }
     }
@@ -161,7 +161,7 @@ fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
             continue;
         };
         group.finding.pieces += found.finding.pieces;
-        group.finding.bytes += found.finding.bytes;
+        group.finding.bytes = group.finding.bytes.saturating_add(found.finding.bytes);
         group.finding.modules.extend(found.finding.modules.iter().cloned());
         group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(took));
         group.modules.extend(&found.modules);

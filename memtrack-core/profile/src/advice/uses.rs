@@ -212,7 +212,13 @@ impl<'a> Memory<'a> {
             .iter()
             .zip(&self.lives)
             .filter(|(piece, life)| piece.storage.is_none() && life.0 <= state && state <= life.1);
-        unseen.map(|(piece, _)| piece.bytes).sum()
+        unseen.fold(0, |sum, (piece, _)| sum.saturating_add(piece.bytes))
+    }
+
+    /// How large these pieces are together.
+    pub(super) fn bytes_of<'p>(&self, pieces: impl IntoIterator<Item = &'p u32>) -> u64 {
+        let bytes = pieces.into_iter().map(|&piece| self.pieces[piece as usize].bytes);
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// What a piece is for in a state.

@@ -26,7 +26,7 @@ pub(crate) struct Call {
 }
 
 /// Modules that are nested deeper than this do not count for the outermost ones.
-const MOST_NESTED: usize = 256;
+pub(crate) const MOST_NESTED: usize = 64;
 
 /// All calls of a trace.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
-use calls::Calls;
+use calls::{Calls, MOST_NESTED};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, What};
 use natural::by_number;
@@ -243,8 +243,9 @@ fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> Own
                 continue;
             };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
-            let mut outer = Some(id);
-            while let Some(of) = outer {
+            let outwards =
+                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MOST_NESTED);
+            for of in outwards {
                 if counted.insert((of, place)) {
                     let sums = if is_parameter {
                         &mut own.with_inner_parameters
@@ -256,7 +257,6 @@ fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> Own
                         own.parameters[of as usize] = own.parameters[of as usize].saturating_add(bytes);
                     }
                 }
-                outer = places.modules[of as usize].parent;
             }
         }
     }

@@ -49,7 +49,8 @@ impl Traffic {
                 };
                 for call in calls.outwards(around) {
                     if !is_made_in(call) && went_in.insert((call, key)) {
-                        traffic.input_bytes[call as usize] += bytes;
+                        let sum = &mut traffic.input_bytes[call as usize];
+                        *sum = sum.saturating_add(bytes);
                     }
                 }
                 for &maker in made {
@@ -59,7 +60,8 @@ impl Traffic {
                             && !calls.outwards(around).any(|outer| outer == call)
                             && came_out.insert((call, key))
                         {
-                            traffic.output_bytes[call as usize] += bytes;
+                            let sum = &mut traffic.output_bytes[call as usize];
+                            *sum = sum.saturating_add(bytes);
                         }
                     }
                 }
