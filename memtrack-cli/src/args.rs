@@ -1,6 +1,7 @@
 //! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
+mod advice;
 mod allocator;
 mod analysis;
 pub(crate) mod device;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::FRAMES;
 use std::path::PathBuf;
 
+pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use export::ExportScriptArgs;
@@ -54,6 +56,8 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Say what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth making again
+    Advise(AdviseArgs),
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
     Convert(ConvertArgs),
     /// Show what memory is for: parameters, gradients, activations and more, from an operator trace
@@ -70,6 +74,8 @@ pub(crate) enum Command {
     Gpus(GpusArgs),
     /// Draw what each stream holds, as a flame graph, or print PyTorch's folded lines
     Memory(UsageArgs),
+    /// Show memory module by module: before, at the peak of and after each one's forward and backward pass
+    Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)

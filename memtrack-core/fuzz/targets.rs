@@ -12,8 +12,10 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::profile::advice::Advice;
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::modules::ModuleReport;
 use memtrack_core::profile::optrace::{self, Mode};
 use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
 use memtrack_core::profile::report::{At, CategoryReport};
@@ -177,6 +179,8 @@ pub fn optrace(data: &[u8]) {
             Coalesced::of(&profile, device).write(&mut export).expect("memory can be written");
             write_raw(&profile, device, &mut export).expect("memory can be written");
             let report = CategoryReport::of(&profile, device, &[At::Peak, At::End], *profile.repairs());
+            let _ = ModuleReport::of(&profile, device, *profile.repairs()).to_json(9);
+            let _ = Advice::of(&profile, device, *profile.repairs()).to_json(9);
             assert!(report.to_text(3, Some(80)).len() < MAX_TEXT);
             let _ = report.to_json(3);
         }

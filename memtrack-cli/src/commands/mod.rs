@@ -1,6 +1,7 @@
 //! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
 //! returns how it ended.
 
+mod advise;
 mod categories;
 mod categories_read;
 mod check;
@@ -10,6 +11,7 @@ mod devices;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod modules;
 mod optrace;
 mod page;
 mod peak;
@@ -34,6 +36,7 @@ use memtrack_core::viz::Grouping;
 /// Runs the verb the user asked for.
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
+        Command::Advise(args) => advise::run(&args, streams),
         Command::Convert(args) => convert::run(&args, streams),
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
@@ -42,6 +45,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
         Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
+        Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::profile_plot(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),

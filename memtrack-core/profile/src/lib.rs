@@ -5,11 +5,14 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod advice;
 pub mod analysis;
 mod category;
+mod curve;
 pub mod export;
 #[cfg(feature = "plot")]
 pub mod figure;
+pub mod modules;
 pub mod optrace;
 mod phases;
 pub mod pieces;

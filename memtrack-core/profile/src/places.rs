@@ -16,6 +16,8 @@ pub type ModuleId = u32;
 pub struct ModuleNode {
     /// Its path in the model where the trace says it, else its type and a number, as PyTorch's profiler names it.
     pub name: String,
+    /// Whether the name is a path in the model.
+    pub is_path: bool,
     /// The module that called it first.
     pub parent: Option<ModuleId>,
     /// How many modules it is inside of.
@@ -101,6 +103,7 @@ impl Places {
                     let id = *seen.entry(module.identity).or_insert_with(|| {
                         let count = counts.entry(module.class).or_default();
                         let path = trace.strings.get(module.path);
+                        let is_path = !path.is_empty();
                         let name = if path.is_empty() {
                             format!("{}_{count}", trace.strings.get(module.class))
                         } else {
@@ -109,7 +112,7 @@ impl Places {
                         *count += 1;
                         let parent = place.module;
                         let depth = parent.map_or(0, |parent| places.modules[parent as usize].depth + 1);
-                        places.modules.push(ModuleNode { name, parent, depth });
+                        places.modules.push(ModuleNode { name, is_path, parent, depth });
                         places.modules.len() as ModuleId - 1
                     });
                     call = Some(id);

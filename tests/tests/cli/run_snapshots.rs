@@ -85,8 +85,18 @@ const VERBS: [(&str, &[&str]); 18] = [
 ];
 
 /// What takes something else.
-const OTHER_VERBS: [&str; 8] =
-    ["categories", "export-script", "gpus", "run", "simulate", "timeline", "tracker", "help"];
+const OTHER_VERBS: [&str; 10] = [
+    "advise",
+    "categories",
+    "export-script",
+    "gpus",
+    "modules",
+    "run",
+    "simulate",
+    "timeline",
+    "tracker",
+    "help",
+];
 
 /// CPython loads a snapshot, and finds in it what the program holds.
 const CHECK: &str = "import pickle,sys

@@ -1,7 +1,9 @@
 //! The numbers and words of reports, from the library and from the command.
 
+mod advice;
 mod categories_read;
 mod category_colors;
+mod modules;
 mod optrace_pytorch;
 mod sampled;
 mod speed;

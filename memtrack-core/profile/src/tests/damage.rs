@@ -1,7 +1,9 @@
 //! Whatever happens to the lines of a trace, the tolerant mode answers, says what it repaired, and invents no memory.
 
 use super::program::{Program, Reads, Takes, Writes};
+use crate::advice::Advice;
 use crate::analysis::{AnalysisError, analyse};
+use crate::modules::ModuleReport;
 use crate::optrace::{Mode, read};
 use crate::pieces::pieces;
 use crate::places::Places;
@@ -124,6 +126,14 @@ proptest! {
             let report = CategoryReport::of(&profile, device, &[At::Peak, At::End, At::After(35)], repairs);
             prop_assert_eq!(report.held[1].bytes, left);
             let _ = (report.to_text(5, Some(80)), report.to_json(5), Places::of(&read.trace));
+            let modules = ModuleReport::of(&profile, device, repairs);
+            let _ = (modules.to_text(9, Some(80)), modules.to_json(9));
+            let advice = Advice::of(&profile, device, repairs);
+            let _ = (advice.to_text(9, Some(80)), advice.to_json(9));
+            prop_assert_eq!(advice.peak_bytes, report.held[0].bytes);
+            for finding in &advice.findings {
+                prop_assert_eq!(finding.peak_bytes + finding.saves_bytes, advice.peak_bytes);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the whole analysis, on programs small enough that the answers are known by hand.
 
+mod advice;
 mod damage;
 mod passes;
 mod program;

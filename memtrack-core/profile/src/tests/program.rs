@@ -82,6 +82,33 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
+    /// An operator with a number that its node of the automatic differentiation has too, and with results.
+    pub(super) fn op_numbered(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        args: &[Arg],
+        outs: &[u64],
+        inner: impl FnOnce(&mut Self),
+    ) {
+        let fields = format!(r#""name":"{name}","kind":"op","schema":true,"seq":{sequence}"#);
+        self.record(&fields, args, outs, inner);
+    }
+
+    /// A node of the automatic differentiation that belongs to the operator with this number.
+    pub(super) fn backward_of(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        args: &[Arg],
+        inner: impl FnOnce(&mut Self),
+    ) {
+        let fields = format!(
+            r#""name":"{name}","kind":"backward","schema":false,"seq":{sequence},"phase":"backward""#
+        );
+        self.record(&fields, args, &[], inner);
+    }
+
     /// An annotation that states the phase.
     pub(super) fn phase(&mut self, phase: &str, inner: impl FnOnce(&mut Self)) {
         let fields = format!(r#""name":"{phase}","kind":"user","schema":false,"phase":"{phase}""#);
@@ -115,7 +142,7 @@ impl Program {
         self.line(&format!(r#"{{"ev":"end","id":{id},"ts":{time}{outs}}}"#));
     }
 
-    /// The call of a module with its parameters and buffers.
+    /// The call of a module with its parameters and buffers; there is one of each type.
     pub(super) fn module(
         &mut self,
         class: &str,
@@ -123,12 +150,24 @@ impl Program {
         buffers: &[u64],
         inner: impl FnOnce(&mut Self),
     ) {
+        self.module_at(class, class, "", (params, buffers), inner);
+    }
+
+    /// The call of a module, which has an identity and a path.
+    pub(super) fn module_at(
+        &mut self,
+        identity: &str,
+        class: &str,
+        path: &str,
+        (params, buffers): (&[u64], &[u64]),
+        inner: impl FnOnce(&mut Self),
+    ) {
         let (id, parent, time) = self.begin();
         let named = |handle: &u64| format!(r#"{{"name":"w{handle}","t":{handle},"grad":null}}"#);
         let list = |handles: &[u64]| handles.iter().map(named).collect::<Vec<_>>().join(",");
         let (params, buffers) = (list(params), list(buffers));
         self.line(&format!(
-            r#"{{"ev":"module","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"{class}","class":"{class}","params":[{params}],"buffers":[{buffers}]}}"#
+            r#"{{"ev":"module","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"{identity}","class":"{class}","path":"{path}","params":[{params}],"buffers":[{buffers}]}}"#
         ));
         self.inside(id, &[], inner);
     }

@@ -1,0 +1,23 @@
+//! `memtrack modules`: memory module by module.
+
+use super::optrace;
+use crate::Streams;
+use crate::args::{ModulesArgs, TextArgs};
+use crate::error::{CliError, Exit};
+use crate::report::{layout, print_json};
+use memtrack_core::profile::modules::{DEPTH, ModuleReport};
+
+/// Analyses the trace and prints its modules.
+pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let read = optrace::load(&args.trace, streams)?.read;
+    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
+    let device = optrace::device(&args.trace, &profile)?;
+    let report = ModuleReport::of(&profile, device, repairs);
+    if args.format.json {
+        print_json(&report.to_json(args.depth.unwrap_or(u32::MAX)), streams)?;
+    } else {
+        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;
+    }
+    Ok(Exit::Fine)
+}

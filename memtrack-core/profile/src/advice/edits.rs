@@ -1,0 +1,124 @@
+//! How a change of the program changes what is allocated over time.
+
+use super::uses::{Memory, States};
+use crate::curve::{Curve, State};
+use foldhash::fast::RandomState;
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+/// A change of the program, as what it does to pieces of memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Change {
+    /// Pieces that are not there then.
+    pub(super) gone: Vec<(u32, States)>,
+    /// Pieces that must be there then, even where they were not.
+    pub(super) needed: Vec<(u32, States)>,
+    /// What is allocated then beyond all that, in bytes.
+    pub(super) extra: Vec<(State, i64)>,
+}
+
+/// Tries changes.
+pub(super) struct Edits<'a> {
+    memory: &'a Memory<'a>,
+}
+
+impl<'a> Edits<'a> {
+    pub(super) const fn new(memory: &'a Memory<'a>) -> Self {
+        Self { memory }
+    }
+
+    /// The peak with these changes, in bytes. The curve is the same afterwards.
+    pub(super) fn peak_after<'c>(
+        &self,
+        curve: &mut Curve,
+        changes: impl IntoIterator<Item = &'c Change>,
+    ) -> u64 {
+        // A piece may be in several changes, and is gone or needed only once.
+        let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
+        let mut sums: BTreeMap<States, i64> = BTreeMap::new();
+        for change in changes {
+            for &(piece, states) in &change.gone {
+                by_piece.entry(piece).or_default().0.push(states);
+            }
+            for &(piece, states) in &change.needed {
+                by_piece.entry(piece).or_default().1.push(states);
+            }
+            for &(state, bytes) in &change.extra {
+                add(&mut sums, (state, state), bytes);
+            }
+        }
+        for (piece, (gone, needed)) in by_piece {
+            let bytes = i64::try_from(self.memory.pieces[piece as usize].bytes).unwrap_or(i64::MAX);
+            let life = self.memory.life(piece);
+            let (gone, needed) = (merged(gone), merged(needed));
+            for states in without(&gone, &needed) {
+                add(&mut sums, states, -bytes);
+            }
+            for states in without(&needed, &[life]) {
+                add(&mut sums, states, bytes);
+            }
+        }
+        for (&(first, last), &bytes) in &sums {
+            curve.add(first, last, bytes);
+        }
+        let (_, peak) = curve.highest(0, curve.last());
+        for (&(first, last), &bytes) in &sums {
+            curve.add(first, last, bytes.saturating_neg());
+        }
+        u64::try_from(peak).unwrap_or(0)
+    }
+}
+
+fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
+    let sum = sums.entry(states).or_default();
+    *sum = sum.saturating_add(bytes);
+}
+
+/// The same states without overlaps, in their order.
+fn merged(mut all: Vec<States>) -> Vec<States> {
+    all.retain(|(first, last)| first <= last);
+    all.sort_unstable();
+    let mut merged: Vec<States> = Vec::with_capacity(all.len());
+    for (first, last) in all {
+        match merged.last_mut() {
+            Some(before) if first <= before.1 + 1 => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+/// The states of `all` that are not in `others`; both in their order and without overlaps.
+fn without(all: &[States], others: &[States]) -> Vec<States> {
+    let mut left = Vec::new();
+    for &(mut first, last) in all {
+        for &(from, to) in others {
+            if from > last {
+                break;
+            }
+            if to < first {
+                continue;
+            }
+            if from > first {
+                left.push((first, from - 1));
+            }
+            first = to + 1;
+        }
+        if first <= last {
+            left.push((first, last));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_is_not_gone() {
+        assert_eq!(merged(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
+        assert_eq!(without(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
+        assert_eq!(without(&[(4, 5)], &[(0, 9)]), []);
+    }
+}

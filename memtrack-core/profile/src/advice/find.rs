@@ -1,0 +1,223 @@
+//! Memory that is there at the peak and not used around it.
+
+use super::edits::Change;
+use super::lines::{Line, own_frame};
+use super::uses::{Gap, Memory, Use};
+use super::{Finding, Kind, NearUse};
+use crate::category::Category;
+use crate::curve::{Curve, State};
+use crate::places::{ModuleId, When};
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{TraceFrame, What};
+use memtrack_model::snapshot::StringId;
+use std::collections::{HashMap, HashSet};
+
+/// Something that would lower the peak, and what it does to memory.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) finding: Finding,
+    pub(super) change: Change,
+    /// The modules that are to be recomputed.
+    pub(super) modules: Vec<ModuleId>,
+}
+
+/// What pieces have in common that one change of the program is about: all that a line, or where no line is known an operator in
+/// a module, obtains in the course of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Origin {
+    category: Category,
+    module: Option<ModuleId>,
+    operator: Option<StringId>,
+    line: Option<TraceFrame>,
+    /// The piece, where nothing is known of who obtained it.
+    piece: Option<u32>,
+}
+
+/// What one change of the program is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    kind: Kind,
+    origin: Origin,
+    /// Between which uses.
+    between: (Option<Site>, Option<Site>),
+}
+
+/// Where memory is used: an operator's name, and the module around it.
+type Site = (StringId, Option<ModuleId>);
+
+#[derive(Default)]
+struct Group {
+    change: Change,
+    /// The pieces whose gap has the peak in it.
+    at_peak: Vec<(u32, Gap)>,
+}
+
+/// Finds them. Pieces of `held` wait for the backward pass of a module that can make them again.
+pub(super) fn find(
+    memory: &Memory<'_>,
+    curve: &Curve,
+    peak: State,
+    held: &HashSet<u32, RandomState>,
+) -> Vec<Found> {
+    let mut groups: HashMap<Key, Group, RandomState> = HashMap::default();
+    let mut order: Vec<Key> = Vec::new();
+    for (number, piece) in (0..).zip(&memory.pieces) {
+        if piece.storage.is_none() {
+            continue;
+        }
+        let category = piece.category_at(i64::MAX);
+        let counted: fn(&Memory<'_>, &Use) -> bool = match category {
+            Category::Buffer => continue,
+            // To make zeros of them is no use of gradients.
+            Category::Gradient => |memory, of| !makes_zeros(memory, of),
+            _ => |_, _| true,
+        };
+        let gaps = memory.gaps(number, curve, |of| counted(memory, of));
+        let mut origin: Option<Origin> = None;
+        for gap in gaps {
+            let Some((kind, gap)) = classified(memory, number, category, gap) else { continue };
+            if kind == Kind::Idle && held.contains(&number) && is_held(&gap) {
+                continue;
+            }
+            let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
+            let between = match kind {
+                Kind::Idle if !is_kept(category) => (site(memory, gap.before), site(memory, gap.after)),
+                _ => (None, None),
+            };
+            let key = Key { kind, origin, between };
+            let group = groups.entry(key).or_insert_with(|| {
+                order.push(key);
+                Group::default()
+            });
+            group.change.gone.push((number, gap.states));
+            if gap.has(peak) {
+                group.at_peak.push((number, gap));
+            }
+        }
+    }
+    let found = order.into_iter().filter_map(|key| {
+        let group = groups.remove(&key)?;
+        let finding = finding(memory, curve, peak, &key, &group.at_peak)?;
+        Some(Found { finding, change: group.change, modules: Vec::new() })
+    });
+    found.collect()
+}
+
+fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
+    let record = of?.record;
+    let What::Op(op) = &memory.profile.trace().records[record as usize].what else { return None };
+    Some((op.name, memory.places.get(record).module))
+}
+
+/// Whether it lives from step to step.
+const fn is_kept(category: Category) -> bool {
+    matches!(category, Category::Parameter | Category::OptimizerState | Category::Gradient)
+}
+
+/// Whether it waits for the backward pass.
+fn is_held(gap: &Gap) -> bool {
+    gap.before.is_none_or(|of| of.when != When::Backward)
+        && gap.after.is_some_and(|of| of.when == When::Backward)
+}
+
+fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
+    let trace = memory.profile.trace();
+    let What::Op(op) = &trace.records[of.record as usize].what else { return false };
+    let name = trace.strings.get(op.name);
+    matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
+}
+
+/// What can be done about a gap of a piece, and the states in which the piece is gone then.
+fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
+    let kind = match category {
+        Category::Parameter | Category::OptimizerState => Kind::Idle,
+        Category::Gradient => {
+            let was_used = gap.before.is_some_and(|of| of.when != When::Backward);
+            match gap.after {
+                // It waits for the step, or for the other parts of the batch.
+                Some(of) if of.when != When::Backward || !was_used => Kind::Idle,
+                _ if was_used => Kind::ZeroGrad,
+                // Nobody has used it yet.
+                _ => return None,
+            }
+        }
+        _ => match (gap.before, gap.after) {
+            (_, None) => Kind::Late,
+            (None, Some(_))
+                if is_made_of_nothing(memory, number) && !is_held_from_forward(memory, number, &gap) =>
+            {
+                gap.states.0 = memory.life(number).0;
+                Kind::Early
+            }
+            _ => Kind::Idle,
+        },
+    };
+    Some((kind, gap))
+}
+
+/// Whether it was there before the trace, or whatever made it needs nothing else of the device and obtained nothing else.
+fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
+    memory.pieces[number as usize].obtained.is_none()
+        || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
+}
+
+/// Whether it was made in the forward pass, as a mask of a dropout, and waits for the backward pass.
+fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
+    let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).when);
+    made == Some(When::Forward) && is_held(gap)
+}
+
+fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
+    let none = Origin { category, module: None, operator: None, line: None, piece: None };
+    if is_kept(category) {
+        return none;
+    }
+    let Some(obtained) = memory.pieces[number as usize].obtained else {
+        return Origin { piece: Some(number), ..none };
+    };
+    let trace = memory.profile.trace();
+    let operator = memory.maker(number).and_then(|maker| match &trace.records[maker as usize].what {
+        What::Op(op) => Some(op.name),
+        _ => None,
+    });
+    let (module, line) = (memory.places.get(obtained).module, own_frame(trace, obtained));
+    let is_unknown = operator.is_none() && line.is_none();
+    Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
+}
+
+fn finding(
+    memory: &Memory<'_>,
+    curve: &Curve,
+    peak: State,
+    key: &Key,
+    at_peak: &[(u32, Gap)],
+) -> Option<Finding> {
+    let trace = memory.profile.trace();
+    let &(largest, gap) =
+        at_peak.iter().rev().max_by_key(|(piece, _)| memory.pieces[*piece as usize].bytes)?;
+    let piece = &memory.pieces[largest as usize];
+    let peak_ns = curve.begin_ns(peak)?;
+    let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
+    let near = |of: Use, distance_ns: u64| NearUse {
+        operator: memory.profile.operator_name(of.record),
+        module: memory.places.get(of.record).module.map(|module| memory.places.full_name(module)),
+        distance_ns,
+    };
+    Some(Finding {
+        kind: key.kind,
+        category: memory.category(largest, curve, peak),
+        module: key.origin.module.map(|module| memory.places.full_name(module)),
+        modules: Vec::new(),
+        operator: key.origin.operator.map(|name| trace.strings.get(name).into_owned()),
+        line: key.origin.line.map(|frame| Line::of(trace, frame)),
+        pieces: at_peak.len() as u64,
+        bytes: memory.bytes_of(at_peak.iter().map(|(piece, _)| piece)),
+        saves_bytes: 0,
+        peak_bytes: 0,
+        obtained_ns: piece.begin_ns.map(|begin_ns| since(begin_ns, peak_ns)),
+        used_before: gap.before.map(|of| near(of, since(of.end_ns, peak_ns))),
+        used_after: gap.after.map(|of| near(of, since(peak_ns, of.begin_ns))),
+        freed_ns: piece.end_ns.map(|end_ns| since(peak_ns, end_ns)),
+        forward_ns: None,
+    })
+}

@@ -1,0 +1,62 @@
+//! The line of a program that asked for memory.
+
+use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
+
+/// A line of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The file.
+    pub file: String,
+    /// The line in it; in traces of PyTorch's profiler that in which the function begins.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+/// Parts of the paths of files that are not the program's own: PyTorch's, installed packages', and Rust's.
+const FOREIGN: [&str; 9] = [
+    "/torch/",
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python",
+    "<frozen ",
+    "/.cargo/registry/",
+    "/.cargo/git/",
+    "/rustc/",
+    "/rustlib/",
+];
+
+/// The innermost frame of the program's own code around a record: where the memory was asked for, or else where the operator
+/// was called that did.
+pub(super) fn own_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
+    let mut next = Some(record);
+    while let Some(number) = next {
+        let of = &trace.records[number as usize];
+        let stack = match &of.what {
+            What::Memory(memory) => memory.stack,
+            What::Op(op) => op.stack,
+            _ => None,
+        };
+        let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
+        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_own(trace, frame))) {
+            return Some(*frame);
+        }
+        next = of.parent;
+    }
+    None
+}
+
+fn is_own(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
+    let file = trace.strings.get(frame.file);
+    !file.is_empty()
+        && !file.starts_with("torch/")
+        && !file.starts_with("<built-in")
+        && !FOREIGN.iter().any(|part| file.contains(part))
+}
+
+impl Line {
+    pub(super) fn of(trace: &OperatorTrace, frame: TraceFrame) -> Self {
+        let text = |id| trace.strings.get(id).into_owned();
+        Self { file: text(frame.file), line: frame.line, function: text(frame.name) }
+    }
+}

@@ -1,0 +1,185 @@
+//! What would lower a device's peak: memory that is there at the peak and not used around it, and how much lower the peak
+//! would be without it. Each promise is the old peak less the new one, which may be at another moment.
+
+mod edits;
+mod find;
+mod json;
+mod lines;
+mod recompute;
+mod uses;
+mod words;
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::curve::Curve;
+use crate::repairs::Repairs;
+use edits::{Change, Edits};
+use find::Found;
+use memtrack_model::optrace::DeviceIndex;
+use std::cmp::Reverse;
+use uses::Memory;
+
+pub use lines::Line;
+
+/// What can be done about a piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// It was obtained before the peak, and is first used after it: obtain it later.
+    Early,
+    /// It was last used before the peak, and freed after it: free it earlier.
+    Late,
+    /// Gradients that a step has used are still there: drop them right after the step.
+    ZeroGrad,
+    /// It is used before the peak and after it, but not in between: move it elsewhere, or make it again.
+    Idle,
+    /// A module's activations wait for its backward pass: make them again then.
+    Recompute,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
+
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Early => "early",
+            Self::Late => "late",
+            Self::ZeroGrad => "zero_grad",
+            Self::Idle => "idle",
+            Self::Recompute => "recompute",
+        }
+    }
+
+    /// Whether the program does the same work afterwards: nothing is copied or computed again.
+    pub const fn is_free(self) -> bool {
+        matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
+    }
+}
+
+/// A use of memory around the peak.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NearUse {
+    /// The operator.
+    pub operator: String,
+    /// The module around it, if any.
+    pub module: Option<String>,
+    /// From its end to the peak, or from the peak to its begin, in ns.
+    pub distance_ns: u64,
+}
+
+/// Something that would lower the peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What can be done.
+    pub kind: Kind,
+    /// What the memory is for, at the peak.
+    pub category: Category,
+    /// The module that obtained it, or whose activations it holds.
+    pub module: Option<String>,
+    /// The modules that are to be recomputed, if any: `module`, and others of its type.
+    pub modules: Vec<String>,
+    /// The operator that obtained it, if all of it was obtained by calls of one.
+    pub operator: Option<String>,
+    /// The line that asked for it.
+    pub line: Option<Line>,
+    /// How many pieces of memory of the peak it is about.
+    pub pieces: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How much lower the peak is if this is done, in bytes.
+    pub saves_bytes: u64,
+    /// The peak if this is done, in bytes.
+    pub peak_bytes: u64,
+    /// From when it was obtained to the peak, for the largest piece, in ns; none if it was there before the trace.
+    pub obtained_ns: Option<u64>,
+    /// The last use of the largest piece before the peak, beyond the operator that made it.
+    pub used_before: Option<NearUse>,
+    /// The first use of the largest piece after the peak.
+    pub used_after: Option<NearUse>,
+    /// From the peak to when the largest piece was freed, in ns; none if it is there at the end of the trace.
+    pub freed_ns: Option<u64>,
+    /// How long the operators took that would have to run again, in ns; only for [`Kind::Recompute`].
+    pub forward_ns: Option<u64>,
+}
+
+/// The peak after several changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Together {
+    /// How many findings were followed.
+    pub findings: u64,
+    /// How much lower the peak is, in bytes.
+    pub saves_bytes: u64,
+    /// The peak, in bytes.
+    pub peak_bytes: u64,
+}
+
+/// What would lower a device's peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The device's name in the trace.
+    pub device: String,
+    /// The peak, in bytes.
+    pub peak_bytes: u64,
+    /// When it is reached first, in ns after the trace's first record.
+    pub peak_ns: u64,
+    /// What would lower it, by how much it does, then by bytes. The last ones may save nothing alone, because as much is
+    /// allocated at another moment.
+    pub findings: Vec<Finding>,
+    /// All findings that take no further work, followed together.
+    pub free: Together,
+    /// All findings followed together; of modules inside of one another only one is recomputed.
+    pub all: Together,
+    /// Bytes of the peak in which no tensor was seen, so that nothing can be said about their use.
+    pub unseen_bytes: u64,
+    /// What had to be put right in the trace.
+    pub repairs: Repairs,
+}
+
+impl Advice {
+    /// Looks for what would lower the peak of a device. `repairs` are the ones to report.
+    pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
+        let mut curve = Curve::of(profile, device);
+        let (peak, peak_bytes) = curve.highest(0, curve.last());
+        let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+        let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
+        let memory = Memory::of(profile, device, &curve);
+        let (mut modules, mut alike, held) = recompute::find(&memory, &curve, peak);
+        let mut others = find::find(&memory, &curve, peak, &held);
+        let old = u64::try_from(peak_bytes).unwrap_or(0);
+        let edits = Edits::new(&memory);
+        for Found { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut alike) {
+            finding.peak_bytes = edits.peak_after(&mut curve, [&*change]).min(old);
+            finding.saves_bytes = old - finding.peak_bytes;
+        }
+        let modules = recompute::best_of(modules, alike);
+        let mut together = |changes: &[&Change]| {
+            let peak_bytes = edits.peak_after(&mut curve, changes.iter().copied()).min(old);
+            Together { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
+        };
+        let is_free = |found: &&Found| found.finding.kind.is_free();
+        let free: Vec<&Change> = others.iter().filter(is_free).map(|found| &found.change).collect();
+        let mut all: Vec<&Change> = others.iter().map(|found| &found.change).collect();
+        let mut peak_with = |changes: &[&Change]| {
+            let with: Vec<&Change> = all.iter().chain(changes).copied().collect();
+            together(&with).peak_bytes
+        };
+        let recomputed = recompute::beside_each_other(&memory, &modules, &mut peak_with);
+        all.extend(recomputed);
+        let (free, all) = (together(&free), together(&all));
+        let mut findings: Vec<Finding> =
+            others.into_iter().chain(modules).map(|found| found.finding).collect();
+        findings.sort_by_key(|finding| (Reverse(finding.saves_bytes), Reverse(finding.bytes)));
+        Self {
+            device: profile.device_name(device).to_owned(),
+            peak_bytes: old,
+            peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),
+            findings,
+            free,
+            all,
+            unseen_bytes: memory.unseen_bytes(peak),
+            repairs,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Modules whose activations could be made again in the backward pass, instead of being kept for it.
+
+use super::edits::Change;
+use super::find::Found;
+use super::uses::{Memory, States};
+use super::{Finding, Kind};
+use crate::analysis::Action;
+use crate::category::Category;
+use crate::curve::{Curve, State};
+use crate::modules::calls::{Call, CallId};
+use crate::places::{ModuleId, When};
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{Arg, Op, OpKind, What};
+use memtrack_model::snapshot::StringId;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+/// How many modules are tried together at most.
+const MOST_TOGETHER: usize = 64;
+
+/// What a call makes and needs, itself and the calls inside of it.
+#[derive(Clone, Debug, Default)]
+struct Traffic {
+    made: Vec<u32>,
+    read: HashSet<u32, RandomState>,
+    /// It writes to something that was there before.
+    writes_others: bool,
+    /// How long its operators took, in ns.
+    forward_ns: u64,
+}
+
+/// Finds them: each alone, and those that are alike together; and the pieces that they could make again.
+pub(super) fn find(
+    memory: &Memory<'_>,
+    curve: &Curve,
+    peak: State,
+) -> (Vec<Found>, Vec<Found>, HashSet<u32, RandomState>) {
+    let traffic = traffic(memory);
+    let writes = writes(memory);
+    let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
+    let mut wrong: HashSet<ModuleId, RandomState> = HashSet::default();
+    for (number, (call, traffic)) in (0..).zip(memory.calls.all().iter().zip(&traffic)) {
+        let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
+        let is_changed = |piece: &u32| {
+            let times = writes.get(piece).map_or(&[][..], |times| times);
+            times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
+        };
+        if traffic.writes_others || traffic.read.iter().any(is_changed) {
+            // Made again, it would be made of something else.
+            wrong.insert(call.module);
+            continue;
+        }
+        let again = curve.before(backward_ns);
+        let mut change = Change::default();
+        let mut at_peak: Vec<u32> = Vec::new();
+        let mut gone_bytes: u64 = 0;
+        for &piece in &traffic.made {
+            let Some(states) = kept_for_backward(memory, curve, piece, (number, call), again) else {
+                continue;
+            };
+            change.gone.push((piece, states));
+            gone_bytes = gone_bytes.saturating_add(memory.pieces[piece as usize].bytes);
+            if states.0 <= peak && peak <= states.1 {
+                at_peak.push(piece);
+            }
+        }
+        if change.gone.is_empty() {
+            continue;
+        }
+        // To make them again takes what it took the first time, inputs included.
+        let most = most_inside(memory, &traffic.made, call);
+        change.extra.push((again, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
+        let end = curve.after(call.end_ns);
+        change.needed.extend(traffic.read.iter().map(|&piece| (piece, (end, again))));
+        let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
+        candidate.longest_ns = candidate.longest_ns.max(traffic.forward_ns);
+        let found = &mut candidate.found;
+        found.change.gone.append(&mut change.gone);
+        found.change.needed.append(&mut change.needed);
+        found.change.extra.append(&mut change.extra);
+        if !at_peak.is_empty() {
+            found.finding.pieces += at_peak.len() as u64;
+            found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
+            let took = found.finding.forward_ns.unwrap_or(0);
+            found.finding.forward_ns = Some(took.saturating_add(traffic.forward_ns));
+            candidate.at_peak.extend(at_peak);
+        }
+    }
+    by_module.retain(|module, _| !wrong.contains(module));
+    let mut all: Vec<Candidate> = by_module.into_values().collect();
+    all.sort_by_key(|candidate| candidate.found.modules[0]);
+    let mut held = HashSet::default();
+    for candidate in &mut all {
+        if let Some(&largest) =
+            candidate.at_peak.iter().max_by_key(|&&piece| memory.pieces[piece as usize].bytes)
+        {
+            candidate.found.finding.category = memory.category(largest, curve, peak);
+        }
+        held.extend(candidate.at_peak.iter().copied());
+    }
+    let alike = alike(memory, &all);
+    let singles = all.into_iter().filter(|candidate| !candidate.at_peak.is_empty());
+    (singles.map(|candidate| candidate.found).collect(), alike, held)
+}
+
+/// A module that could be recomputed.
+struct Candidate {
+    found: Found,
+    class: StringId,
+    at_peak: Vec<u32>,
+    /// The longest that its operators took in a call, in ns.
+    longest_ns: u64,
+}
+
+impl Candidate {
+    fn new(memory: &Memory<'_>, call: &Call) -> Self {
+        let class = match &memory.profile.trace().records[call.record as usize].what {
+            What::Module(module) => module.class,
+            _ => StringId::default(),
+        };
+        Self { found: empty(memory, call), class, at_peak: Vec::new(), longest_ns: 0 }
+    }
+}
+
+fn empty(memory: &Memory<'_>, call: &Call) -> Found {
+    Found {
+        finding: Finding {
+            kind: Kind::Recompute,
+            category: Category::Activation,
+            module: Some(memory.places.full_name(call.module)),
+            modules: vec![memory.places.full_name(call.module)],
+            operator: None,
+            line: None,
+            pieces: 0,
+            bytes: 0,
+            saves_bytes: 0,
+            peak_bytes: 0,
+            obtained_ns: None,
+            used_before: None,
+            used_after: None,
+            freed_ns: None,
+            forward_ns: None,
+        },
+        change: Change::default(),
+        modules: vec![call.module],
+    }
+}
+
+/// Modules of one type at one depth, such as the layers of a model, as one finding each.
+fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
+    let mut groups: Vec<Found> = Vec::new();
+    let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
+    for Candidate { found, class, longest_ns, .. } in all {
+        let depth = memory.places.modules[found.modules[0] as usize].depth;
+        let place = *places.entry((*class, depth)).or_insert(groups.len());
+        let took = found.finding.forward_ns.unwrap_or(*longest_ns);
+        let Some(group) = groups.get_mut(place) else {
+            let mut group = found.clone();
+            group.finding.forward_ns = Some(took);
+            groups.push(group);
+            continue;
+        };
+        group.finding.pieces += found.finding.pieces;
+        group.finding.bytes = group.finding.bytes.saturating_add(found.finding.bytes);
+        group.finding.modules.extend(found.finding.modules.iter().cloned());
+        group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(took));
+        group.modules.extend(&found.modules);
+        group.change.gone.extend(&found.change.gone);
+        group.change.needed.extend(&found.change.needed);
+        group.change.extra.extend(&found.change.extra);
+    }
+    groups.retain(|group| group.modules.len() > 1 && group.finding.pieces > 0);
+    groups
+}
+
+/// Of modules that are alike, only all together where that saves more than any of them alone, and else each alone.
+pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> {
+    let mut all: Vec<Found> = Vec::new();
+    for group in alike {
+        let is_one = |single: &Found| group.modules.contains(&single.modules[0]);
+        let best =
+            singles.iter().filter(|single| is_one(single)).map(|single| single.finding.saves_bytes).max();
+        if best.is_some_and(|best| best < group.finding.saves_bytes) {
+            singles.retain(|single| !is_one(single));
+            all.push(group);
+        }
+    }
+    all.extend(singles);
+    all
+}
+
+/// The states between the end of a call and its part of the backward pass in which a piece need not be there: nobody else
+/// uses it then or later.
+fn kept_for_backward(
+    memory: &Memory<'_>,
+    curve: &Curve,
+    piece: u32,
+    (number, call): (CallId, &Call),
+    again: State,
+) -> Option<States> {
+    let (backward_ns, _) = call.backward_ns?;
+    let category = memory.pieces[piece as usize].category_at(i64::MAX);
+    use Category::{Buffer, Gradient, OptimizerState, Parameter};
+    if matches!(category, Buffer | Gradient | OptimizerState | Parameter) {
+        return None;
+    }
+    let mut end_ns = call.end_ns;
+    let mut is_kept = false;
+    for of in memory.uses(piece) {
+        if of.when != When::Backward {
+            if of.end_ns >= backward_ns {
+                return None;
+            }
+            end_ns = end_ns.max(of.end_ns);
+        } else {
+            let around = memory.calls.around(of.record);
+            if of.begin_ns < backward_ns || !memory.calls.outwards(around).any(|outer| outer == number) {
+                return None;
+            }
+            is_kept = true;
+        }
+    }
+    let states = (curve.after(end_ns) + 1, again.checked_sub(1)?);
+    (is_kept && states.0 <= states.1 && states.1 <= memory.life(piece).1).then_some(states)
+}
+
+/// What each call makes and reads.
+fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
+    let mut all = vec![Traffic::default(); memory.calls.all().len()];
+    for (number, piece) in (0..).zip(&memory.pieces) {
+        let Some(obtained) = piece.obtained else { continue };
+        if !matches!(memory.places.get(obtained).when, When::Forward | When::Other) {
+            continue;
+        }
+        for call in memory.calls.outwards(memory.calls.around(obtained)) {
+            all[call as usize].made.push(number);
+        }
+    }
+    let made_in = |piece: u32, call: CallId| {
+        let obtained = memory.pieces[piece as usize].obtained;
+        let around = obtained.and_then(|record| memory.calls.around(record));
+        memory.calls.outwards(around).any(|outer| outer == call)
+    };
+    for (number, record) in (0..).zip(&memory.profile.trace().records) {
+        let What::Op(op) = &record.what else { continue };
+        let place = memory.places.get(number);
+        let around =
+            memory.calls.around(number).filter(|_| matches!(place.when, When::Forward | When::Other));
+        if around.is_none() {
+            continue;
+        }
+        if place.operator.is_none() && op.kind == OpKind::Op && op.known {
+            let took = memory.ends[number as usize].saturating_sub(record.time_ns);
+            for call in memory.calls.outwards(around) {
+                let sum = &mut all[call as usize].forward_ns;
+                *sum = sum.saturating_add(u64::try_from(took).unwrap_or(0));
+            }
+        }
+        let written = written(op);
+        for (at, (_, storage)) in memory.profile.mentions(number).into_iter().enumerate() {
+            let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+                continue;
+            };
+            let category = memory.pieces[piece as usize].category_at(i64::MAX);
+            if matches!(category, Category::Parameter | Category::Buffer) {
+                continue;
+            }
+            for call in memory.calls.outwards(around) {
+                if made_in(piece, call) {
+                    continue;
+                }
+                let of = &mut all[call as usize];
+                of.writes_others |= written.get(at).copied().unwrap_or(false);
+                of.read.insert(piece);
+            }
+        }
+    }
+    all
+}
+
+/// Whether each tensor of an operator's arguments is written.
+fn written(op: &Op) -> Vec<bool> {
+    let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
+    op.args.iter().flat_map(of).collect()
+}
+
+/// When each piece was written, in ns.
+fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
+    let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
+    for change in memory.profile.changes() {
+        let piece = change.storage.and_then(|storage| memory.of_storage[storage as usize]);
+        if let Some(piece) = piece.filter(|_| change.action == Action::IncrementVersion) {
+            writes.entry(piece).or_default().push(change.time_ns);
+        }
+    }
+    writes
+}
+
+/// The most that pieces which a call made held together while it ran.
+fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
+    let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
+    for &piece in made {
+        let piece = &memory.pieces[piece as usize];
+        let bytes = i64::try_from(piece.bytes).unwrap_or(i64::MAX);
+        changes.extend(piece.begin_ns.map(|begin_ns| (begin_ns, bytes)));
+        changes.extend(piece.end_ns.filter(|&end_ns| end_ns <= call.end_ns).map(|end_ns| (end_ns, -bytes)));
+    }
+    changes.sort_by_key(|&(time_ns, _)| time_ns);
+    let (mut now, mut most) = (0_i64, 0_i64);
+    for at_once in changes.chunk_by(|a, b| a.0 == b.0) {
+        now = at_once.iter().fold(now, |sum, &(_, bytes)| sum.saturating_add(bytes));
+        most = most.max(now);
+    }
+    u64::try_from(most).unwrap_or(0)
+}
+
+/// Of these, the ones to recompute together, none inside of another, as long as each lowers the peak further: those that save
+/// most for the time they take, or those that save most, whichever gets lower. `peak_with` answers how high the peak is with
+/// some of them.
+pub(super) fn beside_each_other<'a>(
+    memory: &Memory<'_>,
+    modules: &'a [Found],
+    peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
+) -> Vec<&'a Change> {
+    let mut best: Vec<&Found> = modules.iter().filter(|found| found.finding.saves_bytes > 0).collect();
+    best.sort_by_key(|found| Reverse(found.finding.saves_bytes));
+    let (by_bytes, lowest) = tried(memory, &best, peak_with);
+    let worth = |found: &Found| {
+        found.finding.saves_bytes as f64 / found.finding.forward_ns.unwrap_or(0).max(1) as f64
+    };
+    best.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    let (by_worth, peak) = tried(memory, &best, peak_with);
+    if peak <= lowest { by_worth } else { by_bytes }
+}
+
+/// Takes one after the other, and gives the peak with those that were taken.
+fn tried<'a>(
+    memory: &Memory<'_>,
+    best: &[&'a Found],
+    peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
+) -> (Vec<&'a Change>, u64) {
+    let outwards = |module: ModuleId| {
+        std::iter::successors(Some(module), |&module| memory.places.modules[module as usize].parent)
+    };
+    let is_inside = |a: &Found, b: &Found| {
+        a.modules.iter().any(|&module| outwards(module).any(|outer| b.modules.contains(&outer)))
+    };
+    let mut chosen: Vec<&Found> = Vec::new();
+    let mut changes: Vec<&Change> = Vec::new();
+    let mut peak = peak_with(&changes);
+    for &found in best.iter().take(MOST_TOGETHER) {
+        if chosen.iter().any(|other| is_inside(other, found) || is_inside(found, other)) {
+            continue;
+        }
+        changes.push(&found.change);
+        let lower = peak_with(&changes);
+        if lower < peak {
+            peak = lower;
+            chosen.push(found);
+        } else {
+            changes.pop();
+        }
+    }
+    (changes, peak)
+}

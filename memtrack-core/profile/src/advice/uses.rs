@@ -1,0 +1,234 @@
+//! When each piece of memory is used.
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::curve::{Curve, State};
+use crate::modules::calls::{Calls, ends};
+use crate::pieces::{Piece, pieces};
+use crate::places::{Places, When};
+use foldhash::fast::RandomState;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{DeviceIndex, RecordId, TracePhase, What};
+use std::collections::HashMap;
+
+/// From a first state to a last one, both included.
+pub(super) type States = (State, State);
+
+/// A use of a piece of memory: an operator with it among its arguments or results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Use {
+    /// The outermost operator, inside of which nothing can be changed.
+    pub(super) record: RecordId,
+    pub(super) begin_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) when: When,
+}
+
+/// A time in which a piece is there and not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// States in which the piece need not be there.
+    pub(super) states: States,
+    /// The uses around it.
+    pub(super) before: Option<Use>,
+    pub(super) after: Option<Use>,
+}
+
+impl Gap {
+    pub(super) const fn has(&self, state: State) -> bool {
+        self.states.0 <= state && state <= self.states.1
+    }
+}
+
+/// What an operator touches of the device's memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touched {
+    /// How often it obtained or freed some.
+    changes: u64,
+    /// The piece that it uses, if that is only one.
+    piece: Option<u32>,
+    /// It uses several.
+    many: bool,
+}
+
+/// Pieces of memory with their uses.
+pub(super) struct Memory<'a> {
+    pub(super) profile: &'a Profile<'a>,
+    pub(super) places: Places,
+    pub(super) calls: Calls,
+    pub(super) pieces: Vec<Piece>,
+    /// By piece: its uses but for the operator that made it, in the order of their begins.
+    uses: Vec<Vec<Use>>,
+    /// By piece: the first and last state in which it is there.
+    lives: Vec<States>,
+    /// By storage: its piece.
+    pub(super) of_storage: Vec<Option<u32>>,
+    /// By record: when it ended, in ns.
+    pub(super) ends: Vec<i64>,
+    /// By outermost operator: what it touches.
+    touched: HashMap<RecordId, Touched, RandomState>,
+    /// When each step of an optimizer begins and ends, in the order of their begins.
+    steps: Vec<(i64, i64)>,
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn of(profile: &'a Profile<'a>, device: DeviceIndex, curve: &Curve) -> Self {
+        let trace = profile.trace();
+        let places = Places::of(trace);
+        let calls = Calls::of(profile, &places);
+        let ends = ends(trace);
+        let pieces = pieces(profile, device);
+        let mut of_storage = vec![None; profile.storages().len()];
+        for (number, piece) in (0..).zip(&pieces) {
+            if let Some(storage) = piece.storage {
+                of_storage[storage as usize] = Some(number);
+            }
+        }
+        let mut memory = Self {
+            profile,
+            lives: pieces.iter().map(|piece| life(piece, curve)).collect(),
+            uses: vec![Vec::new(); pieces.len()],
+            places,
+            calls,
+            pieces,
+            of_storage,
+            ends,
+            touched: HashMap::default(),
+            steps: Vec::new(),
+        };
+        for (number, record) in (0..).zip(&trace.records) {
+            if record.phase == TracePhase::Of(Phase::Optimizer) && record.end_ns.is_some() {
+                memory.steps.push((record.time_ns, memory.ends[number as usize]));
+            }
+            let outer = memory.outer(number);
+            match &record.what {
+                What::Op(_) => {}
+                What::Memory(of) => {
+                    if of.device == device && outer != number {
+                        memory.touched.entry(outer).or_default().changes += 1;
+                    }
+                    continue;
+                }
+                _ => continue,
+            }
+            let use_of = Use {
+                record: outer,
+                begin_ns: trace.records[outer as usize].time_ns,
+                end_ns: memory.ends[outer as usize],
+                when: memory.places.get(outer).when,
+            };
+            for (_, storage) in profile.mentions(number) {
+                let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+                    continue;
+                };
+                let touched = memory.touched.entry(outer).or_default();
+                touched.many |= touched.piece.is_some_and(|other| other != piece);
+                touched.piece = Some(piece);
+                let uses = &mut memory.uses[piece as usize];
+                if memory.pieces[piece as usize]
+                    .obtained
+                    .is_none_or(|record| memory.places.get(record).operator != Some(outer))
+                    && uses.last() != Some(&use_of)
+                {
+                    uses.push(use_of);
+                }
+            }
+        }
+        for piece in 0..memory.pieces.len() {
+            // A step uses all that it updates until it ends.
+            let category = memory.pieces[piece].category_at(i64::MAX);
+            if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
+                memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.whole_step(of)).collect();
+            }
+            memory.uses[piece].sort_by_key(|of| of.begin_ns);
+        }
+        memory
+    }
+
+    /// The outermost operator around a record, or the record.
+    pub(super) fn outer(&self, record: RecordId) -> RecordId {
+        self.places.get(record).operator.unwrap_or(record)
+    }
+
+    /// The first and last state in which a piece is there.
+    pub(super) fn life(&self, piece: u32) -> States {
+        self.lives[piece as usize]
+    }
+
+    /// The uses of a piece beyond the operator that made it.
+    pub(super) fn uses(&self, piece: u32) -> &[Use] {
+        &self.uses[piece as usize]
+    }
+
+    /// The operator that obtained a piece.
+    pub(super) fn maker(&self, piece: u32) -> Option<RecordId> {
+        self.places.get(self.pieces[piece as usize].obtained?).operator
+    }
+
+    /// Whether all that an operator does to the device's memory is to obtain this piece and to use it.
+    pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
+        self.touched.get(&operator).is_none_or(|touched| {
+            touched.changes <= 1 && !touched.many && touched.piece.is_none_or(|only| only == piece)
+        })
+    }
+
+    /// The times in which a piece is there and not used, between those uses that are `counted`.
+    pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
+        let (first, last) = self.life(piece);
+        let mut gaps = Vec::new();
+        let of = &self.pieces[piece as usize];
+        let mut begin = match (of.begin_ns, self.maker(piece)) {
+            // What is obtained is there until the operator that obtained it has ended.
+            (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
+            _ => first,
+        };
+        let mut before: Option<Use> = None;
+        for of in self.uses(piece).iter().filter(|of| counted(of)) {
+            let end = curve.before(of.begin_ns).checked_sub(1);
+            if let Some(end) = end.filter(|&end| begin <= end) {
+                gaps.push(Gap { states: (begin, end.min(last)), before, after: Some(*of) });
+            }
+            begin = begin.max(curve.after(of.end_ns) + 1);
+            before = Some(before.map_or(*of, |before| if before.end_ns > of.end_ns { before } else { *of }));
+        }
+        gaps.push(Gap { states: (begin, last), before, after: None });
+        gaps.retain(|gap| gap.states.0 <= gap.states.1);
+        gaps
+    }
+
+    /// The same use as a whole step, if it is in one: what a step uses is there until it ends.
+    fn whole_step(&self, of: &Use) -> Use {
+        let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
+        match after.checked_sub(1).map(|place| self.steps[place]) {
+            Some((begin_ns, end_ns)) if end_ns >= of.end_ns => Use { begin_ns, end_ns, ..*of },
+            _ => *of,
+        }
+    }
+
+    /// Bytes of a state in which no tensor was seen.
+    pub(super) fn unseen_bytes(&self, state: State) -> u64 {
+        let unseen = self
+            .pieces
+            .iter()
+            .zip(&self.lives)
+            .filter(|(piece, life)| piece.storage.is_none() && life.0 <= state && state <= life.1);
+        unseen.fold(0, |sum, (piece, _)| sum.saturating_add(piece.bytes))
+    }
+
+    /// How large these pieces are together.
+    pub(super) fn bytes_of<'p>(&self, pieces: impl IntoIterator<Item = &'p u32>) -> u64 {
+        let bytes = pieces.into_iter().map(|&piece| self.pieces[piece as usize].bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// What a piece is for in a state.
+    pub(super) fn category(&self, piece: u32, curve: &Curve, state: State) -> Category {
+        self.pieces[piece as usize].category_at(curve.begin_ns(state).unwrap_or(i64::MIN))
+    }
+}
+
+fn life(piece: &Piece, curve: &Curve) -> States {
+    let first = curve.after(piece.begin_ns.unwrap_or(-1));
+    let last = piece.end_ns.map_or(curve.last(), |end_ns| curve.after(end_ns).saturating_sub(1));
+    (first, last)
+}

@@ -1,0 +1,312 @@
+//! The advice as sentences.
+
+use super::{Advice, Finding, Kind, NearUse, Together};
+use crate::category::Category;
+use crate::report::text::human_time;
+use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
+use std::fmt::{self, Write};
+
+/// Findings that are shown where nobody says how many.
+const ROWS: usize = 10;
+/// Characters of a line where nobody says how many there are.
+const WIDTH: usize = 120;
+
+impl Advice {
+    /// The advice as text: of the findings that lower the peak at most `rows`, in lines of at most `width` characters (none: a
+    /// line for each).
+    pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, rows, width);
+        text
+    }
+
+    fn write(&self, out: &mut String, rows: usize, width: Option<usize>) -> fmt::Result {
+        writeln!(
+            out,
+            "{}: the peak is {}, {} after the start",
+            printable(&self.device),
+            human_bytes(self.peak_bytes),
+            human_time(self.peak_ns)
+        )?;
+        // Less than a thousandth of the peak is not worth a change, unless everything is asked for.
+        let least = if rows == usize::MAX { 1 } else { (self.peak_bytes / 1000).max(1) };
+        let mut listed: Vec<&Finding> =
+            self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
+        let mut hidden =
+            self.findings.iter().filter(|finding| finding.saves_bytes > 0).count() - listed.len();
+        if listed.is_empty() && self.all.saves_bytes >= least {
+            writeln!(
+                out,
+                "Nothing lowers it by itself, since as much is allocated at another moment. Together these do:"
+            )?;
+            listed = self.findings.iter().collect();
+            hidden = 0;
+        } else if listed.is_empty() {
+            writeln!(out, "Nothing was found that would lower it noticeably.")?;
+        }
+        let shown = &listed[..rows.min(listed.len())];
+        for (number, finding) in (1..).zip(shown) {
+            let head = format!("{number:>3}. ");
+            let saves = match finding.saves_bytes {
+                0 => String::new(),
+                bytes => format!("−{}  ", human_bytes(bytes)),
+            };
+            write_wrapped(out, &head, &format!("{saves}{}", self.sentence(finding)), width)?;
+        }
+        hidden += listed.len() - shown.len();
+        if hidden > 0 {
+            let save = if hidden == 1 { "saves" } else { "save" };
+            let findings = counted(hidden as u64, "finding");
+            writeln!(out, "     (and {findings} that {save} less: -n 0 shows all)")?;
+        }
+        if self.all.findings > 1 && !listed.is_empty() {
+            out.push('\n');
+            if self.free.saves_bytes > 0 && self.free.findings < self.all.findings {
+                write_together(out, "All that takes no further work", &self.free)?;
+            }
+            write_together(out, "All together", &self.all)?;
+        }
+        if self.unseen_bytes > 0 {
+            writeln!(
+                out,
+                "{} of the peak are memory in which no tensor was seen: nothing can be said of its use.",
+                human_bytes(self.unseen_bytes)
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A finding in words.
+    pub fn sentence(&self, finding: &Finding) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_sentence(&mut text, finding);
+        printable(&text)
+    }
+
+    fn write_sentence(&self, out: &mut String, finding: &Finding) -> fmt::Result {
+        match (finding.kind, finding.category) {
+            (Kind::Recompute, _) => return self.write_recompute(out, finding),
+            (Kind::ZeroGrad, _) => {
+                return write!(
+                    out,
+                    "{} at the peak, though the step that used them is over: call zero_grad(set_to_none=True) right after \
+                     step(), or drop the gradients there; {}",
+                    are(finding, "gradients are still there", "gradient is still there"),
+                    self.falls(finding),
+                );
+            }
+            (Kind::Idle, Category::OptimizerState) => {
+                write!(
+                    out,
+                    "{} at the peak and used only by the optimizer{}: keep it in host memory between steps, or share it out \
+                     among devices",
+                    are(finding, "pieces of optimizer state are there", "piece of optimizer state is there"),
+                    next(finding),
+                )?;
+            }
+            (Kind::Idle, Category::Parameter) => {
+                write!(
+                    out,
+                    "{} at the peak and not in use{}: share them out among devices (FSDP), or keep them in host memory \
+                     between their uses",
+                    are(finding, "parameters are there", "parameter is there"),
+                    next(finding),
+                )?;
+            }
+            (Kind::Idle, Category::Gradient) => {
+                write!(
+                    out,
+                    "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there (a hook after \
+                     it is accumulated), or move them to host memory until then",
+                    are(finding, "gradients are there", "gradient is there"),
+                    next(finding),
+                )?;
+            }
+            (Kind::Early, _) => {
+                let obtained = finding.obtained_ns.map_or_else(
+                    || "were there before the trace".to_owned(),
+                    |ns| format!("were obtained {} before the peak", human_time(ns)),
+                );
+                write!(
+                    out,
+                    "{} {obtained} and are first used{}: obtain them right before that",
+                    what(finding),
+                    finding.used_after.as_ref().map_or_else(String::new, |of| format!(" by {}", after(of))),
+                )?;
+            }
+            (Kind::Late, _) => {
+                let used = finding.used_before.as_ref().map_or_else(
+                    || "were never used after they were made".to_owned(),
+                    |of| format!("were last used by {}", before(of)),
+                );
+                let freed = finding.freed_ns.map_or_else(
+                    || "and are still there at the end of the trace".to_owned(),
+                    |ns| format!("and freed {} after the peak", human_time(ns)),
+                );
+                write!(out, "{} {used} {freed}: drop them right after their last use", what(finding))?;
+            }
+            (Kind::Idle, _) => {
+                let used = finding.used_before.as_ref().map_or_else(
+                    || "after they were made".to_owned(),
+                    |of| format!("between {}", before(of)),
+                );
+                let until =
+                    finding.used_after.as_ref().map_or_else(String::new, |of| match finding.used_before {
+                        Some(_) => format!(" and {}", after(of)),
+                        None => format!(" until {}", after(of)),
+                    });
+                write!(
+                    out,
+                    "{} lie idle {used}{until}: move them to host memory in between{}, or make them again",
+                    what(finding),
+                    rate(finding),
+                )?;
+            }
+        }
+        write!(out, "; {}", self.falls(finding))
+    }
+
+    fn write_recompute(&self, out: &mut String, finding: &Finding) -> fmt::Result {
+        let took = finding.forward_ns.unwrap_or(0);
+        let module = finding.module.as_deref().unwrap_or("A module");
+        let bytes = human_bytes(finding.bytes);
+        let pieces = counted(finding.pieces, "piece");
+        match finding.modules.len() {
+            0 | 1 => {
+                write!(
+                    out,
+                    "{module} keeps {bytes} in {pieces} from its forward to its backward pass, and its"
+                )?;
+            }
+            number => write!(
+                out,
+                "{module} and {} of its type keep {bytes} in {pieces} from their forward to their backward passes, and their",
+                counted(number as u64 - 1, "other module")
+            )?,
+        }
+        write!(out, " forward operators take {}", human_time(took))?;
+        if took > 0 {
+            let per_ms = finding.saves_bytes as f64 / (took as f64 / 1e6);
+            write!(out, " ({} saved for each ms)", human_bytes(per_ms as u64))?;
+        }
+        write!(
+            out,
+            ": make them again in the backward pass (torch.utils.checkpoint); {}",
+            self.falls(finding)
+        )
+    }
+
+    /// What the finding promises.
+    fn falls(&self, finding: &Finding) -> String {
+        if finding.saves_bytes == 0 {
+            return "alone that leaves the peak as it is, because as much is allocated at another moment"
+                .to_owned();
+        }
+        format!("the peak falls to {}", human_bytes(finding.peak_bytes))
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(ROWS, Some(WIDTH)))
+    }
+}
+
+/// `12.0 MiB of activations that aten::mm obtained in encoder.0 (train, train.py:12)`.
+fn what(finding: &Finding) -> String {
+    let mut text = human_bytes(finding.bytes);
+    if finding.pieces > 1 {
+        let _ = write!(text, " in {}", counted(finding.pieces, "piece"));
+    }
+    let _ = write!(text, " ({})", finding.category);
+    let by = finding.operator.as_deref().map(|operator| format!("by {operator}"));
+    let within = finding.module.as_deref().map(|module| format!("in {module}"));
+    let at = finding.line.as_ref().map(|line| match line.line {
+        0 => format!("at {} ({})", line.file, line.function),
+        number => format!("at {}:{number} ({})", line.file, line.function),
+    });
+    let origin: Vec<String> = [by, within, at].into_iter().flatten().collect();
+    if !origin.is_empty() && finding.obtained_ns.is_some() {
+        let _ = write!(text, " obtained {}", origin.join(" "));
+    }
+    text
+}
+
+/// `12 gradients are still there (48.0 MiB)`.
+fn are(finding: &Finding, many: &str, one: &str) -> String {
+    let what = if finding.pieces == 1 { one } else { many };
+    let mut words = what.splitn(2, ' ');
+    let (first, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let text = format!("{} {first} ({}) {rest}", finding.pieces, human_bytes(finding.bytes));
+    capitalised(&text)
+}
+
+/// `aten::add in head, 1.20 ms before the peak`.
+fn before(of: &NearUse) -> String {
+    format!("{}{} ({} before the peak)", of.operator, within(of), human_time(of.distance_ns))
+}
+
+fn after(of: &NearUse) -> String {
+    format!("{}{} ({} after it)", of.operator, within(of), human_time(of.distance_ns))
+}
+
+fn within(of: &NearUse) -> String {
+    of.module.as_deref().map_or_else(String::new, |module| format!(" in {module}"))
+}
+
+fn next(finding: &Finding) -> String {
+    finding
+        .used_after
+        .as_ref()
+        .map_or_else(String::new, |of| format!(", next {} after it", human_time(of.distance_ns)))
+}
+
+/// How fast the way out and back would have to be.
+fn rate(finding: &Finding) -> String {
+    let (Some(before), Some(after)) = (&finding.used_before, &finding.used_after) else {
+        return String::new();
+    };
+    let seconds = (before.distance_ns.saturating_add(after.distance_ns)) as f64 / 1e9;
+    if seconds <= 0.0 {
+        return String::new();
+    }
+    let per_second = 2.0 * finding.bytes as f64 / seconds;
+    format!(" (out and back takes {}/s)", human_bytes(per_second as u64))
+}
+
+fn write_together(out: &mut String, what: &str, together: &Together) -> fmt::Result {
+    writeln!(
+        out,
+        "{what} ({}): −{}, the peak falls to {}.",
+        counted(together.findings, "finding"),
+        human_bytes(together.saves_bytes),
+        human_bytes(together.peak_bytes)
+    )
+}
+
+/// Writes a paragraph with a head before its first line, and as much room before the others.
+fn write_wrapped(out: &mut String, head: &str, text: &str, width: Option<usize>) -> fmt::Result {
+    let indent = head.chars().count();
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(30));
+    let mut line = String::new();
+    let mut is_first = true;
+    let mut flush = |line: &mut String| {
+        let start = if std::mem::take(&mut is_first) { head.to_owned() } else { " ".repeat(indent) };
+        let result = writeln!(out, "{start}{line}");
+        line.clear();
+        result
+    };
+    for word in text.split(' ') {
+        let word = shorten_middle(word, room);
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+            flush(&mut line)?;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    flush(&mut line)
+}

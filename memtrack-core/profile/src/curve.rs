@@ -1,0 +1,171 @@
+//! How much of a device was allocated over time, for questions about parts of that time.
+
+use crate::analysis::Profile;
+use crate::series::walk;
+use memtrack_model::optrace::DeviceIndex;
+
+/// A place in a [`Curve`]: what held from one distinct time of a device's changes until the next. The first one is before
+/// anything was allocated.
+pub(crate) type State = usize;
+
+/// Totals of a device over time, which can be changed for parts of it.
+pub(crate) struct Curve {
+    /// When each state but the first began, in ns.
+    times_ns: Vec<i64>,
+    totals: MaxTree,
+}
+
+impl Curve {
+    pub(crate) fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
+        let (mut times_ns, mut totals) = (Vec::new(), vec![0]);
+        walk(profile, device, |moment| {
+            times_ns.push(moment.time_ns);
+            totals.push(moment.total());
+        });
+        Self { times_ns, totals: MaxTree::of(&totals) }
+    }
+
+    /// What holds after all that happened before this time.
+    pub(crate) fn before(&self, time_ns: i64) -> State {
+        self.times_ns.partition_point(|&time| time < time_ns)
+    }
+
+    /// What holds after all that happened until this time.
+    pub(crate) fn after(&self, time_ns: i64) -> State {
+        self.times_ns.partition_point(|&time| time <= time_ns)
+    }
+
+    /// The last one.
+    pub(crate) fn last(&self) -> State {
+        self.times_ns.len()
+    }
+
+    /// When a state began, in ns; none for the first.
+    pub(crate) fn begin_ns(&self, state: State) -> Option<i64> {
+        Some(self.times_ns[state.checked_sub(1)?])
+    }
+
+    /// The first state from `first` to `last` in which most is allocated, and how much.
+    pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
+        self.totals.highest(first, last.max(first))
+    }
+
+    /// Adds bytes to all states from `first` to `last`; to none if there is none between them.
+    pub(crate) fn add(&mut self, first: State, last: State, bytes: i64) {
+        if first <= last {
+            self.totals.add(first, last, bytes);
+        }
+    }
+}
+
+/// Numbers, the largest of which is known for each part of them, and to which a number can be added part by part.
+struct MaxTree {
+    /// Leaves, a power of two.
+    width: usize,
+    /// The largest below each node, with all that was added to it and below.
+    highest: Vec<i64>,
+    /// What was added to all below each node.
+    added: Vec<i64>,
+}
+
+impl MaxTree {
+    fn of(numbers: &[i64]) -> Self {
+        let width = numbers.len().next_power_of_two();
+        let mut highest = vec![i64::MIN / 2; 2 * width];
+        highest[width..width + numbers.len()].copy_from_slice(numbers);
+        for node in (1..width).rev() {
+            highest[node] = highest[2 * node].max(highest[2 * node + 1]);
+        }
+        Self { width, highest, added: vec![0; width] }
+    }
+
+    fn add(&mut self, first: usize, last: usize, number: i64) {
+        self.add_below(1, (0, self.width - 1), (first, last), number);
+    }
+
+    fn add_below(&mut self, node: usize, (from, to): (usize, usize), range: (usize, usize), number: i64) {
+        if range.1 < from || to < range.0 {
+            return;
+        }
+        if range.0 <= from && to <= range.1 {
+            self.highest[node] = self.highest[node].saturating_add(number);
+            if let Some(added) = self.added.get_mut(node) {
+                *added = added.saturating_add(number);
+            }
+            return;
+        }
+        let middle = usize::midpoint(from, to);
+        self.add_below(2 * node, (from, middle), range, number);
+        self.add_below(2 * node + 1, (middle + 1, to), range, number);
+        let below = self.highest[2 * node].max(self.highest[2 * node + 1]);
+        self.highest[node] = below.saturating_add(self.added[node]);
+    }
+
+    fn highest(&self, first: usize, last: usize) -> (usize, i64) {
+        self.highest_below(1, (0, self.width - 1), (first, last)).unwrap_or((first, 0))
+    }
+
+    fn highest_below(
+        &self,
+        node: usize,
+        (from, to): (usize, usize),
+        range: (usize, usize),
+    ) -> Option<(usize, i64)> {
+        if range.1 < from || to < range.0 {
+            return None;
+        }
+        if from == to {
+            return Some((from, self.highest[node]));
+        }
+        if range.0 <= from && to <= range.1 {
+            return Some((self.first_with(node, (from, to)), self.highest[node]));
+        }
+        let middle = usize::midpoint(from, to);
+        let left = self.highest_below(2 * node, (from, middle), range);
+        let right = self.highest_below(2 * node + 1, (middle + 1, to), range);
+        let found = match (left, right) {
+            (Some(left), Some(right)) => Some(if right.1 > left.1 { right } else { left }),
+            (left, right) => left.or(right),
+        };
+        found.map(|(place, highest)| (place, highest.saturating_add(self.added[node])))
+    }
+
+    /// The first leaf below a node that is as large as the largest.
+    fn first_with(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            let is_left = self.highest[2 * node] >= self.highest[2 * node + 1];
+            (from, to) = if is_left { (from, middle) } else { (middle + 1, to) };
+            node = 2 * node + usize::from(!is_left);
+        }
+        from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_tree_answers_as_a_list_does(
+            mut list in prop::collection::vec(-50_i64..50, 1..40),
+            changes in prop::collection::vec((0_usize..40, 0_usize..40, -20_i64..20), 0..30),
+        ) {
+            let mut tree = MaxTree::of(&list);
+            for (a, b, number) in changes {
+                let (first, last) = (a.min(b) % list.len(), a.max(b).min(list.len() - 1));
+                let (first, last) = (first.min(last), last);
+                let part = &list[first..=last];
+                let highest = *part.iter().max().unwrap();
+                let place = first + part.iter().position(|&one| one == highest).unwrap();
+                prop_assert_eq!(tree.highest(first, last), (place, highest));
+                tree.add(first, last, number);
+                list[first..=last].iter_mut().for_each(|one| *one += number);
+            }
+            let highest = *list.iter().max().unwrap();
+            prop_assert_eq!(tree.highest(0, list.len() - 1).1, highest);
+        }
+    }
+}

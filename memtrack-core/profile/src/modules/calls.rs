@@ -1,0 +1,166 @@
+//! The calls of modules: when each ran, and when the backward pass came back to it.
+
+use crate::analysis::Profile;
+use crate::places::{ModuleId, Places, When};
+use foldhash::fast::RandomState;
+use memtrack_model::Phase;
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
+use std::collections::HashMap;
+
+/// A call's place in [`Calls::all`].
+pub(crate) type CallId = u32;
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) record: RecordId,
+    pub(crate) module: ModuleId,
+    /// The call that it is inside of.
+    pub(crate) parent: Option<CallId>,
+    pub(crate) begin_ns: i64,
+    pub(crate) end_ns: i64,
+    /// Whether the backward pass made it.
+    pub(crate) is_recomputed: bool,
+    /// When its part of the backward pass began and ended.
+    pub(crate) backward_ns: Option<(i64, i64)>,
+}
+
+/// Modules that are nested deeper than this do not count for the outermost ones.
+pub(crate) const MOST_NESTED: usize = 64;
+
+/// All calls of a trace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    calls: Vec<Call>,
+    /// By record: the innermost call that it is inside of; of nodes of the backward pass and what is inside of them, the call
+    /// that they belong to.
+    of_record: Vec<Option<CallId>>,
+    /// By record: whether it is inside of a node of the backward pass, and of no call that this made.
+    is_of_backward: Vec<bool>,
+}
+
+impl Calls {
+    pub(crate) fn of(profile: &Profile<'_>, places: &Places) -> Self {
+        let trace = profile.trace();
+        let ends = ends(trace);
+        let mut calls = Self::default();
+        let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
+        // By address and device: the call whose part of the backward pass obtained the memory.
+        let mut obtained: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
+        for (number, record) in (0..).zip(&trace.records) {
+            let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
+            let mut is_of_backward =
+                record.parent.is_some_and(|parent| calls.is_of_backward[parent as usize]);
+            let when = places.get(number).when;
+            match &record.what {
+                What::Module(_) => {
+                    let id = calls.calls.len() as CallId;
+                    calls.calls.push(Call {
+                        record: number,
+                        module: places.call(number).unwrap_or_default(),
+                        // The node of the backward pass that makes activations again belongs to a call, and is in none.
+                        parent: call.filter(|_| !is_of_backward),
+                        begin_ns: record.time_ns,
+                        end_ns: ends[number as usize],
+                        is_recomputed: when == When::Backward,
+                        backward_ns: None,
+                    });
+                    call = Some(id);
+                    is_of_backward = false;
+                }
+                What::Op(op) if is_backward(op, record.phase) => {
+                    is_of_backward = true;
+                    let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
+                    let found = found.or_else(|| accumulated(trace, number, &obtained));
+                    if let Some(found) = found {
+                        calls.extend_backward(found, record.time_ns, ends[number as usize]);
+                        call = Some(found);
+                    }
+                }
+                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_of_backward => {
+                    // The last one with a number is the one that the backward pass has a node for.
+                    match call {
+                        Some(call) => by_sequence.insert(*sequence, call),
+                        None => by_sequence.remove(sequence),
+                    };
+                }
+                What::Memory(memory) if !memory.is_free => {
+                    let key = (memory.address, memory.device.0);
+                    match call.filter(|_| is_of_backward) {
+                        Some(call) => obtained.insert(key, call),
+                        None => obtained.remove(&key),
+                    };
+                }
+                _ => {}
+            }
+            calls.of_record.push(call);
+            calls.is_of_backward.push(is_of_backward);
+        }
+        calls
+    }
+
+    pub(crate) fn all(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// The innermost call around a record, or the one that it belongs to.
+    pub(crate) fn around(&self, record: RecordId) -> Option<CallId> {
+        self.of_record.get(record as usize).copied().flatten()
+    }
+
+    /// A call and those that it is inside of, innermost first.
+    pub(crate) fn outwards(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
+        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MOST_NESTED)
+    }
+
+    fn extend_backward(&mut self, call: CallId, begin_ns: i64, end_ns: i64) {
+        let mut next = Some(call);
+        for _ in 0..MOST_NESTED {
+            let Some(call) = next else { return };
+            let call = &mut self.calls[call as usize];
+            let (first, last) = call.backward_ns.unwrap_or((begin_ns, end_ns));
+            call.backward_ns = Some((first.min(begin_ns), last.max(end_ns)));
+            next = call.parent;
+        }
+    }
+}
+
+fn is_backward(op: &Op, phase: TracePhase) -> bool {
+    op.kind == OpKind::Backward || phase == TracePhase::Of(Phase::Backward)
+}
+
+/// The call that made the gradient which a node puts into a parameter, as its first argument or that of the node in it says.
+fn accumulated(
+    trace: &OperatorTrace,
+    number: RecordId,
+    obtained: &HashMap<(u64, u16), CallId, RandomState>,
+) -> Option<CallId> {
+    let argument = |number: RecordId| {
+        let What::Op(op) = &trace.records.get(number as usize)?.what else { return None };
+        let is_accumulation = trace.strings.bytes(op.name).ends_with(b"AccumulateGrad");
+        let tensor = &trace.tensors[*op.args.first()?.tensors().first()? as usize];
+        Some((tensor.storage?, tensor.device.0)).filter(|_| is_accumulation)
+    };
+    // The engine's own record comes first, with the node right after it.
+    let inner = number + 1;
+    let is_inside = trace.records.get(inner as usize).is_some_and(|record| record.parent == Some(number));
+    let key = argument(number).or_else(|| argument(inner).filter(|_| is_inside))?;
+    obtained.get(&key).copied()
+}
+
+/// When each record ended, in ns: where the trace does not say, with the last of what is inside of it.
+pub(crate) fn ends(trace: &OperatorTrace) -> Vec<i64> {
+    let mut ends: Vec<i64> = trace
+        .records
+        .iter()
+        .map(|record| record.end_ns.unwrap_or(record.time_ns).max(record.time_ns))
+        .collect();
+    for number in (0..trace.records.len()).rev() {
+        if let Some(parent) = trace.records[number].parent
+            && trace.records[parent as usize].end_ns.is_none()
+        {
+            ends[parent as usize] = ends[parent as usize].max(ends[number]);
+        }
+    }
+    ends
+}

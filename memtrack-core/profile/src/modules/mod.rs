@@ -1,0 +1,300 @@
+//! Memory module by module: how much of a device was allocated before, at most during, and after the forward and the
+//! backward pass of each module, by category. What PyTorch's MemTracker shows, from an operator trace.
+
+pub(crate) mod calls;
+mod json;
+mod natural;
+mod text;
+mod traffic;
+
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::curve::{Curve, State};
+use crate::places::{ModuleId, Places};
+use crate::repairs::Repairs;
+use crate::series::{Bytes, walk};
+use calls::{Calls, MOST_NESTED};
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{DeviceIndex, What};
+use natural::by_number;
+use std::collections::HashSet;
+use traffic::Traffic;
+
+pub use text::DEPTH;
+
+/// A device's memory, module by module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleReport {
+    /// The device's name in the trace.
+    pub device: String,
+    /// The modules, each after the one that called it first. Modules with one caller are in the natural order of their
+    /// paths (`layers.2` before `layers.10`); where the trace has no paths, in the order of their first calls.
+    pub modules: Vec<ModuleMemory>,
+    /// What had to be put right in the trace.
+    pub repairs: Repairs,
+}
+
+/// A module's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModuleMemory {
+    /// Its path in the model where the trace says it, else its type and a number.
+    pub name: String,
+    /// Its type.
+    pub class: String,
+    /// The module that called it first, a place in [`ModuleReport::modules`].
+    pub parent: Option<usize>,
+    /// How many modules it is inside of.
+    pub depth: u32,
+    /// Bytes of its own parameters on the device.
+    pub own_parameter_bytes: u64,
+    /// Bytes of its parameters on the device and those of all modules that it calls, each once.
+    pub parameter_bytes: u64,
+    /// Bytes of its buffers on the device and those of all modules that it calls, each once.
+    pub buffer_bytes: u64,
+    /// Its calls, in the order of time.
+    pub calls: Vec<ModuleCall>,
+}
+
+/// A module's call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleCall {
+    /// Whether it was called in the backward pass, to make activations again that had not been kept.
+    pub is_recomputed: bool,
+    /// Bytes on the device that operators in it read and that were there before, parameters and the like aside; 0 if it is
+    /// recomputed.
+    pub input_bytes: u64,
+    /// Bytes on the device that operators in it made or wrote and that operators after it, the backward pass aside, use; 0
+    /// if it is recomputed.
+    pub output_bytes: u64,
+    /// From its begin to its end.
+    pub forward: Span,
+    /// From the begin of the first node of the backward pass that belongs to it, or to a module that it calls, to the end of
+    /// the last one; none where the trace does not tell.
+    pub backward: Option<Span>,
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// When it began, in ns after the trace's first record.
+    pub begin_ns: u64,
+    /// When it ended, in ns after the trace's first record.
+    pub end_ns: u64,
+    /// What was allocated right before it, by category.
+    pub before: Bytes,
+    /// What was allocated when most was, by category: right before it, or at any time during it.
+    pub peak: Bytes,
+    /// When that was, in ns after the trace's first record.
+    pub peak_ns: u64,
+    /// What was allocated at its end, by category.
+    pub after: Bytes,
+}
+
+/// All categories together.
+pub(crate) fn total(bytes: &Bytes) -> i64 {
+    bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
+}
+
+impl Span {
+    /// What was allocated when most was, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        u64::try_from(total(&self.peak)).unwrap_or(0)
+    }
+
+    /// Bytes allocated at its end beyond those before it; negative if it freed more than it obtained.
+    pub fn left_bytes(&self) -> i64 {
+        total(&self.after).saturating_sub(total(&self.before))
+    }
+}
+
+impl ModuleMemory {
+    /// The highest of these parts of its calls; of several the first.
+    fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
+        let spans = self.calls.iter().filter_map(span_of);
+        spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
+    }
+}
+
+impl ModuleReport {
+    /// Makes the report of one device. `repairs` are the ones to report.
+    pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
+        let places = Places::of(profile.trace());
+        let calls = Calls::of(profile, &places);
+        let curve = Curve::of(profile, device);
+        let traffic = Traffic::of(profile, device, &places, &calls);
+        let spans = spans(profile, device, &curve, &calls);
+        let own = own_bytes(profile, device, &places);
+        let (order, rank) = tree_order(&places);
+        let mut modules: Vec<ModuleMemory> = order
+            .iter()
+            .map(|&id| {
+                let node = &places.modules[id as usize];
+                ModuleMemory {
+                    name: node.name.clone(),
+                    parent: node.parent.map(|parent| rank[parent as usize]),
+                    depth: node.depth,
+                    own_parameter_bytes: own.parameters[id as usize],
+                    parameter_bytes: own.with_inner_parameters[id as usize],
+                    buffer_bytes: own.with_inner_buffers[id as usize],
+                    ..ModuleMemory::default()
+                }
+            })
+            .collect();
+        for (number, (call, (forward, backward))) in calls.all().iter().zip(spans).enumerate() {
+            let module = &mut modules[rank[call.module as usize]];
+            if let What::Module(record) = &profile.trace().records[call.record as usize].what {
+                module.class = profile.trace().strings.get(record.class).into_owned();
+            }
+            module.calls.push(ModuleCall {
+                is_recomputed: call.is_recomputed,
+                input_bytes: traffic.input_bytes[number],
+                output_bytes: traffic.output_bytes[number],
+                forward,
+                backward,
+            });
+        }
+        Self { device: profile.device_name(device).to_owned(), modules, repairs }
+    }
+}
+
+/// What was allocated around each call's two passes.
+fn spans(
+    profile: &Profile<'_>,
+    device: DeviceIndex,
+    curve: &Curve,
+    calls: &Calls,
+) -> Vec<(Span, Option<Span>)> {
+    let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
+    // Spans, and which state each of their three moments is.
+    let mut spans: Vec<Span> = Vec::new();
+    let mut wanted: Vec<(State, usize)> = Vec::new();
+    let mut span = |begin_ns: i64, end_ns: i64| {
+        let (before, after) = (curve.before(begin_ns), curve.after(end_ns));
+        let (peak, _) = curve.highest(before, after);
+        let number = 3 * spans.len();
+        wanted.extend([(before, number), (peak, number + 1), (after, number + 2)]);
+        // A peak that lasts from before belongs to the begin.
+        let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
+        spans.push(Span {
+            begin_ns: since(begin_ns),
+            end_ns: since(end_ns),
+            peak_ns: since(peak_ns),
+            ..Span::default()
+        });
+        spans.len() - 1
+    };
+    let places: Vec<(usize, Option<usize>)> = calls
+        .all()
+        .iter()
+        .map(|call| {
+            let forward = span(call.begin_ns, call.end_ns);
+            (forward, call.backward_ns.map(|(begin_ns, end_ns)| span(begin_ns, end_ns)))
+        })
+        .collect();
+    wanted.sort_unstable();
+    let mut wanted = wanted.into_iter().peekable();
+    let mut fill = |state: State, bytes: &Bytes| {
+        while let Some((_, number)) = wanted.next_if(|&(of, _)| of == state) {
+            let span = &mut spans[number / 3];
+            *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
+        }
+    };
+    fill(0, &Bytes::default());
+    let mut state = 0;
+    walk(profile, device, |moment| {
+        state += 1;
+        fill(state, &moment.bytes);
+    });
+    places
+        .into_iter()
+        .map(|(forward, backward)| (spans[forward], backward.map(|place| spans[place])))
+        .collect()
+}
+
+/// Bytes of parameters and buffers, by module.
+struct OwnBytes {
+    parameters: Vec<u64>,
+    with_inner_parameters: Vec<u64>,
+    with_inner_buffers: Vec<u64>,
+}
+
+fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> OwnBytes {
+    let none = || vec![0_u64; places.modules.len()];
+    let mut own = OwnBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
+    // What was counted for a module, since modules share parameters.
+    let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
+    for (number, record) in (0..).zip(&profile.trace().records) {
+        let (What::Module(module), Some(id)) = (&record.what, places.call(number)) else { continue };
+        let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
+        // Parameters come with their gradients, and buffers follow.
+        let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
+        for param in &module.params {
+            registered.push((mentions.next().flatten(), true));
+            if param.grad.is_some() {
+                mentions.next();
+            }
+        }
+        registered.extend(mentions.map(|buffer| (buffer, false)));
+        for (storage, is_parameter) in registered {
+            let Some((place, storage)) =
+                storage.and_then(|place| Some((place, profile.storages()[place as usize]?)))
+            else {
+                continue;
+            };
+            let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
+            let outwards =
+                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MOST_NESTED);
+            for of in outwards {
+                if counted.insert((of, place)) {
+                    let sums = if is_parameter {
+                        &mut own.with_inner_parameters
+                    } else {
+                        &mut own.with_inner_buffers
+                    };
+                    sums[of as usize] = sums[of as usize].saturating_add(bytes);
+                    if is_parameter && of == id {
+                        own.parameters[of as usize] = own.parameters[of as usize].saturating_add(bytes);
+                    }
+                }
+            }
+        }
+    }
+    own
+}
+
+/// The modules in the order of the report, and each one's place in it.
+fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
+    let count = places.modules.len();
+    let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
+    for (id, node) in (0..).zip(&places.modules) {
+        children[node.parent.map_or(count, |parent| parent as usize)].push(id);
+    }
+    let name = |id: &ModuleId| &*places.modules[*id as usize].name;
+    for siblings in &mut children {
+        if siblings.iter().all(|&id| places.modules[id as usize].is_path) {
+            siblings.sort_by(|a, b| by_number(name(a), name(b)));
+        }
+    }
+    let (mut order, mut rank) = (Vec::with_capacity(count), vec![0; count]);
+    let mut left: Vec<ModuleId> = children[count].iter().rev().copied().collect();
+    while let Some(id) = left.pop() {
+        rank[id as usize] = order.len();
+        order.push(id);
+        left.extend(children[id as usize].iter().rev());
+    }
+    (order, rank)
+}
+
+/// The categories that have bytes, largest first.
+fn largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
+    let mut categories: Vec<(Category, u64)> = Category::ALL
+        .into_iter()
+        .zip(bytes)
+        .filter_map(|(category, &bytes)| {
+            Some((category, u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)?))
+        })
+        .collect();
+    categories.sort_by_key(|&(category, bytes)| (std::cmp::Reverse(bytes), category));
+    categories
+}

@@ -1,0 +1,138 @@
+//! The module view as a tree in words.
+
+use super::{ModuleCall, ModuleMemory, ModuleReport, Span, largest_first};
+use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
+use std::fmt::{self, Write};
+
+/// Levels of modules that are shown where nobody says how many.
+pub const DEPTH: u32 = 3;
+/// Characters of a line where nobody says how many there are.
+const WIDTH: usize = 120;
+/// Characters of a row beside its name and its categories.
+const NUMBERS: usize = 63;
+
+impl ModuleReport {
+    /// The report as text: of each module that is inside of fewer than `depth` others, the call with the highest peak in the
+    /// forward pass, and in the backward pass. Lines have at most `width` characters (none: as many as they need).
+    pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, depth, width);
+        text
+    }
+
+    fn write(&self, out: &mut String, depth: u32, width: Option<usize>) -> fmt::Result {
+        let shown: Vec<(&ModuleMemory, String)> = self
+            .modules
+            .iter()
+            .filter(|module| module.depth < depth)
+            .map(|module| (module, self.label(module)))
+            .collect();
+        let deeper = self.modules.len() - shown.len();
+        writeln!(out, "{}: {}", printable(&self.device), counted(self.modules.len() as u64, "module"))?;
+        if self.modules.is_empty() {
+            return writeln!(
+                out,
+                "The trace has no modules: record it with with_stack=True, or with modules' scopes."
+            );
+        }
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS + 30).max(20));
+        let wide =
+            shown.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).clamp(6, room.max(6));
+        writeln!(
+            out,
+            "{:<wide$} {:>10} {:>5} {:<9} {:>10} {:>10} {:>11}  the peak by category",
+            "module", "parameters", "calls", "pass", "before", "peak", "leaves"
+        )?;
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(wide + NUMBERS));
+        for (module, label) in &shown {
+            let passes = passes(module);
+            for (place, (pass, calls, span)) in passes.iter().enumerate() {
+                let (label, parameters) = if place == 0 {
+                    (shorten_middle(label, wide), human_bytes(module.parameter_bytes))
+                } else {
+                    (String::new(), String::new())
+                };
+                writeln!(
+                    out,
+                    "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>10} {:>10} {:>11}  {}",
+                    human_bytes(span.bytes_before()),
+                    human_bytes(span.peak_bytes()),
+                    signed(span.left_bytes()),
+                    parts(span, room),
+                )?;
+            }
+        }
+        if deeper > 0 {
+            writeln!(out, "({} deeper: --depth {})", counted(deeper as u64, "module"), depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// What a module is called in the tree, indented: what its path adds to that of the module around it.
+    fn label(&self, module: &ModuleMemory) -> String {
+        let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
+        let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
+        let name = inner.unwrap_or(&module.name);
+        let is_numbered = module
+            .name
+            .strip_prefix(&*module.class)
+            .and_then(|rest| rest.strip_prefix('_'))
+            .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let class = if is_numbered { String::new() } else { format!(" {}", module.class) };
+        printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
+    }
+}
+
+impl fmt::Display for ModuleReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(DEPTH, Some(WIDTH)))
+    }
+}
+
+impl Span {
+    fn bytes_before(&self) -> u64 {
+        u64::try_from(super::total(&self.before)).unwrap_or(0)
+    }
+}
+
+/// The passes of a module that the trace has: how many calls have one, and the one with the highest peak.
+fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
+    type SpanOf = fn(&ModuleCall) -> Option<Span>;
+    let passes: [(&str, SpanOf); 3] = [
+        ("forward", |call| (!call.is_recomputed).then_some(call.forward)),
+        ("recompute", |call| call.is_recomputed.then_some(call.forward)),
+        ("backward", |call| call.backward),
+    ];
+    let of = |(name, span_of): (&'static str, SpanOf)| {
+        let count = module.calls.iter().filter(|call| span_of(call).is_some()).count();
+        module.highest(span_of).map(|span| (name, count, span))
+    };
+    passes.into_iter().filter_map(of).collect()
+}
+
+fn signed(bytes: i64) -> String {
+    let sign = match bytes {
+        0 => "",
+        1.. => "+",
+        _ => "−",
+    };
+    format!("{sign}{}", human_bytes(bytes.unsigned_abs()))
+}
+
+/// The categories of a peak, largest first, as many as there is room for.
+fn parts(span: &Span, room: usize) -> String {
+    let mut text = String::new();
+    let all = largest_first(&span.peak);
+    for (place, (category, bytes)) in all.iter().enumerate() {
+        let part = format!("{}{category} {}", if place > 0 { ", " } else { "" }, human_bytes(*bytes));
+        let is_last = place + 1 == all.len();
+        let needed = text.chars().count() + part.chars().count() + if is_last { 0 } else { 3 };
+        if place > 0 && needed > room {
+            text.push_str(", …");
+            break;
+        }
+        text.push_str(&part);
+    }
+    text
+}

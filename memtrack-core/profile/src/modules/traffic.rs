@@ -1,0 +1,96 @@
+//! What goes into each call of a module, and what comes out of it.
+
+use super::calls::{CallId, Calls};
+use crate::analysis::Profile;
+use crate::category::Category;
+use crate::places::{Places, When};
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{Arg, DeviceIndex, What};
+use std::collections::{HashMap, HashSet};
+
+/// Bytes by call.
+pub(super) struct Traffic {
+    pub(super) input_bytes: Vec<u64>,
+    pub(super) output_bytes: Vec<u64>,
+}
+
+impl Traffic {
+    /// A storage that an operator of the forward pass mentions goes into each call around the operator in which it was
+    /// neither obtained nor written before, and out of each call that did either and has ended.
+    pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
+        let trace = profile.trace();
+        let none = || vec![0_u64; calls.all().len()];
+        let mut traffic = Self { input_bytes: none(), output_bytes: none() };
+        // By storage: the innermost calls that obtained or wrote it.
+        let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
+        for change in profile.changes().iter().filter(|change| change.device == device) {
+            if let (Some(storage), Some(call)) =
+                (change.storage, change.obtained.and_then(|record| calls.around(record)))
+            {
+                makers.entry(storage).or_insert_with(|| vec![call]);
+            }
+        }
+        let mut went_in: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        let mut came_out: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        for (number, record) in (0..).zip(&trace.records) {
+            let What::Op(op) = &record.what else { continue };
+            let around = calls.around(number);
+            let is_forward = matches!(places.get(number).when, When::Forward | When::Other);
+            for (place, (_, storage)) in profile.mentions(number).into_iter().enumerate() {
+                let Some(key) = storage else { continue };
+                let Some(storage) = profile.storages()[key as usize] else { continue };
+                if storage.device != device || !is_passed(profile.category(key, 0)) || !is_forward {
+                    continue;
+                }
+                let bytes = storage.bytes.unwrap_or(0);
+                let made = makers.get(&key).map_or(&[][..], |calls| calls);
+                let is_made_in = |call: CallId| {
+                    made.iter().any(|&maker| calls.outwards(Some(maker)).any(|outer| outer == call))
+                };
+                for call in calls.outwards(around) {
+                    if !is_made_in(call) && went_in.insert((call, key)) {
+                        let sum = &mut traffic.input_bytes[call as usize];
+                        *sum = sum.saturating_add(bytes);
+                    }
+                }
+                for &maker in made {
+                    for call in calls.outwards(Some(maker)) {
+                        let has_ended = calls.all()[call as usize].end_ns <= record.time_ns;
+                        if has_ended
+                            && !calls.outwards(around).any(|outer| outer == call)
+                            && came_out.insert((call, key))
+                        {
+                            let sum = &mut traffic.output_bytes[call as usize];
+                            *sum = sum.saturating_add(bytes);
+                        }
+                    }
+                }
+                if let Some(call) = around.filter(|_| writes(&op.args, place)) {
+                    let made = makers.entry(key).or_default();
+                    if !made.contains(&call) {
+                        made.push(call);
+                    }
+                }
+            }
+        }
+        traffic
+    }
+}
+
+/// Whether the argument at this place, counted by tensors, is written.
+fn writes(args: &[Arg], mut place: usize) -> bool {
+    for arg in args {
+        let count = arg.tensors().len();
+        if place < count {
+            return arg.written() == Some(true);
+        }
+        place -= count;
+    }
+    false
+}
+
+/// Whether a module is given it by its caller, rather than holding it.
+fn is_passed(category: Option<Category>) -> bool {
+    use Category::{Buffer, Gradient, OptimizerState, OptimizerTemporary, Parameter};
+    !matches!(category, Some(Parameter | Buffer | Gradient | OptimizerState | OptimizerTemporary))
+}

@@ -1,0 +1,668 @@
+//! Advice that is followed keeps its promise: the program is changed as the advice says, and its peak added up anew.
+
+use super::program::{Arg, Program, Reads, Takes, Writes};
+use crate::advice::{Advice, Finding, Kind};
+use crate::analysis::analyse;
+use crate::category::Category;
+use crate::optrace::{Mode, ReadTrace};
+use crate::repairs::Repairs;
+use memtrack_model::optrace::DeviceIndex;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// A step of a program. Memory has a number, and is of as many bytes as `Steps::bytes` says.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// An operator that reads some memory and obtains some; what is listed last is freed before it ends.
+    Op {
+        name: String,
+        reads: Vec<u64>,
+        makes: Vec<u64>,
+        frees: Vec<u64>,
+    },
+    Free(u64),
+    /// The call of a module.
+    Begin(&'static str),
+    End,
+    /// The backward pass of operators that were called in a module.
+    Node {
+        name: String,
+        of: String,
+        reads: Vec<u64>,
+        makes: Vec<u64>,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Steps {
+    steps: Vec<Step>,
+    bytes: BTreeMap<u64, u64>,
+    /// Whether all modules are of one type.
+    are_alike: bool,
+}
+
+fn op(name: &str, reads: &[u64], makes: &[u64]) -> Step {
+    Step::Op { name: name.into(), reads: reads.into(), makes: makes.into(), frees: Vec::new() }
+}
+
+impl Step {
+    fn reads(&self) -> &[u64] {
+        match self {
+            Self::Op { reads, .. } | Self::Node { reads, .. } => reads,
+            _ => &[],
+        }
+    }
+
+    fn makes(&self) -> &[u64] {
+        match self {
+            Self::Op { makes, .. } | Self::Node { makes, .. } => makes,
+            _ => &[],
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Op { name, .. } | Self::Node { name, .. } => name,
+            _ => "",
+        }
+    }
+}
+
+impl Steps {
+    fn new(steps: Vec<Step>, bytes: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self { steps, bytes: bytes.into_iter().collect(), are_alike: false }
+    }
+
+    /// Memory that is there from the beginning: it is used and never obtained.
+    fn preexisting(&self) -> Vec<u64> {
+        let made: Vec<u64> = self.steps.iter().flat_map(Step::makes).copied().collect();
+        let mut used: Vec<u64> = self.steps.iter().flat_map(Step::reads).copied().collect();
+        used.retain(|memory| !made.contains(memory));
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// The peak, added up step by step.
+    fn peak(&self) -> u64 {
+        let mut now: u64 = self.preexisting().iter().map(|memory| self.bytes[memory]).sum();
+        let mut peak = now;
+        for step in &self.steps {
+            for memory in step.makes() {
+                now += self.bytes[memory];
+                peak = peak.max(now);
+            }
+            match step {
+                Step::Op { frees, .. } => now -= frees.iter().map(|memory| self.bytes[memory]).sum::<u64>(),
+                Step::Free(memory) => now -= self.bytes[memory],
+                _ => {}
+            }
+        }
+        peak
+    }
+
+    /// The trace that it leaves.
+    fn trace(&self) -> ReadTrace {
+        let mut program = Program::default();
+        let address = |memory: u64| 0x1000 * (memory + 1);
+        for memory in self.preexisting() {
+            program.tensor(memory, address(memory), self.bytes[&memory]);
+        }
+        self.write(&mut program, &mut self.steps.iter().collect::<Vec<_>>().into_iter(), &address);
+        program.read(Mode::Tolerant)
+    }
+
+    fn write<'a>(
+        &self,
+        program: &mut Program,
+        steps: &mut impl Iterator<Item = &'a Step>,
+        address: &impl Fn(u64) -> u64,
+    ) {
+        // An operator's number is that of its name.
+        let sequence =
+            |name: &str| name.bytes().fold(7_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_003);
+        while let Some(step) = steps.next() {
+            let args: Vec<Arg> = step.reads().iter().map(|&memory| Reads(memory)).collect();
+            let make = |inner: &mut Program| {
+                for &memory in step.makes() {
+                    inner.make(memory, address(memory), self.bytes[&memory]);
+                }
+            };
+            match step {
+                Step::Op { name, makes, frees, .. } => {
+                    program.op_numbered(name, sequence(name), &args, makes, |inner| {
+                        make(inner);
+                        frees.iter().for_each(|&memory| inner.free(address(memory), self.bytes[&memory]));
+                    });
+                }
+                Step::Node { name, of, .. } => program.backward_of(name, sequence(of), &args, make),
+                Step::Free(memory) => program.free(address(*memory), self.bytes[memory]),
+                Step::Begin(name) => {
+                    let (class, path) = if self.are_alike { ("Layer", *name) } else { (*name, "") };
+                    program
+                        .module_at(name, class, path, (&[], &[]), |inner| self.write(inner, steps, address));
+                }
+                Step::End => return,
+            }
+        }
+    }
+
+    fn advice(&self) -> Advice {
+        let ReadTrace { trace, repairs } = self.trace();
+        assert!(repairs.is_empty(), "{repairs}");
+        let profile = analyse(&trace, Mode::Tolerant).unwrap();
+        Advice::of(&profile, DeviceIndex(0), Repairs::default())
+    }
+
+    fn place(&self, name: &str) -> usize {
+        self.steps.iter().position(|step| step.name() == name).unwrap()
+    }
+
+    fn maker(&self, memory: u64) -> Option<usize> {
+        self.steps.iter().position(|step| step.makes().contains(&memory))
+    }
+
+    /// The program with this advice followed, which is about one piece of memory.
+    fn following(&self, finding: &Finding) -> Self {
+        let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
+        let mut changed = self.clone();
+        let steps = &mut changed.steps;
+        let uses: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].reads().contains(&memory)).collect();
+        match finding.kind {
+            Kind::Early => {
+                let first = uses[0];
+                match self.maker(memory) {
+                    Some(maker) => {
+                        let step = steps.remove(maker);
+                        steps.insert(first - 1, step);
+                    }
+                    None => steps.insert(first, op("obtained", &[], &[memory])),
+                }
+            }
+            Kind::Late => {
+                steps.retain(|step| *step != Step::Free(memory));
+                let last = uses.last().copied().or(self.maker(memory)).unwrap();
+                steps.insert(last + 1, Step::Free(memory));
+            }
+            Kind::Idle => {
+                let before = finding.used_before.as_ref().map(|of| self.place(&of.operator));
+                let before = before.or(self.maker(memory)).unwrap();
+                let after = self.place(&finding.used_after.as_ref().unwrap().operator);
+                let again = 1_000 + memory;
+                changed.bytes.insert(again, self.bytes[&memory]);
+                for step in &mut steps[after..] {
+                    match step {
+                        Step::Op { reads, .. } | Step::Node { reads, .. } => {
+                            reads.iter_mut().filter(|one| **one == memory).for_each(|one| *one = again);
+                        }
+                        Step::Free(one) if *one == memory => *one = again,
+                        _ => {}
+                    }
+                }
+                steps.insert(after, op("back", &[], &[again]));
+                steps.insert(before + 1, Step::Free(memory));
+            }
+            other => panic!("{other:?} is about modules and gradients"),
+        }
+        changed
+    }
+}
+
+#[track_caller]
+fn only(advice: &Advice, kind: Kind) -> Finding {
+    let found: Vec<&Finding> = advice.findings.iter().filter(|finding| finding.kind == kind).collect();
+    assert_eq!(found.len(), 1, "{advice}");
+    found[0].clone()
+}
+
+#[test]
+fn what_is_obtained_early_is_obtained_later() {
+    let steps = Steps::new(
+        vec![
+            op("table", &[], &[1]),
+            op("big", &[0], &[2]),
+            Step::Free(2),
+            op("look_up", &[0, 1], &[3]),
+            Step::Free(1),
+        ],
+        [(0, 10), (1, 40), (2, 100), (3, 20)],
+    );
+    let advice = steps.advice();
+    assert_eq!((advice.peak_bytes, steps.peak()), (150, 150));
+    let finding = only(&advice, Kind::Early);
+    assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (40, 40, 110));
+    assert_eq!(finding.operator.as_deref(), Some("table"));
+    assert_eq!(finding.used_after.as_ref().unwrap().operator, "look_up");
+    assert_eq!(steps.following(&finding).peak(), 110);
+}
+
+#[test]
+fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
+    // Without the first block, the second peak is the higher one.
+    let steps = Steps::new(
+        vec![
+            op("a", &[], &[1]),
+            op("b", &[1], &[2]),
+            op("c", &[2], &[3]),
+            Step::Free(1),
+            Step::Free(2),
+            Step::Free(3),
+            op("d", &[], &[4]),
+            Step::Free(4),
+        ],
+        [(1, 50), (2, 10), (3, 60), (4, 90)],
+    );
+    let advice = steps.advice();
+    let finding = only(&advice, Kind::Late);
+    assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (50, 30, 90));
+    assert_eq!(steps.following(&finding).peak(), 90);
+    assert_eq!(advice.free.saves_bytes, 30);
+}
+
+#[test]
+fn nothing_is_promised_where_as_much_is_allocated_at_another_moment() {
+    // The first peak needs another change than the second.
+    let steps = Steps::new(
+        vec![
+            op("a", &[], &[1]),
+            op("b", &[1], &[2]),
+            op("c", &[2], &[3]),
+            Step::Free(1),
+            Step::Free(3),
+            op("d", &[2], &[4]),
+            op("e", &[4], &[5]),
+            Step::Free(4),
+        ],
+        [(1, 50), (2, 10), (3, 60), (4, 51), (5, 59)],
+    );
+    let advice = steps.advice();
+    assert_eq!(advice.peak_bytes, 120);
+    // Only the first of two moments that are as high is looked at, and the other one remains.
+    assert!(advice.findings.iter().all(|finding| finding.saves_bytes == 0), "{advice}");
+    assert!(advice.findings.iter().any(|finding| finding.operator.as_deref() == Some("a")), "{advice}");
+    assert!(advice.to_string().contains("Nothing was found that would lower it noticeably."), "{advice}");
+}
+
+#[test]
+fn every_instance_of_a_line_is_changed() {
+    // The same block lies idle at the peak of each of two steps.
+    let step = |number: u64| {
+        let (held, big) = (10 * number + 1, 10 * number + 2);
+        vec![
+            op("keep", &[0], &[held]),
+            op("use", &[held], &[]),
+            op("big", &[0], &[big]),
+            Step::Free(big),
+            op("use_again", &[held], &[]),
+            Step::Free(held),
+        ]
+    };
+    let bytes = [(0, 1), (11, 30), (12, 100), (21, 30), (22, 100)];
+    let steps = Steps::new([step(1), step(2)].concat(), bytes);
+    let advice = steps.advice();
+    assert_eq!(steps.peak(), 131);
+    let finding = only(&advice, Kind::Idle);
+    assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
+}
+
+/// A model of three layers, and its backward pass.
+fn layers() -> Steps {
+    let forward = |name: &'static str, input: u64, inner: u64, output: u64| {
+        vec![
+            Step::Begin(name),
+            Step::Op {
+                name: format!("{name}.wide"),
+                reads: vec![input],
+                makes: vec![inner, inner + 5],
+                frees: vec![inner + 5],
+            },
+            op(&format!("{name}.narrow"), &[inner], &[output]),
+            Step::End,
+        ]
+    };
+    let backward = |name: &str, grad: u64, input: u64, inner: u64| {
+        vec![
+            Step::Node {
+                name: format!("{name}.narrow_backward"),
+                of: format!("{name}.narrow"),
+                reads: vec![inner, grad],
+                makes: vec![grad + 1],
+            },
+            Step::Free(inner),
+            Step::Free(grad),
+            Step::Node {
+                name: format!("{name}.wide_backward"),
+                of: format!("{name}.wide"),
+                reads: vec![input, grad + 1],
+                makes: vec![grad + 2],
+            },
+            Step::Free(grad + 1),
+        ]
+    };
+    let mut steps = [forward("A", 0, 10, 20), forward("B", 20, 11, 21), forward("C", 21, 12, 22)].concat();
+    steps.push(op("loss", &[22], &[30]));
+    steps.extend(backward("C", 30, 21, 12));
+    steps.extend(backward("B", 32, 20, 11));
+    steps.extend(backward("A", 34, 0, 10));
+    let bytes = [(0, 8), (10, 100), (11, 100), (12, 100), (15, 30), (16, 30), (17, 30)];
+    let small = (20..23).chain(30..37).map(|memory| (memory, 4));
+    Steps::new(steps, bytes.into_iter().chain(small))
+}
+
+/// The same with a layer's activations made again before its part of the backward pass.
+fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) -> Steps {
+    let end = steps.place(&format!("{name}.narrow")) + 1;
+    assert_eq!(steps.steps[end], Step::End);
+    let forward: Vec<Step> = steps.steps[end - 2..end].to_vec();
+    steps.steps.insert(end + 1, Step::Free(inner));
+    let renamed = |memory: &u64| 500 + memory;
+    let again: Vec<Step> = forward
+        .iter()
+        .map(|step| match step {
+            Step::Op { name, reads, makes, frees } => Step::Op {
+                name: format!("{name}_again"),
+                reads: reads
+                    .iter()
+                    .map(|memory| if *memory == inner { renamed(memory) } else { *memory })
+                    .collect(),
+                makes: makes.iter().map(renamed).collect(),
+                frees: frees.iter().map(renamed).collect(),
+            },
+            other => panic!("{other:?}"),
+        })
+        .chain([Step::Free(renamed(&output))])
+        .collect();
+    let copies: Vec<(u64, u64)> =
+        steps.bytes.iter().map(|(memory, bytes)| (renamed(memory), *bytes)).collect();
+    steps.bytes.extend(copies);
+    let node = steps.place(&format!("{name}.narrow_backward"));
+    for step in &mut steps.steps[node..] {
+        match step {
+            Step::Node { reads, .. } => {
+                reads.iter_mut().filter(|one| **one == inner).for_each(|one| *one = renamed(one));
+            }
+            Step::Free(one) if *one == inner => *one = renamed(one),
+            _ => {}
+        }
+    }
+    steps.steps.splice(node..node, again);
+    steps
+}
+
+#[test]
+fn a_module_that_makes_its_activations_again_lowers_the_peak_by_what_was_promised() {
+    let steps = layers();
+    let advice = steps.advice();
+    assert_eq!(advice.peak_bytes, steps.peak());
+    let of = |module: &str| {
+        let is_it =
+            |finding: &&Finding| finding.kind == Kind::Recompute && finding.module.as_deref() == Some(module);
+        advice.findings.iter().find(is_it).unwrap_or_else(|| panic!("{module}: {advice}"))
+    };
+    for (class, module, inner, output) in [("A", "A_0", 10, 20), ("B", "B_0", 11, 21)] {
+        let finding = of(module);
+        assert_eq!(finding.bytes, 100, "{module}");
+        assert!(finding.forward_ns.unwrap() > 0, "{module}");
+        let changed = recomputing(layers(), class, inner, output);
+        assert_eq!(finding.peak_bytes, changed.peak(), "{module}: {advice}");
+        assert_eq!(finding.saves_bytes, steps.peak() - changed.peak(), "{module}");
+        assert_eq!(changed.advice().peak_bytes, changed.peak(), "{module}: the trace of the changed program");
+    }
+    // Its activations are in use at the peak.
+    assert!(!advice.findings.iter().any(|finding| finding.module.as_deref() == Some("C_0")), "{advice}");
+}
+
+#[test]
+fn layers_that_are_alike_are_one_finding() {
+    let alike = |steps: Steps| Steps { are_alike: true, ..steps };
+    let advice = alike(layers()).advice();
+    let finding = only(&advice, Kind::Recompute);
+    // Nothing is obtained between the third one's forward and its backward pass.
+    assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
+    assert_eq!(finding.bytes, 200);
+    let changed = [("A", 10, 20), ("B", 11, 21)]
+        .into_iter()
+        .fold(layers(), |steps, (name, inner, output)| recomputing(steps, name, inner, output));
+    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    assert_eq!(alike(changed).advice().peak_bytes, finding.peak_bytes);
+    assert!(advice.sentence(&finding).starts_with("A and 1 other module of its type keep 200 B in 2 pieces"));
+}
+
+#[test]
+fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
+    // Nobody keeps what the second layer reads.
+    let without_input = |mut steps: Steps, free_after: usize| {
+        for step in &mut steps.steps {
+            match step {
+                Step::Node { name, reads, .. } if name == "B.wide_backward" => reads.retain(|&one| one != 20),
+                _ => {}
+            }
+        }
+        steps.bytes.insert(20, 70);
+        steps.steps.insert(free_after, Step::Free(20));
+        steps
+    };
+    let steps = layers();
+    let end = steps.place("B.narrow") + 2;
+    let steps = without_input(steps, end);
+    let advice = steps.advice();
+    let finding = advice.findings.iter().find(|finding| finding.module.as_deref() == Some("B_0")).unwrap();
+    let changed = recomputing(layers(), "B", 11, 21);
+    let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
+    let changed = without_input(changed, again + 1);
+    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    // What is kept for it costs most of what it saves.
+    assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
+    assert!(finding.saves_bytes < 40, "{advice}");
+}
+
+#[test]
+fn a_module_that_overwrites_its_input_is_not_made_again() {
+    for is_overwritten in [false, true] {
+        let mut program = Program::default();
+        program.tensor(0, 0x100, 10);
+        program.module("Layer", &[], &[], |inner| {
+            inner.op_numbered("wide", 1, &[Reads(0)], &[1], |inner| inner.make(1, 0x200, 100));
+            let input = if is_overwritten { Writes(0) } else { Reads(0) };
+            inner.op_numbered("narrow", 2, &[input, Reads(1)], &[2], |inner| inner.make(2, 0x300, 10));
+        });
+        program.op("big", &[Reads(2)], |inner| {
+            inner.make(3, 0x400, 500);
+            inner.free(0x400, 500);
+        });
+        program.backward_of("narrow_backward", 2, &[Reads(1), Reads(2)], |_| {});
+        program.free(0x200, 100);
+        let advice = advice(&program);
+        let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
+        assert_eq!(is_found, !is_overwritten, "{advice}");
+        // Then it is at least idle.
+        let is_idle =
+            advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
+        assert_eq!(is_idle, is_overwritten, "{advice}");
+    }
+}
+
+fn advice(program: &Program) -> Advice {
+    let ReadTrace { trace, repairs } = program.read(Mode::Tolerant);
+    assert!(repairs.is_empty(), "{repairs}");
+    let profile = analyse(&trace, Mode::Tolerant).unwrap();
+    Advice::of(&profile, DeviceIndex(0), Repairs::default())
+}
+
+const WEIGHT: u64 = 0;
+const GRADIENT: u64 = 1;
+const MOMENT: u64 = 2;
+
+/// What a training run does with what it keeps.
+#[derive(Clone, Copy, PartialEq)]
+enum Keeps {
+    Everything,
+    NoGradients,
+    StateOnTheHost,
+}
+
+/// Two steps of training. The peak is in the second forward pass.
+fn training(keeps: Keeps) -> Program {
+    let mut program = Program::default();
+    program.tensor(WEIGHT, 0x100, 64);
+    for step in 0..2_u64 {
+        let (gradient, big) = (10 * step + 10 + GRADIENT, 10 * step + 15);
+        program.module("Linear", &[WEIGHT], &[], |inner| {
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(big, 0x200, 100 + 400 * step));
+        });
+        program.op("loss", &[Reads(big)], |_| {});
+        program.free(0x200, 100 + 400 * step);
+        if step == 1 && keeps != Keeps::NoGradients {
+            program.free(0x300, 64);
+        }
+        program.backward("MmBackward", &[Takes(WEIGHT)], |inner| {
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(gradient, 0x300, 64));
+        });
+        program.grad(gradient);
+        program.phase("optimizer", |inner| {
+            if step == 0 || keeps == Keeps::StateOnTheHost {
+                inner.op("zeros", &[], |inner| inner.make(MOMENT + 10 * step, 0x400 + step, 128));
+            }
+            let moment = if keeps == Keeps::StateOnTheHost { MOMENT + 10 * step } else { MOMENT };
+            inner.op("update", &[Writes(WEIGHT), Reads(gradient), Writes(moment)], |_| {});
+            if step == 0 {
+                inner.optimizer(WEIGHT, gradient, moment);
+            }
+        });
+        if keeps == Keeps::StateOnTheHost {
+            program.free(0x400 + step, 128);
+        }
+        if keeps == Keeps::NoGradients {
+            program.free(0x300, 64);
+        }
+    }
+    program
+}
+
+#[test]
+fn what_a_training_run_keeps_from_step_to_step_gets_advice_of_its_own() {
+    let all = advice(&training(Keeps::Everything));
+    assert_eq!(all.peak_bytes, 64 + 500 + 64 + 128, "{all}");
+    for (kind, category, bytes, keeps, words) in [
+        (
+            Kind::ZeroGrad,
+            Category::Gradient,
+            64,
+            Keeps::NoGradients,
+            "zero_grad(set_to_none=True) right after step()",
+        ),
+        (
+            Kind::Idle,
+            Category::OptimizerState,
+            128,
+            Keeps::StateOnTheHost,
+            "keep it in host memory between steps",
+        ),
+    ] {
+        let found = all.findings.iter().find(|finding| finding.category == category);
+        let finding = found.unwrap_or_else(|| panic!("{all}"));
+        assert_eq!((finding.kind, finding.bytes, finding.saves_bytes), (kind, bytes, bytes), "{all}");
+        assert_eq!(finding.peak_bytes, advice(&training(keeps)).peak_bytes, "{all}");
+        assert!(all.sentence(finding).contains(words), "{all}");
+    }
+}
+
+#[test]
+fn a_finding_names_the_line_of_the_programs_own_code() {
+    let mut program = Program::default();
+    program.line(
+        r#"{"ev":"stack","s":3,"frames":[{"file":"","line":0,"name":"<built-in method zeros>"},{"file":"torch/nn/init.py","line":7,"name":"zeros"},{"file":"/env/lib/python3.11/site-packages/helper.py","line":2,"name":"h"},{"file":"train.py","line":42,"name":"make_mask"},{"file":"train.py","line":9,"name":"main"}]}"#,
+    );
+    program.line(
+        r#"{"ev":"alloc","parent":null,"ts":1,"thread":1,"dev":"cuda:0","ptr":"0x100","bytes":64,"stack":3}"#,
+    );
+    program.tensor(1, 0x100, 64);
+    program.op("big", &[], |inner| {
+        inner.make(3, 0x400, 500);
+        inner.free(0x400, 500);
+    });
+    program.op("mask", &[Reads(1)], |_| {});
+    program.free(0x100, 64);
+    let advice = advice(&program);
+    let finding = only(&advice, Kind::Early);
+    let line = finding.line.clone().unwrap();
+    assert_eq!((&*line.file, line.line, &*line.function), ("train.py", 42, "make_mask"));
+    assert!(
+        advice
+            .sentence(&finding)
+            .starts_with("64 B (UNKNOWN) obtained at train.py:42 (make_mask) were obtained")
+    );
+}
+
+#[test]
+fn a_trace_in_which_nothing_can_be_said_says_so() {
+    let mut program = Program::default();
+    program.alloc(0x100, 64);
+    let advice = advice(&program);
+    assert_eq!((advice.peak_bytes, advice.unseen_bytes, advice.findings.len()), (64, 64, 0));
+    let text = advice.to_string();
+    assert!(
+        text.contains("Nothing was found") && text.contains("64 B of the peak are memory in which no tensor"),
+        "{text}"
+    );
+}
+
+/// A random program: operators that obtain, read and free memory.
+fn program() -> impl Strategy<Value = Steps> {
+    let action = (0_u8..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1_u64..200);
+    prop::collection::vec(action, 1..40).prop_map(|actions| {
+        let mut steps = Steps::default();
+        // The first two are there from the beginning.
+        let mut live: Vec<u64> = vec![0, 1];
+        steps.bytes.extend([(0, 1_010), (1, 2_035)]);
+        let mut next = 2;
+        for (number, (what, first, second, size)) in actions.into_iter().enumerate() {
+            let pick = |index: &prop::sample::Index| live.get(index.index(live.len().max(1))).copied();
+            let reads: Vec<u64> = match what {
+                1 => pick(&first).into_iter().collect(),
+                2 => pick(&first).into_iter().chain(pick(&second)).collect(),
+                _ => Vec::new(),
+            };
+            match (what, pick(&first)) {
+                (3, Some(memory)) => {
+                    live.retain(|&other| other != memory);
+                    steps.steps.push(Step::Free(memory));
+                }
+                (2, Some(_)) => steps.steps.push(op(&format!("op{number}"), &reads, &[])),
+                _ => {
+                    // Each has a size of its own, by which it is found again.
+                    steps.bytes.insert(next, 64 * size + next);
+                    steps.steps.push(op(&format!("op{number}"), &reads, &[next]));
+                    live.push(next);
+                    next += 1;
+                }
+            }
+        }
+        // What is freed without ever being used is not known at all.
+        let used = steps.preexisting();
+        steps
+            .steps
+            .retain(|step| !matches!(step, Step::Free(memory) if *memory < 2 && !used.contains(memory)));
+        steps
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_promise_is_kept(steps in program()) {
+        prop_assume!(steps.steps.iter().any(|step| !step.makes().is_empty()));
+        let advice = steps.advice();
+        prop_assert_eq!(advice.peak_bytes, steps.peak());
+        for finding in &advice.findings {
+            prop_assert_eq!(finding.pieces, 1);
+            let changed = steps.following(finding);
+            prop_assert_eq!(finding.peak_bytes, changed.peak(), "{:?}", finding);
+            prop_assert_eq!(finding.saves_bytes, steps.peak() - changed.peak());
+        }
+        let free = advice.findings.iter().filter(|finding| finding.kind.is_free());
+        let all = free.map(|finding| finding.saves_bytes).max().unwrap_or(0);
+        prop_assert!(advice.free.saves_bytes >= all && advice.all.saves_bytes >= advice.free.saves_bytes);
+    }
+}
