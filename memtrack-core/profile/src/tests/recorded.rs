@@ -109,9 +109,9 @@ fn a_future_that_waits_takes_nothing_of_what_its_thread_does_meanwhile() {
     let trace = operator_trace(&recording(&lines, &events)).unwrap().trace;
     let memory = trace.records.iter().filter(|record| matches!(record.what, What::Memory(_)));
     let parents: Vec<_> = memory.map(|record| (record.thread, record.parent)).collect();
-    assert_eq!(parents, [(100, Some(1)), (100, None), (200, Some(1)), (100, None)]);
-    assert_eq!(trace.records[1].end_ns, Some(30));
-    assert_eq!(trace.records[0].end_ns, Some(31));
+    assert_eq!(parents, [(100, Some(2)), (100, None), (200, Some(2)), (100, None)]);
+    assert_eq!(trace.records[2].end_ns, Some(30));
+    assert_eq!(trace.records[1].end_ns, Some(31));
 }
 
 #[test]
