@@ -68,7 +68,7 @@ pub struct ModuleCall {
     pub output_bytes: u64,
     /// From its begin to its end.
     pub forward: Span,
-    /// From the begin of the first node of the backward pass that belongs to it, or to a module that it calls, to the end of
+    /// From the start of the first node of the backward pass that belongs to it, or to a module that it calls, to the end of
     /// the last one; none where the trace does not tell.
     pub backward: Option<Span>,
 }
@@ -174,7 +174,7 @@ fn spans(
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
         wanted.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // A peak that lasts from before belongs to the begin.
+        // A peak that lasts from before belongs to the start.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),

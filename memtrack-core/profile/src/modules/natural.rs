@@ -23,7 +23,7 @@ pub(super) fn by_number(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// The digits at the begin, without leading zeros, and what follows.
+/// The digits at the start, without leading zeros, and what follows.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
