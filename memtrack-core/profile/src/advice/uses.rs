@@ -6,6 +6,7 @@ use crate::curve::{Curve, State};
 use crate::modules::calls::{Calls, ends};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, When};
+use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, RecordId, TracePhase, What};
@@ -134,6 +135,7 @@ impl<'a> Memory<'a> {
                 }
             }
         }
+        memory.use_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
             // A step uses all that it updates until it ends.
             let category = memory.pieces[piece].category_at(i64::MAX);
@@ -143,6 +145,36 @@ impl<'a> Memory<'a> {
             memory.uses[piece].sort_by_key(|of| of.begin_ns);
         }
         memory
+    }
+
+    /// In a Rust program's recording the backward pass and an optimizer's step are one operator each, which does not say
+    /// what it reads: so it may use all that is there when it begins.
+    fn use_by_coarse_operators(&mut self) {
+        let trace = self.profile.trace();
+        if trace.header.producer.0 != PRODUCER {
+            return;
+        }
+        let is_coarse = |number: RecordId| {
+            matches!(trace.records[number as usize].what, What::Op(_))
+                && self.outer(number) == number
+                && matches!(self.places.get(number).when, When::Backward | When::Optimizer)
+        };
+        let coarse: Vec<Use> = (0..trace.records.len() as RecordId)
+            .filter(|&number| is_coarse(number))
+            .map(|record| Use {
+                record,
+                begin_ns: trace.records[record as usize].time_ns,
+                end_ns: self.ends[record as usize],
+                when: self.places.get(record).when,
+            })
+            .collect();
+        for (piece, uses) in self.pieces.iter().zip(&mut self.uses) {
+            let begin = piece.begin_ns.unwrap_or(i64::MIN);
+            let first = coarse.partition_point(|of| of.begin_ns < begin);
+            let there =
+                coarse[first..].iter().take_while(|of| piece.end_ns.is_none_or(|end| of.begin_ns < end));
+            uses.extend(there);
+        }
     }
 
     /// The outermost operator around a record, or the record.

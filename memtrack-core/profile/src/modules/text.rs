@@ -79,7 +79,9 @@ impl ModuleReport {
             .strip_prefix(&*module.class)
             .and_then(|rest| rest.strip_prefix('_'))
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        let class = if is_numbered { String::new() } else { format!(" {}", module.class) };
+        // A Rust program's modules have no types but their names.
+        let class =
+            if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
         printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
     }
 }
