@@ -219,16 +219,17 @@ fn what_memory_does_inside_of_an_operator_is_inside_of_its_record() {
             What::Memory(memory) if memory.is_free => "free",
             What::Memory(_) => "alloc",
             What::Module(_) => "module",
+            What::Mark(_) => "begin",
             _ => "other",
         })
         .collect();
-    assert_eq!(kinds, ["module", "module", "op", "alloc", "free", "backward"]);
+    assert_eq!(kinds, ["begin", "module", "module", "op", "alloc", "free", "backward"]);
     let parents: Vec<_> = trace.records.iter().map(|record| record.parent).collect();
-    assert_eq!(parents, [None, Some(0), Some(1), Some(2), Some(1), Some(1)]);
+    assert_eq!(parents, [None, None, Some(1), Some(2), Some(3), Some(2), Some(2)]);
     assert!(trace.records.is_sorted_by_key(|record| record.time_ns));
     let ends = |record: usize| trace.records[record].end_ns.unwrap();
-    assert!(ends(2) <= trace.records[4].time_ns && ends(2) >= trace.records[3].time_ns && ends(0) >= ends(5));
-    let What::Module(layer) = &trace.records[1].what else { panic!() };
+    assert!(ends(3) <= trace.records[5].time_ns && ends(3) >= trace.records[4].time_ns && ends(1) >= ends(6));
+    let What::Module(layer) = &trace.records[2].what else { panic!() };
     assert_eq!(trace.strings.get(layer.path), "layer");
 }
 
@@ -247,6 +248,7 @@ fn registrations_are_written_down_with_their_tensors() {
     let what: Vec<String> = trace
         .records
         .iter()
+        .filter(|record| !matches!(record.what, What::Mark(_)))
         .map(|record| match &record.what {
             What::Module(module) => {
                 let params: Vec<_> = module.params.iter().map(|param| id(param.tensor)).collect();

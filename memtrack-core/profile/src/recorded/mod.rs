@@ -8,7 +8,7 @@ use crate::category::Category;
 use crate::optrace::Mode;
 use builder::Builder;
 use memtrack_file::operators::lines;
-use memtrack_model::optrace::OperatorTrace;
+use memtrack_model::optrace::{OperatorTrace, What};
 use memtrack_model::snapshot::{EventCategories, Snapshot};
 
 /// The name by which traces say that they were recorded by memtrack's own SDK: [`Header::producer`].
@@ -61,11 +61,16 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
     let recorded = operator_trace(snapshot)?;
     let mut of_event = vec![0; snapshot.events.len()];
     let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);
+    // Where a free was not seen, the record of the end is the next allocation at the address, which is for something else.
+    let row_of_free = |record: Option<u32>| {
+        let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
+        row(record.filter(is_free))
+    };
     if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {
         // The first version that has a category says what the memory is for; what ends carries the same.
         for change in profile.changes() {
             let category = profile.category_of(change);
-            let rows = [row(change.obtained), row(change.record)];
+            let rows = [row(change.obtained), row_of_free(change.record)];
             for row in rows.into_iter().flatten() {
                 let place: &mut u8 = &mut of_event[row as usize];
                 if *place == 0 && category != Category::Unknown {
@@ -74,7 +79,7 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
             }
         }
         for change in profile.changes().iter().filter(|change| change.action == Action::Destroy) {
-            if let (Some(from), Some(to)) = (row(change.obtained), row(change.record)) {
+            if let (Some(from), Some(to)) = (row(change.obtained), row_of_free(change.record)) {
                 of_event[to as usize] = of_event[from as usize];
             }
         }

@@ -7,7 +7,7 @@ use memtrack_file::operators::{Line, append};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::operators::{Dtype, TensorInfo};
-use memtrack_model::optrace::What;
+use memtrack_model::optrace::{Record, What};
 use memtrack_model::snapshot::{OperatorLines, Scope, ScopeKind, Thread};
 
 const ROOT: ScopeId = ScopeId(1);
@@ -92,6 +92,24 @@ fn each_event_has_the_category_of_its_memory() {
 }
 
 #[test]
+fn memory_whose_predecessor_was_never_seen_freed_keeps_its_own_category() {
+    let lines = [
+        (10, 1, Line::enter(BACKWARD)),
+        (30, 1, Line::leave(BACKWARD)),
+        (40, 1, with(Line::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
+    ];
+    let events = [
+        (20, 1, Action::Alloc, 0x200, BACKWARD),
+        (25, 1, Action::Alloc, 0x200, BACKWARD),
+        (50, 1, Action::Free, 0x200, BACKWARD),
+    ];
+    let snapshot = recording(&lines, &events);
+    let categories = categories(&snapshot).unwrap();
+    let of_event = [0, 1, 2].map(|row| categories.of_event(row));
+    assert_eq!(of_event, ["autograd_detail", "gradient", "gradient"].map(Some));
+}
+
+#[test]
 fn a_future_that_waits_takes_nothing_of_what_its_thread_does_meanwhile() {
     let lines = [
         (10, 1, Line::enter(ROOT)),
@@ -109,9 +127,12 @@ fn a_future_that_waits_takes_nothing_of_what_its_thread_does_meanwhile() {
     let trace = operator_trace(&recording(&lines, &events)).unwrap().trace;
     let memory = trace.records.iter().filter(|record| matches!(record.what, What::Memory(_)));
     let parents: Vec<_> = memory.map(|record| (record.thread, record.parent)).collect();
-    assert_eq!(parents, [(100, Some(2)), (100, None), (200, Some(2)), (100, None)]);
-    assert_eq!(trace.records[2].end_ns, Some(30));
-    assert_eq!(trace.records[1].end_ns, Some(31));
+    let is_op = |record: &Record| matches!(record.what, What::Op(_));
+    let operator = trace.records.iter().position(is_op).unwrap();
+    let inside = Some(operator as u32);
+    assert_eq!(parents, [(100, inside), (100, None), (200, inside), (100, None)]);
+    assert_eq!(trace.records[operator].end_ns, Some(30));
+    assert_eq!(trace.records[operator - 1].end_ns, Some(31));
 }
 
 #[test]
