@@ -6,8 +6,8 @@
 
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::Coalesced;
+use memtrack_core::profile::optrace::DeviceIndex;
 use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
-use memtrack_core::profile::optrace_model::DeviceIndex;
 use std::fmt::Write;
 use std::fs::File;
 

@@ -27,6 +27,4 @@ pub mod snapshot;
 mod tests;
 
 pub use category::Category;
-/// The types of a trace.
-pub use memtrack_model::optrace as optrace_model;
 pub use repairs::{Repair, Repairs};

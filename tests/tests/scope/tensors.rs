@@ -2,7 +2,7 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
-use memtrack_core::profile::optrace_model::{Arg, Op, OpKind, OperatorTrace, TensorId, What};
+use memtrack_core::profile::optrace::{Arg, Op, OpKind, OperatorTrace, TensorId, What};
 use memtrack_core::recorder::{self, Options};
 use memtrack_core::snapshot::{Loaded, Snapshot, SnapshotFiles};
 use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, track_memory};

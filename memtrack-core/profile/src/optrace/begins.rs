@@ -1,6 +1,5 @@
 //! Tells operator traces from snapshots and recordings, for commands that take both.
 
-use super::looks_like;
 use memtrack_formats::{Counted, Stored, unpack};
 use std::io::Read;
 
@@ -22,7 +21,7 @@ pub fn begins_like_trace(head: &[u8]) -> bool {
     let line = unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let is_record =
         || line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"");
-    looks_like(&unpacked) || is_record() || is_other_object(line)
+    is_record() || is_other_object(line)
 }
 
 /// Whether the line is a whole JSON object that is no snapshot.

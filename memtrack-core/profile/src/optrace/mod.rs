@@ -9,5 +9,7 @@ mod write;
 
 pub use begins::begins_like_trace;
 pub use error::TraceError;
-pub use read::{Mode, ReadTrace, looks_like, read};
+/// The types of a trace.
+pub use memtrack_model::optrace::*;
+pub use read::{Mode, ReadTrace, read};
 pub use write::{save, write};

@@ -30,12 +30,6 @@ pub struct ReadTrace {
 /// A line may have so many bytes. The longest in use are an optimizer's, with some 100 bytes for each parameter.
 const LONGEST_LINE: u64 = 16 << 20;
 
-/// Whether these are the first bytes of an unpacked operator trace. Of other JSON they are not.
-pub fn looks_like(head: &[u8]) -> bool {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    line.trim_ascii_start().starts_with(b"{") && line.windows(16).any(|window| window == b"memtrack-optrace")
-}
-
 /// Reads a trace, compressed or not, of at most `max_input` bytes when unpacked.
 ///
 /// # Errors

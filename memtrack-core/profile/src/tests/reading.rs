@@ -1,7 +1,7 @@
 //! What is no trace, or contradicts itself, is refused with its line.
 
 use super::program::{Program, Reads};
-use crate::optrace::{Mode, TraceError, looks_like, read};
+use crate::optrace::{Mode, TraceError, read};
 use std::io::Write;
 
 const HEADER: &str = r#"{"ev":"header","format":"memtrack-optrace","version":1,"time":"unix_ns"}"#;
@@ -139,12 +139,4 @@ fn a_line_and_a_trace_have_a_largest_size() {
     let error = read(short.as_bytes(), Mode::Tolerant, 200).unwrap_err().to_string();
     assert!(error.contains("--max-input"), "{error}");
     assert!(read(short.as_bytes(), Mode::Tolerant, short.len() as u64).is_ok());
-}
-
-#[test]
-fn a_trace_is_told_by_its_first_line() {
-    assert!(looks_like(file(&[]).as_bytes()));
-    assert!(!looks_like(b"{\"segments\": []}"));
-    assert!(!looks_like(b"\x80\x04memtrack-optrace"));
-    assert!(!looks_like(b""));
 }
