@@ -89,7 +89,7 @@ fn profiles_exported_by_memtracks_script_are_answered_as_in_pytorch() {
 #[test]
 #[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn all_profiles_of_the_reference_data_are_answered_as_in_pytorch() {
-    let folders = profiles(&shared().join("profiles"));
+    let folders = profiles(&shared().join("oracle/profiles"));
     assert!(folders.len() >= 9, "{folders:?}");
     folders.iter().for_each(|folder| check(folder));
 }
