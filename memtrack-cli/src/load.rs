@@ -5,12 +5,14 @@ use crate::Streams;
 use crate::args::InputArgs;
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::profile::optrace::is_operator_trace;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -47,7 +49,13 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| CliError::input(path, error))?;
+    let loaded = loaded.map_err(|error| {
+        if !from_stdin && is_trace(path) {
+            let what = "this is an operator trace, for memtrack categories, timeline, modules and advise";
+            return CliError::input(path, what);
+        }
+        CliError::input(path, error)
+    })?;
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
     if let Some(warning) = warning.or(unproved) {
@@ -58,6 +66,13 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     // Of a recording that has operators, every verb knows what memory was for.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
+}
+
+/// Whether the file that could not be read as a snapshot is an operator trace.
+fn is_trace(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
+    read.is_ok() && is_operator_trace(&head)
 }
 
 /// The same in PyTorch's form, whatever the file is.

@@ -3,6 +3,7 @@
 use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
+use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
 use memtrack_core::profile::analysis::{AnalysisError, Profile, analyse};
 use memtrack_core::profile::optrace::DeviceIndex;
@@ -125,7 +126,12 @@ pub(super) fn analysed<'a>(
 pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIndex, CliError> {
     let devices = profile.devices();
     let name = |device: &DeviceIndex| profile.device_name(*device);
-    let list = || devices.iter().map(name).collect::<Vec<_>>().join(", ");
+    let list = || {
+        // Names may hold anything, and there may be many.
+        let mut names: Vec<String> = devices.iter().take(20).map(|device| printable(name(device))).collect();
+        names.extend((devices.len() > 20).then(|| "…".to_owned()));
+        names.join(", ")
+    };
     match (&args.device, &devices[..]) {
         (Some(asked), _) => devices
             .iter()

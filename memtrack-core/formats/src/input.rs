@@ -48,6 +48,13 @@ pub struct Stored {
     failed: Cell<bool>,
 }
 
+impl Stored {
+    /// Bytes that were read so far, as stored.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+}
+
 /// Counts the bytes that pass.
 pub struct Counted<'a, R> {
     /// The reader.

@@ -43,9 +43,11 @@ pub fn human_share(share: f64) -> String {
 }
 
 /// `text` on one line and harmless to a terminal: control characters, which names from a foreign file may hold, are
-/// replaced.
+/// replaced, and so are those that turn the direction of what follows.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// `text` in at most `width` characters, with an ellipsis for what is left out of the middle.

@@ -6,7 +6,7 @@ use crate::category::Category;
 use crate::report::text::{grouped, human_time};
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_model::optrace::DeviceIndex;
-use memtrack_model::units::human_bytes;
+use memtrack_model::units::{human_bytes, printable};
 use memtrack_report::figures::{
     AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
 };
@@ -117,7 +117,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
         let columns = columns(profile, device, begin_ns, lasts, count);
-        let device = profile.device_name(device).to_owned();
+        let device = printable(profile.device_name(device));
         let bottom = HEIGHT as i32 - 58;
         Self {
             canvas,

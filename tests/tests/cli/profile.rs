@@ -100,6 +100,7 @@ fn each_form_is_written_and_none_replaced() {
     let summary = run(folder.path(), &["summary", "a.pickle"], b"");
     let summary = String::from_utf8(summary.stdout).unwrap();
     assert!(summary.contains("made of") && summary.contains("optimizer_state 16.0 KiB"), "{summary}");
+    assert!(!summary.contains("eserved") && !summary.contains("Contradiction"), "{summary}");
     for arguments in [
         &["stats", "a.pickle"][..],
         &["trace", "a.pickle"],
@@ -200,6 +201,7 @@ fn what_cannot_be_answered_is_refused_with_the_way_on() {
     let two =
         text.replacen("\"dev\":\"cuda:0\",\"ptr\":\"0xf00\"", "\"dev\":\"cuda:1\",\"ptr\":\"0xf00\"", 1);
     fails(&run(&["categories", "-"], two.as_bytes()), 2, "choose one by --device: cuda:0, cuda:1");
+    fails(&run(&["summary", trace], b""), 3, "this is an operator trace, for memtrack categories");
     // Nothing was left behind.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

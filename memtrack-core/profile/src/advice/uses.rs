@@ -8,8 +8,7 @@ use crate::pieces::{Piece, pieces};
 use crate::places::{Places, When};
 use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
-use memtrack_model::Phase;
-use memtrack_model::optrace::{DeviceIndex, RecordId, TracePhase, What};
+use memtrack_model::optrace::{DeviceIndex, RecordId, What};
 use std::collections::HashMap;
 
 /// From a first state to a last one, both included.
@@ -97,9 +96,24 @@ impl<'a> Memory<'a> {
             touched: HashMap::default(),
             steps: Vec::new(),
         };
+        let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            if record.phase == TracePhase::Of(Phase::Optimizer) && record.end_ns.is_some() {
-                memory.steps.push((record.time_ns, memory.ends[number as usize]));
+            // A step is all that happens in its phase, one after another: some traces say the phase of each record.
+            let step = running.entry(record.thread).or_insert(None);
+            if memory.places.get(number).when != When::Optimizer {
+                *step = None;
+            } else {
+                let end_ns = memory.ends[number as usize].max(record.time_ns);
+                match *step {
+                    Some(place) => {
+                        let (_, end): &mut (i64, i64) = &mut memory.steps[place];
+                        *end = (*end).max(end_ns);
+                    }
+                    None => {
+                        *step = Some(memory.steps.len());
+                        memory.steps.push((record.time_ns, end_ns));
+                    }
+                }
             }
             let outer = memory.outer(number);
             match &record.what {

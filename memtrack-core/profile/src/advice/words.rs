@@ -85,6 +85,11 @@ impl Advice {
         printable(&text)
     }
 
+    /// Where memory of the device can be kept instead.
+    fn elsewhere(&self) -> &'static str {
+        if self.device == "cpu" { "a file" } else { "host memory" }
+    }
+
     fn write_sentence(&self, out: &mut String, finding: &Finding) -> fmt::Result {
         match (finding.kind, finding.category) {
             (Kind::Recompute, _) => return self.write_recompute(out, finding),
@@ -100,28 +105,31 @@ impl Advice {
             (Kind::Idle, Category::OptimizerState) => {
                 write!(
                     out,
-                    "{} at the peak and used only by the optimizer{}: keep it in host memory between steps, or share it out \
+                    "{} at the peak and used only by the optimizer{}: keep it in {} between steps, or share it out \
                      among devices",
                     are(finding, "pieces of optimizer state are there", "piece of optimizer state is there"),
                     next(finding),
+                    self.elsewhere(),
                 )?;
             }
             (Kind::Idle, Category::Parameter) => {
                 write!(
                     out,
-                    "{} at the peak and not in use{}: share them out among devices (FSDP), or keep them in host memory \
-                     between their uses",
+                    "{} at the peak and not in use{}: share them out among devices (FSDP), or keep them in {} between \
+                     their uses",
                     are(finding, "parameters are there", "parameter is there"),
                     next(finding),
+                    self.elsewhere(),
                 )?;
             }
             (Kind::Idle, Category::Gradient) => {
                 write!(
                     out,
                     "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there (a hook after \
-                     it is accumulated), or move them to host memory until then",
+                     it is accumulated), or move them to {} until then",
                     are(finding, "gradients are there", "gradient is there"),
                     next(finding),
+                    self.elsewhere(),
                 )?;
             }
             (Kind::Early, _) => {
@@ -159,8 +167,9 @@ impl Advice {
                     });
                 write!(
                     out,
-                    "{} lie idle {used}{until}: move them to host memory in between{}, or make them again",
+                    "{} lie idle {used}{until}: move them to {} in between{}, or make them again",
                     what(finding),
+                    self.elsewhere(),
                     rate(finding),
                 )?;
             }

@@ -190,8 +190,8 @@ struct Numbers<'a> {
     mode: Mode,
     /// The lifetime at each address, and whether its allocation was seen.
     live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
-    /// Addresses that were given back and not seen again since.
-    ended: HashMap<(u64, DeviceIndex), (), RandomState>,
+    /// What was last at addresses that were given back.
+    ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
 }
@@ -201,8 +201,15 @@ impl Numbers<'_> {
         let tolerant = self.mode == Mode::Tolerant;
         if mention.memory == NONE {
             let tensor = &self.trace.tensors[mention.tensor as usize];
-            if tensor.storage.is_none() && tolerant {
-                return NONE;
+            if tolerant {
+                let Some(address) = tensor.storage else { return NONE };
+                let place = (address, tensor.device);
+                // A tensor whose memory was given back already, as when a result is told after its operator has dropped it.
+                if !self.live.contains_key(&(tensor.storage, tensor.device))
+                    && let Some(&ended) = self.ended.get(&place)
+                {
+                    return ended;
+                }
             }
             return self.at(tensor.storage, tensor.device);
         }
@@ -220,7 +227,7 @@ impl Numbers<'_> {
             let id = self.at(place.0, place.1);
             self.live.remove(&place);
             if tolerant {
-                self.ended.insert((memory.address, memory.device), ());
+                self.ended.insert((memory.address, memory.device), id);
             }
             return id;
         }

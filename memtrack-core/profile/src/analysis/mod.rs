@@ -300,14 +300,7 @@ impl<'a> Profile<'a> {
     fn take_what_is_stated(&mut self) {
         self.stated = stated::stated(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
-        let mut registered = vec![false; self.storages.len()];
-        for (number, record) in (0..).zip(&self.trace.records) {
-            if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
-                for &key in self.identities.of(number).iter().filter(|&&key| key != identities::NONE) {
-                    registered[self.identities.tensor(key) as usize] = true;
-                }
-            }
-        }
+        let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let stated = change.obtained.and_then(|record| self.stated[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
@@ -323,18 +316,39 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// Memory obtained in an optimizer's step that has no other category.
+    /// By logical tensor: whether the program says what it is.
+    fn registered(&self) -> Vec<bool> {
+        let mut registered = vec![false; self.storages.len()];
+        for (number, record) in (0..).zip(&self.trace.records) {
+            if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
+                for &key in self.identities.of(number).iter().filter(|&&key| key != identities::NONE) {
+                    registered[self.identities.tensor(key) as usize] = true;
+                }
+            }
+        }
+        registered
+    }
+
+    /// Memory obtained in an optimizer's step, unless the program says what it is or one operator frees it. What PyTorch's
+    /// rules read from the data flow there is no better than a guess: they take Adam's denominators for parameters.
     fn name_optimizer_temporaries(&mut self) {
+        let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };
             if self.phases[record as usize] != TracePhase::Of(Phase::Optimizer) {
                 continue;
             }
-            let Some(Storage { versions: (start, count), .. }) = self.storages[storage as usize] else {
+            let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
+            else {
                 continue;
             };
+            if registered[tensor as usize] {
+                continue;
+            }
             for category in &mut self.by_version[start as usize..(start + count) as usize] {
-                category.get_or_insert(Category::OptimizerTemporary);
+                if !matches!(category, Some(Category::Temporary | Category::Gradient)) {
+                    *category = Some(Category::OptimizerTemporary);
+                }
             }
         }
     }

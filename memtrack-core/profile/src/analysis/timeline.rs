@@ -60,7 +60,10 @@ pub(super) fn timeline(
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
     // What is in use without a tensor: its size and who obtained it.
     let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    for &number in &tree.walk {
+    // PyTorch walks the tree; where memory of one operator is freed in another, that is not the order of time.
+    let in_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
+    let order = if mode == Mode::Tolerant { &in_time } else { &tree.walk };
+    for &number in order {
         let record = &trace.records[number as usize];
         let What::Memory(memory) = &record.what else { continue };
         if identities.ignored[number as usize] {

@@ -13,15 +13,27 @@ pub fn begins_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
     }
+    first_line(head).is_some_and(|line| is_record(&line) || is_other_object(&line))
+}
+
+/// Whether a file with these first bytes, compressed or not, begins with a record of an operator trace.
+pub fn is_operator_trace(head: &[u8]) -> bool {
+    first_line(head).is_some_and(|line| is_record(&line))
+}
+
+/// The first line of a file with these first bytes, as far as they go.
+fn first_line(head: &[u8]) -> Option<Vec<u8>> {
     let count = Stored::default();
-    let Ok((reader, _)) = unpack(Counted { inner: head, count: &count }) else { return false };
+    let (reader, _) = unpack(Counted { inner: head, count: &count }).ok()?;
     let mut unpacked = Vec::new();
     // The head of a compressed file ends within it: what came before is there.
     let _ = reader.take(HEAD).read_to_end(&mut unpacked);
     let line = unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let is_record =
-        || line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"");
-    is_record() || is_other_object(line)
+    Some(line.to_vec())
+}
+
+fn is_record(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"")
 }
 
 /// Whether the line is a whole JSON object that is no snapshot.

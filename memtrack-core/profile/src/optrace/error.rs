@@ -30,7 +30,8 @@ impl fmt::Display for TraceError {
             Self::Empty => f.write_str("the file is empty; was the trace written to the end?"),
             Self::NoHeader => f.write_str(
                 "line 1: this is not an operator trace: it does not begin with a header of memtrack-optrace; \
-                 make one with the script that `memtrack export-script` prints",
+                 make one with the script that `memtrack export-script` prints; of a snapshot, `memtrack categories` \
+                 gives a reading",
             ),
             Self::Version(version) => write!(
                 f,

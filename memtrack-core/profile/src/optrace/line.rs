@@ -1,7 +1,7 @@
 //! A line of a trace as JSON has it. The fields of all records together, because no two records mean different things by
 //! one name: so a line is read once, without knowing which record it is.
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -128,7 +128,7 @@ pub(super) struct Line<'a> {
     #[serde(borrow)]
     pub(super) kind: Option<Text<'a>>,
     pub(super) schema: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some_args")]
     pub(super) args: Vec<Option<ArgLine>>,
     pub(super) seq: Option<i64>,
     pub(super) stack: Option<u64>,
@@ -186,4 +186,45 @@ pub(super) struct Line<'a> {
     pub(super) partial: Option<bool>,
     pub(super) records: Option<u64>,
     pub(super) dropped: Option<u64>,
+}
+
+/// An operator has so many arguments at most; a list of tensors is one.
+const MOST_ARGS: usize = 100_000;
+
+fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
+    struct Args;
+    impl<'de> Visitor<'de> for Args {
+        type Value = Vec<Option<ArgLine>>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of arguments")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut args = Vec::new();
+            while let Some(arg) = list.next_element()? {
+                if args.len() == MOST_ARGS {
+                    return Err(A::Error::custom("more than 100,000 arguments"));
+                }
+                args.push(arg);
+            }
+            Ok(args)
+        }
+    }
+    deserializer.deserialize_seq(Args)
+}
+
+impl Line<'_> {
+    /// About how much memory the line takes once it is a record.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
+        let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();
+        let states: usize = self.params.iter().map(|param| param.state.len()).sum();
+        let words = listed(&self.sizes) + self.strides.as_ref().map_or(0, Vec::len);
+        let bytes = 200
+            + 40 * self.args.len()
+            + 4 * (in_args + self.outs.len())
+            + 64 * self.params.len()
+            + 32 * (states + self.buffers.len() + self.frames.len())
+            + 8 * words;
+        bytes as u64
+    }
 }

@@ -7,7 +7,7 @@ mod read;
 mod resolve;
 mod write;
 
-pub use begins::begins_like_trace;
+pub use begins::{begins_like_trace, is_operator_trace};
 pub use error::TraceError;
 /// The types of a trace.
 pub use memtrack_model::optrace::*;

@@ -30,6 +30,14 @@ pub struct ReadTrace {
 /// A line may have so many bytes. The longest in use are an optimizer's, with some 100 bytes for each parameter.
 const LONGEST_LINE: u64 = 16 << 20;
 
+/// A file may unpack to so many times its size, and to so many bytes more: traces come to twenty times.
+const MOST_UNPACKED: u64 = 200;
+const UNPACKED_ANYWAY: u64 = 16 << 20;
+
+/// A trace may take so many times the size of its file in memory, and so many bytes more: usual are fifteen times.
+const MOST_HELD: u64 = 100;
+const HELD_ANYWAY: u64 = 64 << 20;
+
 /// Reads a trace, compressed or not, of at most `max_input` bytes when unpacked.
 ///
 /// # Errors
@@ -39,7 +47,9 @@ const LONGEST_LINE: u64 = 16 << 20;
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = Stored::default();
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;
-    let mut lines = Lines { reader, line: Vec::new(), number: 0, left: max_input };
+    let mut lines =
+        Lines { reader, line: Vec::new(), number: 0, left: max_input, unpacked: 0, stored: &count };
+    let mut held = 0_u64;
     if !lines.next(mode)? {
         return Err(TraceError::Empty);
     }
@@ -84,6 +94,12 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
             }
             _ => {
                 records += 1;
+                held = held.saturating_add(line.held_bytes());
+                if held > HELD_ANYWAY.saturating_add(MOST_HELD.saturating_mul(count.bytes())) {
+                    let what =
+                        "the trace would take too much memory for its size: it repeats one thing without end";
+                    return Err(TraceError::Line(number, what.into()));
+                }
                 builder.add(&line, &lines.line).map_err(|what| TraceError::Line(number, what))?;
             }
         }
@@ -105,14 +121,16 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
 }
 
 /// The lines of a file; empty ones are passed over.
-struct Lines<R> {
+struct Lines<'a, R> {
     reader: R,
     line: Vec<u8>,
     number: u64,
     left: u64,
+    unpacked: u64,
+    stored: &'a Stored,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> Lines<'_, R> {
     /// Whether there is another one, which then is in `line`.
     fn next(&mut self, mode: Mode) -> Result<bool, TraceError> {
         loop {
@@ -144,6 +162,13 @@ impl<R: BufRead> Lines<R> {
                 return Err(TraceError::Line(self.number, what));
             }
             self.left -= length;
+            self.unpacked += length;
+            if self.unpacked
+                > UNPACKED_ANYWAY.saturating_add(MOST_UNPACKED.saturating_mul(self.stored.bytes()))
+            {
+                let what = format!("the file unpacks to more than {MOST_UNPACKED} times its size");
+                return Err(TraceError::Line(self.number, what));
+            }
             if length == 0 {
                 if self.left == 0 && !self.reader.fill_buf()?.is_empty() {
                     let what = "the trace is larger than --max-input allows".to_owned();
@@ -201,7 +226,7 @@ fn described(error: &serde_json::Error) -> String {
     format!("column {}: {kind}{what}", error.column())
 }
 
-fn header(lines: &Lines<impl BufRead>) -> Result<Header, TraceError> {
+fn header(lines: &Lines<'_, impl BufRead>) -> Result<Header, TraceError> {
     let Ok(Some(line)) = parse(&lines.line) else { return Err(TraceError::NoHeader) };
     if line.ev.0 != "header" || line.format.is_none_or(|format| format.0 != "memtrack-optrace") {
         return Err(TraceError::NoHeader);

@@ -17,6 +17,9 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+/// No piece of memory is larger: a pebibyte. Sums of such do not overflow for a long time.
+const MOST_BYTES: u64 = 1 << 50;
+
 type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// What a number of the file means.
@@ -412,7 +415,7 @@ impl Builder {
 
     fn memory(&mut self, line: &Line<'_>, is_free: bool) -> Result<Memory, Wrong> {
         let bytes = needed(line.bytes, "bytes", line)?;
-        if bytes == 0 || bytes > i64::MAX as u64 {
+        if bytes == 0 || bytes > MOST_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
         }
         Ok(Memory {

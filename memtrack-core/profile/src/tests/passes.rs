@@ -203,3 +203,27 @@ fn tensors_without_storage_are_one_to_pytorch_only() {
     };
     assert_eq!((tensors(Mode::Compat), tensors(Mode::Tolerant)), (1, 2));
 }
+
+#[test]
+fn memory_that_another_operator_frees_is_paired_in_the_order_of_time() {
+    let mut program = Program::default();
+    // Two operators at the same time, on two threads: one obtains, the other frees, and the first obtains again.
+    for (id, thread, time) in [(1, 1, 1), (2, 2, 2)] {
+        program.line(&format!(
+            r#"{{"ev":"op","id":{id},"parent":null,"ts":{time},"thread":{thread},"name":"f","kind":"op","schema":true,"args":[]}}"#
+        ));
+    }
+    for (kind, parent, time, bytes) in
+        [("alloc", 1, 3, 8), ("free", 2, 4, 8), ("alloc", 1, 5, 16), ("free", 2, 6, 16)]
+    {
+        program.line(&format!(
+            r#"{{"ev":"{kind}","parent":{parent},"ts":{time},"thread":{parent},"dev":"cuda:0","ptr":"0x100","bytes":{bytes}}}"#
+        ));
+    }
+    let read = program.read(Mode::Tolerant);
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    assert!(profile.repairs().is_empty(), "{}", profile.repairs());
+    let pieces = pieces(&profile, DeviceIndex(0));
+    let lives: Vec<_> = pieces.iter().map(|piece| (piece.bytes, piece.begin_ns, piece.end_ns)).collect();
+    assert_eq!(lives, [(8, Some(3), Some(4)), (16, Some(5), Some(6))]);
+}

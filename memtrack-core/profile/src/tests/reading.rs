@@ -140,3 +140,28 @@ fn a_line_and_a_trace_have_a_largest_size() {
     assert!(error.contains("--max-input"), "{error}");
     assert!(read(short.as_bytes(), Mode::Tolerant, short.len() as u64).is_ok());
 }
+
+#[test]
+fn what_unpacks_or_takes_much_more_than_it_is_ends_soon() {
+    let packed = |content: &mut dyn Iterator<Item = Vec<u8>>| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(format!("{HEADER}\n").as_bytes()).unwrap();
+        content.for_each(|part| gzip.write_all(&part).unwrap());
+        gzip.finish().unwrap()
+    };
+    let blank = packed(&mut std::iter::repeat_n(vec![b'\n'; 1 << 20], 22));
+    assert!(blank.len() < 100_000, "{}", blank.len());
+    let error = read(&blank[..], Mode::Tolerant, 64 << 30).unwrap_err().to_string();
+    assert!(error.contains("unpacks to more than 200 times"), "{error}");
+    let nulls = |id: u32, count: usize| {
+        let args = vec!["null"; count].join(",");
+        OP.replace("\"id\":0", &format!("\"id\":{id}")).replace("\"args\":[]", &format!("\"args\":[{args}]"))
+            + "\n"
+    };
+    let many = packed(&mut (0..20).map(|id| nulls(id, 90_000).into_bytes()));
+    let error = read(&many[..], Mode::Tolerant, 64 << 30).unwrap_err().to_string();
+    assert!(error.contains("too much memory for its size"), "{error}");
+    let one = packed(&mut std::iter::once(nulls(0, 100_001).into_bytes()));
+    let error = read(&one[..], Mode::Tolerant, 64 << 30).unwrap_err().to_string();
+    assert!(error.contains("more than 100,000 arguments"), "{error}");
+}

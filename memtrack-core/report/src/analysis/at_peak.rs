@@ -3,7 +3,7 @@
 
 use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
-use super::reserved::{ReservedPeak, reserved_after};
+use super::reserved::{ReservedPeak, reserved_after, tells_reserved};
 use super::top::frames::frame_lines;
 use super::top::groups::NO_CATEGORY;
 use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
@@ -90,7 +90,11 @@ impl AtPeak {
             since: snapshot.seconds_since(),
             requested_bytes: live.totals.allocated_bytes,
             estimated: live.totals.estimated,
-            reserved_bytes: reserved_after(snapshot, device, row),
+            reserved_bytes: if tells_reserved(snapshot, device) {
+                reserved_after(snapshot, device, row)
+            } else {
+                0
+            },
             live,
             made_of,
         }

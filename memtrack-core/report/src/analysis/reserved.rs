@@ -3,6 +3,7 @@
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
 
 /// The most bytes in segments that a device held, and when it first did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,22 @@ impl ReservedPeak {
         }
         Self { bytes: clamped(highest), row: at }
     }
+}
+
+/// Whether the file says what an allocator reserved for a device. For a heap nobody did. PyTorch's memory profiles, and
+/// memtrack's snapshots of operator traces, have segments that only say where blocks were seen: no event is about them, and
+/// nothing was counted in them.
+pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
+    const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
+    if snapshot.is_heap(device) {
+        return false;
+    }
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
+    let segments = &pytorch.segments;
+    let is_counted = |row| COUNTED.iter().any(|&key| segments.has(row, key));
+    segments.is_empty()
+        || (0..segments.len()).any(is_counted)
+        || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
 }
 
 /// Reserved bytes of `device` right after the event in `row`; with none, before the first event.

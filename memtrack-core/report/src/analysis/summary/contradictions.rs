@@ -22,7 +22,7 @@ impl DeviceSummary {
     /// The contradictions, in words and numbers. There are none for the host heap, where reserved bytes are pages that
     /// were touched, and allocated ones need not have been.
     pub fn contradictions(&self) -> Vec<String> {
-        if self.is_host || self.held.segments == 0 {
+        if !self.tells_reserved || self.held.segments == 0 {
             return Vec::new();
         }
         let mut all = Vec::new();

@@ -11,10 +11,11 @@ impl DeviceSummary {
     pub fn to_json(&self) -> Value {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        let requested_bytes = if self.is_host { allocated_bytes.into() } else { Value::from(held.requested) };
+        let requested_bytes =
+            if !self.tells_reserved { allocated_bytes.into() } else { Value::from(held.requested) };
         let active_bytes = allocated_bytes.saturating_add_unsigned(held.pending);
         // A heap's blocks lie in no segments: what is said of those has no meaning there.
-        let of_segments = |number: u64| (!self.is_host).then_some(number);
+        let of_segments = |number: u64| self.tells_reserved.then_some(number);
         let mut value = json!({
             "device": self.device,
             "is_host": self.is_host,
@@ -32,7 +33,7 @@ impl DeviceSummary {
             "inactive_split_bytes": of_segments(held.inactive_split),
             "largest_inactive_bytes": of_segments(held.largest_inactive),
             "largest_inactive_split_bytes": of_segments(held.largest_inactive_split),
-            "fragmentation": (!self.is_host).then(|| held.fragmentation()),
+            "fragmentation": self.tells_reserved.then(|| held.fragmentation()),
             "internal_free_bytes": of_segments(held.rounding()),
             "external_free_bytes": of_segments(held.inactive),
             "pending_free_bytes": held.pending,
@@ -65,7 +66,7 @@ impl DeviceSummary {
             "look_first": self.look_first(),
         });
         let pools = || self.private_pools.iter().map(pool).collect::<Vec<_>>();
-        value["private_pools"] = json!((!self.is_host).then(pools));
+        value["private_pools"] = json!(self.tells_reserved.then(pools));
         // Of what a PyTorch program could not keep nothing is said.
         let is_ours = self.peak.since == Since::Start;
         value["folded_scopes"] = is_ours.then_some(self.folded_scopes).into();

@@ -11,7 +11,7 @@ use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
-use super::reserved::ReservedPeak;
+use super::reserved::{ReservedPeak, tells_reserved};
 use super::top::StackLine;
 use super::top::stacks::named;
 pub use driver_moments::DriverMoment;
@@ -37,6 +37,8 @@ pub struct DeviceSummary {
     pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
+    /// Whether the file says what an allocator reserved for it; else what is said of segments has no meaning.
+    pub tells_reserved: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
     /// What it holds at the end.
@@ -219,6 +221,7 @@ fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: Devi
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
         is_host: is_heap,
+        tells_reserved: tells_reserved(snapshot, device),
         is_pinned: snapshot.is_pinned(device),
         net: net(snapshot, device).filter(|_| held.estimated),
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),

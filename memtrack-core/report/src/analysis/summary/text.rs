@@ -66,7 +66,7 @@ impl DeviceSummary {
     pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
         let held = &self.held;
         // What weighs more comes first: running out, then bytes as a share of the device's peak.
-        let reserved = if self.is_host { 0 } else { self.reserved_peak.bytes };
+        let reserved = if self.tells_reserved { self.reserved_peak.bytes } else { 0 };
         let whole = reserved.max(self.peak_bytes()).max(1) as f64;
         let mut things: Vec<(f64, LookAt, String)> = Vec::new();
         if let Some(oom) = self.ooms.last() {
@@ -90,7 +90,7 @@ impl DeviceSummary {
             );
             things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
         }
-        if held.inactive_split > 0 && !self.is_host {
+        if held.inactive_split > 0 && self.tells_reserved {
             let bytes = human_bytes(held.inactive_split);
             let text = format!(
                 "{bytes} are free but stuck in split segments, in {}; the largest of them has {}",
@@ -99,7 +99,7 @@ impl DeviceSummary {
             );
             things.push((held.inactive_split as f64 / whole, LookAt::Stuck, text));
         }
-        if held.free_segment_bytes > 0 && !self.is_host {
+        if held.free_segment_bytes > 0 && self.tells_reserved {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
             let text = format!("{bytes} in {segments} are cached and could be given back");
@@ -115,7 +115,7 @@ impl DeviceSummary {
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
             things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
         }
-        if held.rounding() > 0 && !self.is_host {
+        if held.rounding() > 0 && self.tells_reserved {
             let text = format!("{} were added by rounding", human_bytes(held.rounding()));
             things.push((held.rounding() as f64 / whole, LookAt::Rounding, text));
         }
@@ -154,7 +154,7 @@ impl fmt::Display for DeviceSummary {
 
 impl DeviceSummary {
     fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
-        if self.is_host {
+        if !self.tells_reserved {
             self.heap(line)?
         } else {
             self.segments(line)?
