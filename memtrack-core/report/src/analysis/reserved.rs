@@ -33,8 +33,8 @@ impl ReservedPeak {
 }
 
 /// Whether the file says what an allocator reserved for a device. For a heap nobody did. PyTorch's memory profiles, and
-/// memtrack's snapshots of operator traces, have segments that only say where blocks were seen: no event is about them, and
-/// nothing was counted in them.
+/// memtrack's snapshots of operator traces, have categories and segments that only say where blocks were seen: no event is
+/// about them, and nothing was counted in them.
 pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
@@ -43,7 +43,9 @@ pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     let segments = &pytorch.segments;
     let is_counted = |row| COUNTED.iter().any(|&key| segments.has(row, key));
-    segments.is_empty()
+    let has_categories = pytorch.events.shapes.iter().any(|shape| shape.has(Key::Category));
+    !has_categories
+        || segments.is_empty()
         || (0..segments.len()).any(is_counted)
         || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
 }
