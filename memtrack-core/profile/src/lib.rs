@@ -12,6 +12,7 @@ mod curve;
 pub mod export;
 #[cfg(feature = "plot")]
 pub mod figure;
+mod interner;
 pub mod modules;
 pub mod optrace;
 mod phases;

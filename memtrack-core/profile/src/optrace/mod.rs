@@ -1,8 +1,10 @@
 //! Operator traces as files: JSON Lines of version 1 (docs/OPTRACE.md), plain or compressed.
 
 mod begins;
+mod circle;
 mod error;
 mod line;
+mod numbers;
 mod read;
 mod resolve;
 mod write;

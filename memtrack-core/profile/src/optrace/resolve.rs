@@ -3,9 +3,12 @@
 //! The tolerant mode lets a mention come before what it means, because lines may have changed places: a mention makes an
 //! empty entry, and in the end mentions of entries that stayed empty are left out.
 
+use super::circle::has_circle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, Line, ParentLine, Text};
+use super::numbers::{Described, Numbers};
 use super::read::{Mode, ReadTrace};
+use crate::interner::Interner;
 use crate::repairs::{Repair, Repairs};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
@@ -22,81 +25,12 @@ const MOST_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// What a number of the file means.
-#[derive(Clone, Copy)]
-struct Meaning {
-    place: u32,
-    /// The hash of the line that describes it; none while there is only a mention.
-    described: Option<u64>,
-}
-
-/// Numbers of one kind.
-#[derive(Default)]
-struct Numbers {
-    meanings: Map<u64, Meaning>,
-    /// How many have only been mentioned.
-    undescribed: usize,
-}
-
-/// Whether a line describes something for the first time.
-enum Described {
-    /// At this place; an entry for it may exist.
-    Now(u32),
-    /// The same line was there before.
-    Before,
-}
-
-impl Numbers {
-    /// The place of what is mentioned. `next` is the place after the last one, where an entry must be made if that is
-    /// what is returned.
-    fn mentioned(&mut self, number: u64, next: usize) -> u32 {
-        let undescribed = &mut self.undescribed;
-        self.meanings
-            .entry(number)
-            .or_insert_with(|| {
-                *undescribed += 1;
-                Meaning { place: next as u32, described: None }
-            })
-            .place
-    }
-
-    fn is_described(&self, number: u64) -> bool {
-        self.meanings.get(&number).is_some_and(|meaning| meaning.described.is_some())
-    }
-
-    fn describe(&mut self, number: u64, hash: u64, next: usize) -> Result<Described, ()> {
-        match self.meanings.get_mut(&number) {
-            None => {
-                self.meanings.insert(number, Meaning { place: next as u32, described: Some(hash) });
-                Ok(Described::Now(next as u32))
-            }
-            Some(meaning) => match meaning.described {
-                None => {
-                    meaning.described = Some(hash);
-                    self.undescribed -= 1;
-                    Ok(Described::Now(meaning.place))
-                }
-                Some(before) if before == hash => Ok(Described::Before),
-                Some(_) => Err(()),
-            },
-        }
-    }
-
-    /// The places that were only mentioned.
-    fn undescribed(&self, count: usize) -> Vec<bool> {
-        let mut empty = vec![false; count];
-        let places = self.meanings.values().filter(|meaning| meaning.described.is_none());
-        places.for_each(|meaning| empty[meaning.place as usize] = true);
-        empty
-    }
-}
-
 pub(super) struct Builder {
     mode: Mode,
     trace: OperatorTrace,
     pub(super) repairs: Repairs,
     hasher: RandomState,
-    strings: Map<Box<[u8]>, StringId>,
+    strings: Interner,
     devices: Map<Box<str>, DeviceIndex>,
     tensors: Numbers,
     stacks: Numbers,
@@ -126,7 +60,7 @@ impl Builder {
             trace: OperatorTrace { header, ..OperatorTrace::default() },
             repairs: Repairs::default(),
             hasher: RandomState::default(),
-            strings: Map::default(),
+            strings: Interner::default(),
             devices: Map::default(),
             tensors: Numbers::default(),
             stacks: Numbers::default(),
@@ -191,15 +125,7 @@ impl Builder {
     }
 
     fn string(&mut self, text: &str) -> StringId {
-        if text.is_empty() {
-            return StringId::EMPTY;
-        }
-        if let Some(&id) = self.strings.get(text.as_bytes()) {
-            return id;
-        }
-        let id = self.trace.strings.push(text.as_bytes());
-        self.strings.insert(text.as_bytes().into(), id);
-        id
+        self.strings.intern(&mut self.trace.strings, text)
     }
 
     fn optional(&mut self, text: Option<&Text<'_>>) -> StringId {
@@ -646,29 +572,6 @@ impl Builder {
             self.trace.records.push(record);
         }
     }
-}
-
-/// Whether a record is inside of itself, by way of others.
-fn has_circle(records: &[Record]) -> bool {
-    // Each walk upwards is marked with its own number; meeting it again is a circle, meeting an older one is not.
-    let mut walked = vec![0; records.len()];
-    for start in 0..records.len() {
-        let mut at = start;
-        loop {
-            if walked[at] == start + 1 {
-                return true;
-            }
-            if walked[at] != 0 {
-                break;
-            }
-            walked[at] = start + 1;
-            match records[at].parent {
-                Some(parent) => at = parent as usize,
-                None => break,
-            }
-        }
-    }
-    false
 }
 
 /// The size of an element type that needs no declaration, in bytes.

@@ -1,6 +1,7 @@
 //! Puts a recording's operator trace together, line by line and event by event.
 
 use super::{PRODUCER, RecordedTrace};
+use crate::interner::Interner;
 use foldhash::fast::RandomState;
 use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Owned};
 use memtrack_model::Phase;
@@ -20,7 +21,7 @@ pub(super) struct Builder<'a> {
     snapshot: &'a Snapshot,
     trace: OperatorTrace,
     rows: Vec<Option<u32>>,
-    strings: Map<Vec<u8>, StringId>,
+    strings: Interner,
     devices: Map<DeviceId, DeviceIndex>,
     tensors: Map<TensorInfo<'static>, TensorId>,
     /// By thread: the records that are open.
@@ -58,7 +59,7 @@ impl<'a> Builder<'a> {
             snapshot,
             trace: OperatorTrace { header, ..OperatorTrace::default() },
             rows: Vec::new(),
-            strings: Map::default(),
+            strings: Interner::default(),
             devices: Map::default(),
             tensors: Map::default(),
             open: Map::default(),
@@ -322,15 +323,7 @@ impl<'a> Builder<'a> {
     }
 
     fn string(&mut self, text: &str) -> StringId {
-        if text.is_empty() {
-            return StringId::EMPTY;
-        }
-        if let Some(&id) = self.strings.get(text.as_bytes()) {
-            return id;
-        }
-        let id = self.trace.strings.push(text.as_bytes());
-        self.strings.insert(text.as_bytes().to_vec(), id);
-        id
+        self.strings.intern(&mut self.trace.strings, text)
     }
 
     fn device(&mut self, device: DeviceId) -> DeviceIndex {

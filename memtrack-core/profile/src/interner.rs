@@ -1,0 +1,24 @@
+//! Gives each distinct text of a trace one number.
+
+use foldhash::fast::RandomState;
+use memtrack_model::snapshot::{StringId, StringTable};
+use std::collections::HashMap;
+
+/// What was numbered so far.
+#[derive(Default)]
+pub(crate) struct Interner(HashMap<Box<[u8]>, StringId, RandomState>);
+
+impl Interner {
+    /// The text's number in `table`, to which only this interner adds.
+    pub(crate) fn intern(&mut self, table: &mut StringTable, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::EMPTY;
+        }
+        if let Some(&id) = self.0.get(text.as_bytes()) {
+            return id;
+        }
+        let id = table.push(text.as_bytes());
+        self.0.insert(text.as_bytes().into(), id);
+        id
+    }
+}

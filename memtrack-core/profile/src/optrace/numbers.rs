@@ -1,0 +1,74 @@
+//! What the numbers of a file mean: the handles of tensors, the ids of records, the numbers of stacks. A number may be mentioned
+//! before the line that describes it, where lines have changed places.
+
+use foldhash::fast::RandomState;
+use std::collections::HashMap;
+
+/// What a number of the file means.
+#[derive(Clone, Copy)]
+pub(super) struct Meaning {
+    pub(super) place: u32,
+    /// The hash of the line that describes it; none while there is only a mention.
+    pub(super) described: Option<u64>,
+}
+
+/// Numbers of one kind.
+#[derive(Default)]
+pub(super) struct Numbers {
+    pub(super) meanings: HashMap<u64, Meaning, RandomState>,
+    /// How many have only been mentioned.
+    pub(super) undescribed: usize,
+}
+
+/// Whether a line describes something for the first time.
+pub(super) enum Described {
+    /// At this place; an entry for it may exist.
+    Now(u32),
+    /// The same line was there before.
+    Before,
+}
+
+impl Numbers {
+    /// The place of what is mentioned. `next` is the place after the last one, where an entry must be made if that is
+    /// what is returned.
+    pub(super) fn mentioned(&mut self, number: u64, next: usize) -> u32 {
+        let undescribed = &mut self.undescribed;
+        self.meanings
+            .entry(number)
+            .or_insert_with(|| {
+                *undescribed += 1;
+                Meaning { place: next as u32, described: None }
+            })
+            .place
+    }
+
+    pub(super) fn is_described(&self, number: u64) -> bool {
+        self.meanings.get(&number).is_some_and(|meaning| meaning.described.is_some())
+    }
+
+    pub(super) fn describe(&mut self, number: u64, hash: u64, next: usize) -> Result<Described, ()> {
+        match self.meanings.get_mut(&number) {
+            None => {
+                self.meanings.insert(number, Meaning { place: next as u32, described: Some(hash) });
+                Ok(Described::Now(next as u32))
+            }
+            Some(meaning) => match meaning.described {
+                None => {
+                    meaning.described = Some(hash);
+                    self.undescribed -= 1;
+                    Ok(Described::Now(meaning.place))
+                }
+                Some(before) if before == hash => Ok(Described::Before),
+                Some(_) => Err(()),
+            },
+        }
+    }
+
+    /// The places that were only mentioned.
+    pub(super) fn undescribed(&self, count: usize) -> Vec<bool> {
+        let mut empty = vec![false; count];
+        let places = self.meanings.values().filter(|meaning| meaning.described.is_none());
+        places.for_each(|meaning| empty[meaning.place as usize] = true);
+        empty
+    }
+}
