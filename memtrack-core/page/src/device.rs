@@ -15,6 +15,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
 use memtrack_model::snapshot::{ReadingMoment, Snapshot, StringId, Value};
 use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
+use memtrack_report::analysis::reserved::tells_reserved;
 use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -164,11 +165,8 @@ impl DeviceTables<'_> {
         unpacked.push(bands.columns());
         let action = |row: u32| self.snapshot.events.action[row as usize];
         let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
-        // Heaps and snapshots without segments have nothing to mistake.
-        let known =
-            pieces.is_empty() || named.categories.names.is_empty() || self.is_reserved(&held, &pieces);
-        let mut first = summary
-            .map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows, known));
+        let mut first =
+            summary.map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows));
         first.splice(0..0, self.not_shown(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
@@ -185,7 +183,7 @@ impl DeviceTables<'_> {
             events: self.rows.len(),
             blocks: lives.len(),
             segments: pieces.len(),
-            reserved: known && !pieces.is_empty(),
+            reserved: !pieces.is_empty() && tells_reserved(self.snapshot, self.id),
             streams: named.streams.names,
             pools: named.pools.names,
             categories: named.categories.names,
@@ -195,16 +193,6 @@ impl DeviceTables<'_> {
             markers,
             sections: Sections { blocks: next, events: next + 1, segments: next + 2, bands: next + 3 },
         })
-    }
-
-    /// Whether an allocator reserved the segments. Those of PyTorch's memory profiles only say between which addresses
-    /// blocks were seen: of these no event tells, and nobody counted what of them is handed out.
-    fn is_reserved(&self, held: &HeldRows, pieces: &[Piece]) -> bool {
-        let segments = &self.pytorch.segments;
-        let counted = |row| {
-            [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType].iter().any(|&key| segments.has(row, key))
-        };
-        pieces.iter().any(|piece| piece.start.is_some() || piece.end.is_some()) || held.rows().any(counted)
     }
 
     /// What to say of allocations that nothing else in the file agrees with, if there are any.

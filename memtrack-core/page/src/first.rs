@@ -16,14 +16,12 @@ const MOST_RESERVED: &str = "Reserved peak";
 /// The title of the line that tells what the peak was for.
 const BY_CATEGORY: &str = "Peak by category";
 
-/// The sentences about a device, whose events are `rows` of the snapshot. What they say of reserved memory is left out
-/// unless `reserved_known`.
+/// The sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn sentences(
     summary: &DeviceSummary,
     snapshot: &Snapshot,
     device: DeviceId,
     rows: &[u32],
-    reserved_known: bool,
 ) -> Vec<Sentence> {
     let at = |view, event: Option<i64>| Some(Show { view: Some(view), event, query: None });
     let last = rows.len() as i64 - 1;
@@ -42,11 +40,6 @@ pub(crate) fn sentences(
         if let Some(made_of) = made_of_categories.as_ref().filter(|made_of| text.ends_with(&***made_of)) {
             let show = at("categories", Some(peak));
             sentences.push(Sentence { title: BY_CATEGORY.to_owned(), text: made_of.clone(), show });
-            continue;
-        }
-        let of_segments = matches!(&*about, "Reserved" | "Inactive" | "Fragmentation" | "Free")
-            || (about == "Peak" && title.is_empty());
-        if of_segments && !reserved_known {
             continue;
         }
         let show = match &*about {
@@ -72,11 +65,7 @@ pub(crate) fn sentences(
             sentences.extend(groups.map(|(place, row)| made_of(place, row, peak)));
         }
     }
-    let looks = summary.look_first_at().into_iter();
-    let of_segments = |about| matches!(about, LookAt::Stuck | LookAt::Cached | LookAt::Rounding);
-    for (place, (about, text)) in
-        looks.filter(|(about, _)| reserved_known || !of_segments(*about)).enumerate()
-    {
+    for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
         let show = match about {
             LookAt::OutOfMemory(event) => at("timeline", Some(event as i64)),
             LookAt::Peak => at("flame", Some(peak)),

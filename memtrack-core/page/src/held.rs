@@ -33,11 +33,6 @@ impl HeldRows {
         held
     }
 
-    /// The rows of the segments.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
-        self.segments.iter().map(|segment| segment.2)
-    }
-
     /// The pool of the segment that contains an address; `None` if the file does not have it.
     pub(crate) fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
         let after = self.segments.partition_point(|segment| segment.0 <= address);
