@@ -67,23 +67,6 @@ pub struct Cycle {
     pub cuts: Vec<Cut>,
 }
 
-/// A strong pointer that nobody accounts for: forgotten, or in a place that the scan cannot see. Never called a cycle.
-#[derive(Clone, Debug)]
-pub struct Unexplained {
-    /// The value that it keeps alive, in the graph.
-    pub node: u32,
-    /// How many.
-    pub handles: u64,
-    /// Where they were made: a place in the program; `None` where only their number is known.
-    pub site: Option<String>,
-    /// The scope that was running then and has ended since; `None` outside of all scopes.
-    pub scope: Option<String>,
-    /// How many root scopes of the thread have ended since the oldest was made.
-    pub ended_roots: u64,
-    /// Device memory that they lead to.
-    pub held: Bytes,
-}
-
 /// All that is found in a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
@@ -91,6 +74,10 @@ pub struct Findings {
     pub cycles: Vec<Cycle>,
     /// All device memory that is unreachable, each storage once.
     pub leaked: Bytes,
-    /// Tracked handles that nobody accounts for.
-    pub unexplained: Vec<Unexplained>,
+    /// What each of [`Graph::unexplained`](crate::Graph::unexplained) leads to.
+    pub unexplained: Vec<Bytes>,
+    /// Cycles that lead to no device memory, which are not listed.
+    pub without_memory: u64,
+    /// Cycles that were not looked into because there are too many.
+    pub not_measured: u64,
 }
