@@ -13,6 +13,8 @@ pub mod json;
 pub mod keep;
 pub mod live;
 mod read;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod words;
 

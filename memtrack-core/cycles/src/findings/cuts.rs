@@ -84,8 +84,9 @@ impl<'a> Cycle<'a> {
     /// A short way around, the shortest from one of its first values, without the edges that `cut` has; `None` if there is none.
     pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
+        let turns = (LOOKED_AT / 2 / self.nodes.len()).clamp(1, TURNS);
         let starts: Vec<u32> = if cut.is_empty() {
-            self.nodes.iter().copied().take(TURNS).collect()
+            self.nodes.iter().copied().take(turns).collect()
         } else {
             self.still_cyclic(cut)
         };

@@ -3,6 +3,8 @@
 mod components;
 mod cuts;
 mod storages;
+#[cfg(test)]
+mod tests;
 mod ways;
 
 use crate::graph::{Graph, Held};
