@@ -65,6 +65,7 @@ fn counts(graph: &Graph, findings: &Findings) -> serde_json::Value {
         "cycles_without_device_memory": findings.without_memory,
         "cycles_not_measured": findings.not_measured,
         "leaked": bytes(findings.leaked),
+        "unreachable_beside_cycles": bytes(findings.beside),
     })
 }
 

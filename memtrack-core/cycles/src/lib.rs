@@ -15,6 +15,8 @@ pub mod live;
 pub mod page;
 pub mod picture;
 mod read;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod words;
 

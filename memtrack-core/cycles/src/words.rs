@@ -78,21 +78,20 @@ pub fn field(graph: &Graph, cut: &Cut) -> String {
 
 /// What to make weak, as a line each; the first is the suggestion.
 pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
+    // In Python that is a `weakref`, or a `del` when the work is done.
     let what = match graph.origin {
         Origin::Rust => "make weak",
-        // Python's `weakref`.
-        Origin::Python => "make it a weakref",
+        Origin::Python => "cut",
     };
     let back = |cut: &Cut| if cut.leads_back { " (leads back from the younger to the older)" } else { "" };
     let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
     let mut lines: Vec<String> = Vec::new();
     for (at, cut) in cycle.cuts.iter().enumerate() {
         let begin = match (at, is_enough) {
-            (0, true) => what,
-            (0, false) if cycle.cuts.len() > 1 => "make weak all of",
-            (0, false) => what,
-            (_, true) => "or",
-            (_, false) => "and",
+            (0, false) if cycle.cuts.len() > 1 => format!("{what} all of"),
+            (0, _) => what.into(),
+            (_, true) => "or".into(),
+            (_, false) => "and".into(),
         };
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
@@ -113,7 +112,7 @@ pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
     };
     let keeps = |count: u64| if count == 1 { "keeps" } else { "keep" };
     let rest = more(findings.not_measured);
-    match (leaks, held, graph.origin) {
+    let answer = match (leaks, held, graph.origin) {
         (0, 0, _) if findings.without_memory == 0 => format!("No cycle.{rest}"),
         (0, 0, _) => format!(
             "No cycle keeps device memory alive; {} without.{rest}",
@@ -136,5 +135,10 @@ pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
             keeps(leaks),
             bytes(findings.leaked)
         ),
+    };
+    if findings.beside.is_none() {
+        answer
+    } else {
+        format!("{answer} Garbage that no cycle holds has {}.", bytes(findings.beside))
     }
 }

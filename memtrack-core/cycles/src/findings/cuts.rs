@@ -6,6 +6,7 @@ use super::components::Components;
 use super::ways::Ways;
 use crate::graph::{Edge, Graph, Origin};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::cmp::Reverse;
 
 /// Most alternatives that are given, and most fields that are changed together.
 const MOST: usize = 8;
@@ -14,6 +15,17 @@ const TRIED: usize = 32;
 const LOOKED_AT: usize = 4_000_000;
 /// Values from which a shortest way around is looked for.
 const TURNS: usize = 16;
+
+/// How easily people can change a reference, easiest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ease {
+    /// Somebody wrote it: an attribute, a captured variable, a local one.
+    Written,
+    /// It is in a container, or follows from how something is called.
+    Held,
+    /// The language's own: a function's closure, an object's dictionary.
+    Given,
+}
 
 /// A field: the type that has it, its path without places, the type that it leads to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
@@ -72,8 +84,9 @@ impl<'a> Cycle<'a> {
     /// A short way around, the shortest from one of its first values, without the edges that `cut` has; `None` if there is none.
     pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
+        let turns = (LOOKED_AT / 2 / self.nodes.len()).clamp(1, TURNS);
         let starts: Vec<u32> = if cut.is_empty() {
-            self.nodes.iter().copied().take(TURNS).collect()
+            self.nodes.iter().copied().take(turns).collect()
         } else {
             self.still_cyclic(cut)
         };
@@ -132,7 +145,12 @@ impl<'a> Cycle<'a> {
             })
             .collect();
         if !ends.is_empty() {
-            ends.sort_by_key(|cut| !cut.leads_back);
+            let ease = |cut: &Cut| self.ease(cut.edge);
+            ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
+            if let Some(best) = ends.first().map(ease) {
+                // What is part of the language is named only where there is nothing else.
+                ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
+            }
             ends.truncate(MOST);
             return ends;
         }
@@ -141,8 +159,9 @@ impl<'a> Cycle<'a> {
         let mut together = Vec::new();
         let mut way = Some(around.to_vec());
         while let Some(around) = way.filter(|_| together.len() < MOST) {
-            let best = self.fields_of(&around).max_by_key(|(field, edge)| {
-                (self.cut(*edge, false).leads_back, edges_by.get(field).map_or(0, Vec::len))
+            let best = self.fields_of(&around).min_by_key(|(field, edge)| {
+                let is_back = self.cut(*edge, false).leads_back;
+                (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
             });
             let Some((field, edge)) = best else { break };
             cut.extend(edges_by.get(&field).into_iter().flatten());
@@ -162,6 +181,22 @@ impl<'a> Cycle<'a> {
             .take(TRIED)
             .collect();
         fields.into_iter()
+    }
+
+    /// How easily people can change a reference.
+    fn ease(&self, edge: u32) -> Ease {
+        let edge = &self.graph.edges[edge as usize];
+        let path = self.graph.text(edge.path);
+        match (self.graph.origin, path) {
+            (Origin::Rust, _) | (_, "cell_contents") => Ease::Written,
+            (_, "__self__" | "element" | "key") => Ease::Held,
+            (_, path) if path.starts_with("['") || path.starts_with("[\"") || path.starts_with("local ") => {
+                Ease::Written
+            }
+            // The items of a tuple cannot be changed.
+            (_, path) if path.starts_with('[') && !self.graph.label(edge.from).starts_with('(') => Ease::Held,
+            _ => Ease::Given,
+        }
     }
 
     fn cut(&self, edge: u32, ends_it: bool) -> Cut {

@@ -3,6 +3,8 @@
 mod components;
 mod cuts;
 mod storages;
+#[cfg(test)]
+mod tests;
 mod ways;
 
 use crate::graph::{Graph, Held};
@@ -98,6 +100,8 @@ pub struct Findings {
     pub cycles: Vec<Cycle>,
     /// All device memory that is unreachable, each storage once.
     pub leaked: Bytes,
+    /// Unreachable device memory to which no cycle leads: garbage that hangs on garbage.
+    pub beside: Bytes,
     /// What each of [`Graph::unexplained`](crate::Graph::unexplained) leads to.
     pub unexplained: Vec<Bytes>,
     /// Cycles that lead to no device memory, which are not listed.
@@ -264,6 +268,9 @@ impl Findings {
             },
         );
         findings.leaked = sum.lost();
+        sum.begin();
+        (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
+        findings.beside = sum.lost().without(findings.leaked);
         for unexplained in &graph.unexplained {
             sum.begin();
             ways.from(

@@ -134,6 +134,15 @@ impl Bytes {
         }
     }
 
+    /// What is left without `part` of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self {
+            known_bytes: self.known_bytes - part.known_bytes,
+            storages: self.storages - part.storages,
+            unknown: self.unknown - part.unknown,
+        }
+    }
+
     /// Whether there is no storage.
     pub fn is_none(self) -> bool {
         self.storages == 0
