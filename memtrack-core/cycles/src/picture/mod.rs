@@ -8,5 +8,6 @@ mod select;
 pub mod svg;
 
 
+pub(crate) use boxes::weak_verb;
 use lines::Line;
 pub(crate) use select::{Drawn, MOST_CYCLES, Referrers};
