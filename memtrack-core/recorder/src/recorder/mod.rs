@@ -52,7 +52,7 @@ pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
-pub use fork::{ForkCell, generation};
+pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
 pub use mine::{scope_changed, without_hook};
 pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
