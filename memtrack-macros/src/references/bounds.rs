@@ -4,9 +4,8 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Generics, Path, PathArguments, Token, Type, TypeParamBound, WherePredicate, parse_quote};
+use syn::{Generics, Path, PathArguments, Type, WherePredicate, parse_quote};
 
 /// Containers that own what they hold, and need nothing of how long it lives.
 const OWNING: [&str; 14] = [
@@ -90,36 +89,6 @@ fn without_itself(ty: &Type, name: &Ident) -> Option<TokenStream> {
     strip.visit_type_mut(&mut ty);
     strip.found.then(|| ty.to_token_stream())
 }
-
-/// Whether a value of the type might have no size known to the compiler, which is true of last fields alone.
-pub(super) fn may_be_unsized(ty: &Type, generics: &Generics) -> bool {
-    match ty {
-        Type::Slice(_) | Type::TraitObject(_) | Type::Macro(_) => true,
-        Type::Path(path) => {
-            path.path.get_ident().is_some_and(|name| name == "str" || may_parameter(name, generics))
-        }
-        Type::Group(group) => may_be_unsized(&group.elem, generics),
-        Type::Paren(paren) => may_be_unsized(&paren.elem, generics),
-        _ => false,
-    }
-}
-
-/// Whether a parameter was declared `?Sized`.
-fn may_parameter(name: &Ident, generics: &Generics) -> bool {
-    let maybe = |bounds: &Bounds| mentions(bounds.to_token_stream(), &|word| word == "Sized");
-    let declared =
-        generics.type_params().any(|parameter| parameter.ident == *name && maybe(&parameter.bounds));
-    let later =
-        generics.where_clause.iter().flat_map(|clause| &clause.predicates).any(|predicate| match predicate {
-            WherePredicate::Type(of) => {
-                mentions(of.bounded_ty.to_token_stream(), &|word| word == name) && maybe(&of.bounds)
-            }
-            _ => false,
-        });
-    declared || later
-}
-
-type Bounds = Punctuated<TypeParamBound, Token![+]>;
 
 /// Whether one of the words that `wanted` knows is among `tokens`.
 pub(super) fn mentions(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {

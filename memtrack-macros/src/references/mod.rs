@@ -232,23 +232,17 @@ impl Derived {
     /// Numbers that were given names are still numbers.
     fn never_refers(&self, item: &DeriveInput, types: &TokenStream) -> Option<TokenStream> {
         let visited = &self.visited;
-        let made_of_itself = visited
-            .iter()
-            .any(|ty| bounds::mentions(ty.to_token_stream(), &|word| word == &item.ident || word == "Self"));
-        if !self.only_visited
-            || made_of_itself
-            || visited.last().is_some_and(|last| bounds::may_be_unsized(last, &item.generics))
-        {
+        let is_itself = |word: &Ident| *word == item.ident || word == "Self";
+        if !self.only_visited || visited.iter().any(|ty| bounds::mentions(ty.to_token_stream(), &is_itself)) {
             return None;
         }
         let asked = Ident::new("asked", Span::mixed_site());
         Some(quote! {
-            fn never_refers(#asked: &mut #types::Asked) -> ::core::primitive::bool
-            where
-                Self: ::core::marker::Sized,
-            {
+            fn never_refers(#asked: &mut #types::Asked) -> ::core::primitive::bool {
+                #[allow(unused_imports)]
+                use #types::{AskKnown as _, AskUnknown as _};
                 let _ = &#asked;
-                true #(&& #asked.never_refers::<#visited>())*
+                true #(&& (&#types::Type::<#visited>::new()).ask(#asked))*
             }
         })
     }
@@ -269,7 +263,7 @@ fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
         if bounds::mentions(attribute.meta.to_token_stream(), &|word| word == "packed") {
             let message = "the fields of a packed struct cannot be borrowed: write `impl References` by hand, or put \
                            `#[references(opaque)]` on the struct";
-            return Err(Error::new(attribute.span(), message));
+            return Err(Error::new(attribute.path().span(), message));
         }
     }
     Ok(())
@@ -277,7 +271,7 @@ fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
 
 /// Where a `#[references(…)]` stands.
 fn own_attribute(attributes: &[Attribute]) -> Option<Span> {
-    attributes.iter().find(|attribute| attribute.path().is_ident("references")).map(Spanned::span)
+    attributes.iter().map(Attribute::path).find(|path| path.is_ident("references")).map(Spanned::span)
 }
 
 fn combine(all: &mut Option<Error>, error: Error) {

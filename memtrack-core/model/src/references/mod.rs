@@ -14,7 +14,7 @@ mod plain;
 mod visitor;
 
 #[doc(hidden)]
-pub use asked::Asked;
+pub use asked::{AskKnown, AskUnknown, Asked, Type};
 pub use capturing::Capturing;
 pub use counted::Counted;
 pub use visitor::{DeviceMemory, Path, Sink, Step, Visitor};
