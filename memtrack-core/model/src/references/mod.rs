@@ -11,6 +11,8 @@ mod closed;
 mod containers;
 mod counted;
 mod plain;
+#[cfg(test)]
+mod tests;
 mod visitor;
 
 #[doc(hidden)]
