@@ -99,6 +99,22 @@ pub struct Memory {
     pub size_bytes: Option<u64>,
 }
 
+/// Tracked handles of one value, made at one place, that nobody accounts for: forgotten, or where a scan cannot see them. Never
+/// called a cycle, nor a leak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unexplained {
+    /// The value that they keep alive, as a place in [`Graph::nodes`].
+    pub node: u32,
+    /// How many.
+    pub handles: u64,
+    /// Where they were made: a place in the program.
+    pub site: String,
+    /// The root scope that was running then, and has ended since.
+    pub scope: Option<String>,
+    /// How many root scopes have ended on the thread since the oldest of them was made.
+    pub ended_roots: u64,
+}
+
 /// Who refers to whom.
 #[derive(Clone, Debug)]
 pub struct Graph {
@@ -114,6 +130,8 @@ pub struct Graph {
     pub starts: Vec<u32>,
     /// Device memory, in the order of the nodes.
     pub memory: Vec<Memory>,
+    /// Handles that nobody accounts for.
+    pub unexplained: Vec<Unexplained>,
     /// What people must know of how it was made: `confirmed by 3 scans`; `1,000,000 values were left out`.
     pub remarks: Vec<String>,
 }
@@ -128,6 +146,7 @@ impl Graph {
             edges: Vec::new(),
             starts: vec![0],
             memory: Vec::new(),
+            unexplained: Vec::new(),
             remarks: Vec::new(),
         }
     }

@@ -6,9 +6,18 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod dot;
 pub mod findings;
 pub mod graph;
+pub mod json;
+pub mod keep;
 pub mod live;
+mod read;
+#[cfg(test)]
+mod testing;
+pub mod text;
+pub mod words;
 
 pub use findings::Findings;
 pub use graph::Graph;
+pub use read::{ReadError, begins_like_graph, read};
