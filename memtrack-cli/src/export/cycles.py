@@ -50,7 +50,8 @@ from array import array
 from collections import Counter
 
 # How much is looked at, kept and written.
-OBJECTS = 1_000_000  # objects of one collection
+OBJECTS = 1_000_000  # objects of one collection; of more, a part that leads to tensors
+SECONDS = 3.0  # for finding that part, after a first look at each object
 NODES = 20_000  # objects in a graph
 EDGES = 200_000  # references in a graph
 NAMES = 8  # descriptions of one object's references to another
@@ -243,8 +244,14 @@ class _Collector:
         if time.monotonic() < self._alone_until:
             return False
         for young in range(generation + 1):
-            objects = gc.get_objects(generation=young)
-            if any(observer.concerns(objects) for observer in self.observers):
+            if self._concerns(gc.get_objects(generation=young)):
+                return True
+        return False
+
+    def _concerns(self, objects):
+        # No inner function may share the variable: its cell may be one of the objects, and that would be a cycle.
+        for observer in self.observers:
+            if observer.concerns(objects):
                 return True
         return False
 
@@ -281,7 +288,7 @@ class _Collector:
         try:
             if generation < OLDEST:
                 garbage = gc.garbage[begin:]
-                if not any(observer.concerns(garbage) for observer in self.observers) and self._may_lie(len(garbage)):
+                if not self._concerns(garbage) and self._may_lie(len(garbage)):
                     self._stop_keeping()
                     if not self._user_keeps:
                         del gc.garbage[begin:]
@@ -295,7 +302,7 @@ class _Collector:
                     new = observer.look(garbage) or new
                 except Exception as failure:
                     _say(f"{type(failure).__name__}: {failure}")
-            concerned = any(observer.concerns(garbage) for observer in self.observers)
+            concerned = self._concerns(garbage)
             del garbage
             self._free(begin)
             self._lying = 0
@@ -359,15 +366,23 @@ class _Observer:
         return bool(nodes) and self._callback(nodes)
 
 
-def _observe(observer, history, at_end=None):
-    def disarm():
-        atexit.unregister(disarm)
-        if _collector.remove(observer) and at_end is not None:
-            at_end()
+class _Disarm:
+    """Ends an observer, when it is called or with the program. A function that knows itself would be a cycle."""
 
+    def __init__(self, observer, at_end):
+        self._observer, self._at_end = observer, at_end
+
+    def __call__(self):
+        atexit.unregister(self)
+        if _collector.remove(self._observer) and self._at_end is not None:
+            self._at_end()
+
+
+def _observe(observer, history, at_end=None):
     if history:
         _remember_allocations()
     _collector.add(observer)
+    disarm = _Disarm(observer, at_end)
     # Before modules go away, which they do in any order.
     atexit.register(disarm)
     return disarm
@@ -599,13 +614,18 @@ def _graph(objects, tensors, context=None, roots_only=False):
 class _Graph:
     def __init__(self, objects, tensors):
         self._tensors = tensors
-        self._not_seen = max(0, len(objects) - OBJECTS)
+        count = len(objects)
+        if count > OBJECTS:
+            roots = itertools.islice(tensors.roots(objects), NODES // 2)
+            objects = _towards(objects, {id(objects[index]) for index in roots})
+        self._not_seen = count - len(objects)
         # Proxies that are dead answer everything with an exception.
-        self._objects = [held for held in itertools.islice(objects, OBJECTS) if type(held) not in weakref.ProxyTypes]
+        proxy, callable_proxy = weakref.ProxyTypes
+        self._objects = [held for held in objects if type(held) is not proxy and type(held) is not callable_proxy]
 
     def nodes(self, context, roots_only):
         objects, tensors = self._objects, self._tensors
-        roots = tensors.roots(objects)
+        roots = list(tensors.roots(objects))
         if roots_only and not roots:
             return []
         # All references before all names: looking for a name may make objects.
@@ -646,6 +666,9 @@ class _Graph:
                 number = index.get(id(target))
                 if number is not None:
                     targets.append(number)
+                elif type(target) is dict and _own_attributes(held) is target:
+                    # It was made when somebody looked at the object after the collection, and stands for its values.
+                    targets.extend(index[id(value)] for value in of(target) if id(value) in index)
             starts.append(len(targets))
         return starts, targets
 
@@ -674,6 +697,26 @@ class _Graph:
                             room -= 1
                 near = farther
         return sorted(kept)
+
+
+def _towards(objects, wanted):
+    """Of very many objects those with the wanted ids and some that lead to them, in their order.
+
+    Needs no memory for the others.
+    """
+    end = time.monotonic() + SECONDS
+    order, referents = objects, gc.get_referents
+    while True:
+        before = len(wanted)
+        for held in order:
+            if id(held) not in wanted and not wanted.isdisjoint(map(id, referents(held))):
+                wanted.add(id(held))
+                if len(wanted) >= OBJECTS // 10:
+                    break
+        if len(wanted) in (before, OBJECTS // 10) or time.monotonic() > end:
+            return [held for held in objects if id(held) in wanted]
+        # A chain that was followed by one step a turn is now followed to its end.
+        order = objects[::-1] if order is objects else objects
 
 
 class _Tensors:
@@ -710,15 +753,17 @@ class _Tensors:
         }
 
     def any_root(self, objects):
-        kinds = self.kinds(objects)
-        return bool(kinds) and any(id(type(held)) in kinds and self._is_on_device(held) for held in objects)
+        for _ in self.roots(objects):
+            return True
+        return False
 
     def roots(self, objects):
-        """The indices of device tensors."""
+        """The indices of device tensors, one after the other."""
         kinds = self.kinds(objects)
-        return [
-            index for index, held in enumerate(objects) if id(type(held)) in kinds and self._is_on_device(held)
-        ]
+        if kinds:
+            for index, held in enumerate(objects):
+                if id(type(held)) in kinds and self._is_on_device(held):
+                    yield index
 
     def _is_on_device(self, tensor):
         try:
@@ -769,9 +814,6 @@ _ATTRIBUTES = {
     id(types.AsyncGeneratorType): ("ag_frame", "ag_await", "ag_code"),
     id(weakref.ref): ("__callback__",),
     id(type): ("__mro__", "__bases__"),
-}
-_FRAMES = {
-    id(types.GeneratorType): "gi_frame", id(types.CoroutineType): "cr_frame", id(types.AsyncGeneratorType): "ag_frame",
 }
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
@@ -830,7 +872,12 @@ class _Namer:
                 for attributes in gc.get_referents(_attributes_of(held)):
                     names.say("__dict__", attributes)
             else:
-                _own_attributes(held, kind, names)
+                attributes = _own_attributes(held)
+                if type(attributes) is dict:
+                    names.say("__dict__", attributes)
+                    for name, value in itertools.islice(attributes.items(), ITEMS):
+                        if names.wants(value):
+                            names.say(_cut(name) if type(name) is str else _cut(f"[{_key(name)}]"), value)
         return names.of
 
     def _of(self, kind):
@@ -859,22 +906,16 @@ def _attribute(held, base, name, text, names):
         pass  # A slot that is empty, or an attribute that this version of Python does not have.
 
 
-def _own_attributes(held, kind, names):
-    for base in kind.__mro__:
+def _own_attributes(held):
+    """The dictionary of an object's attributes, if it has one. It may be made by asking."""
+    for base in type(held).__mro__:
         descriptor = _attributes_of(base).get("__dict__")
-        if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
-            break
-    else:
-        return
-    try:
-        attributes = descriptor.__get__(held)
-    except Exception:
-        return
-    if type(attributes) is dict:
-        names.say("__dict__", attributes)
-        for name, value in itertools.islice(attributes.items(), ITEMS):
-            if names.wants(value):
-                names.say(_cut(name) if type(name) is str else _cut(f"[{_key(name)}]"), value)
+        if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
+            try:
+                return descriptor.__get__(held)
+            except Exception:
+                return None
+    return None
 
 
 def _contained(held, base, names):
@@ -894,10 +935,6 @@ def _contained(held, base, names):
         _attribute(held, base, "cell_contents", "cell_contents", names)
     elif base is types.FrameType:
         _locals(held, names)
-    elif id(base) in _FRAMES and not names.complete():
-        frame = getattr(held, _FRAMES[id(base)])
-        if frame is not None:
-            _locals(frame, names)
 
 
 def _locals(frame, names):
