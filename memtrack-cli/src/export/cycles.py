@@ -27,12 +27,13 @@ With a function of your own, which is called with the nodes of the graph; and no
 To try it without a GPU, count tensors on the processor too: `--cpu`, or `cpu=True`.
 
 What it costs: each full collection that finds anything is followed by a second one. A collection of young objects leads
-to two full ones if it finds device tensors, unless some that found nothing new took more than a tenth of the time lately:
-what is freed then is not looked at. Garbage without tensors may lie a little longer. The program must not change
-gc.DEBUG_SAVEALL meanwhile. Processes that are forked are not watched.
+to two full ones if it finds device tensors, unless some that found nothing new took more than a tenth of the time
+lately: what is freed then is not looked at, nor what a thread collects while another is looking. Garbage without tensors
+may lie a little longer. The program must not change gc.DEBUG_SAVEALL meanwhile. Processes that are forked are not
+watched.
 
-Files hold names of types, functions, files and attributes, and short texts and numbers that containers hold, but nothing
-of what tensors contain.
+Files hold names of types, functions, files and attributes, and short texts and numbers that containers hold, but
+nothing of what tensors contain.
 """
 import argparse
 import atexit
@@ -82,7 +83,7 @@ def warn_tensor_cycles(folder=".", files=FILES, cpu=False, history=True):
 
 
 def observe(callback, cpu=False, history=True):
-    """Calls `callback(nodes)` whenever garbage held device tensors, before it is freed. Returns a function that ends it.
+    """Calls `callback(nodes)` when garbage held device tensors, before it is freed. Returns a function that ends it.
 
     The nodes are those of `graph`, of all garbage. They hold no objects. It is called outside the collector, in the
     thread that collected, at its next call of a function.
@@ -178,9 +179,10 @@ class _Collector:
     def __init__(self):
         self.observers = []
         self._process = None
-        # From where on the list of garbage holds what was kept for us; None if nothing is kept.
-        self._kept_from = None
-        self._user_keeps = False
+        # From where on the list of garbage holds what is kept for us; None if nothing is. And whether it may be shown:
+        # not while a thread is in the collection.
+        self._kept_from, self._ready = None, False
+        self._keeping = self._user_keeps = False
         self._busy = self._ran = False
         # How many objects lie that should be free, and until when what is said above holds.
         self._lying = 0
@@ -204,6 +206,10 @@ class _Collector:
         if not self.observers:
             gc.callbacks.remove(self._called)
             self._lying = 0
+            self._stop_keeping()
+            if self._kept_from is not None and not self._user_keeps:
+                del gc.garbage[self._kept_from:]  # Of a collection in another thread.
+            self._kept_from, self._ready = None, False
         return True
 
     def look_now(self, observer):
@@ -230,8 +236,8 @@ class _Collector:
             if phase == "stop":
                 self._end(info["generation"])
             elif self._kept_from is None and self._is_worth_it(info["generation"]):
-                self._kept_from = len(gc.garbage)
                 self._keep()
+                self._kept_from, self._ready = len(gc.garbage), False
         except Exception as failure:  # The program must not notice.
             _say(f"{type(failure).__name__}: {failure}")
 
@@ -261,12 +267,14 @@ class _Collector:
         if len(gc.garbage) == self._kept_from:
             self._stop_keeping()
             self._kept_from = None
-        elif type(sys.getprofile()) is not _Hook:
+            return
+        self._ready = True
+        if type(sys.getprofile()) is not _Hook:
             sys.setprofile(_Hook(self, generation, sys.getprofile()))
 
     def is_out(self):
         """Whether this thread is out of the collector. Inside of it, collecting does nothing."""
-        if self._busy or self._kept_from is None:
+        if self._busy or not self._ready:
             return True
         self._busy, self._ran = True, False
         gc.collect(0)
@@ -281,10 +289,10 @@ class _Collector:
             _say(f"{type(failure).__name__}: {failure}")
 
     def _look(self, generation):
-        if self._kept_from is None or self._busy:
+        if self._busy or not self._ready:
             return
         self._busy, start, new = True, time.monotonic(), False
-        begin, self._kept_from = self._kept_from, None
+        begin, self._kept_from, self._ready = self._kept_from, None, False
         try:
             if generation < OLDEST:
                 garbage = gc.garbage[begin:]
@@ -322,16 +330,20 @@ class _Collector:
     def _free(self, begin):
         if not self._user_keeps:
             del gc.garbage[begin:]
+            # Does nothing while another thread collects. Then it is freed later, and may have been seen once more.
             gc.collect()
 
     def _keep(self):
-        flags = gc.get_debug()
-        self._user_keeps = bool(flags & gc.DEBUG_SAVEALL)
-        gc.set_debug(flags | gc.DEBUG_SAVEALL)
+        if not self._keeping:
+            flags = gc.get_debug()
+            self._keeping, self._user_keeps = True, bool(flags & gc.DEBUG_SAVEALL)
+            gc.set_debug(flags | gc.DEBUG_SAVEALL)
 
     def _stop_keeping(self):
-        if not self._user_keeps:
-            gc.set_debug(gc.get_debug() & ~gc.DEBUG_SAVEALL)
+        if self._keeping:
+            self._keeping = False
+            if not self._user_keeps:
+                gc.set_debug(gc.get_debug() & ~gc.DEBUG_SAVEALL)
 
 
 class _Hook:
@@ -673,18 +685,19 @@ class _Graph:
         return starts, targets
 
     def _nearest(self, roots, facts, starts, targets):
-        """The indices of the objects to keep: the largest tensors first, each with those that lead to it, nearest first."""
+        """The indices of the objects to keep: the largest tensors first, each with what leads to it, nearest first."""
         holders = {}
         for index in range(len(self._objects)):
             for target in targets[starts[index]:starts[index + 1]]:
                 holders.setdefault(target, []).append(index)
         kept = {}
         for root in sorted(roots, key=lambda index: -facts[index].get("bytes", 0)):
-            room = (NODES - len(kept) + 1) // 2
-            if room <= 0:
+            if len(kept) >= NODES:
                 break
             if root in kept:
                 continue
+            # One large finding should leave room for others.
+            room = (NODES - len(kept)) // 2
             kept[root] = None
             near = [root]
             while near and room > 0:

@@ -220,7 +220,7 @@ def threads_collect_too():
     disarm = cycles.observe(graphs.append)
 
     def work():
-        for size in range(1, 6):
+        for size in range(1, 30):
             pair(size)
             collect()
 
@@ -231,7 +231,7 @@ def threads_collect_too():
         thread.join()
     collect()
     disarm()
-    assert sum(node["root"] for nodes in graphs for node in nodes) == 20 and gc.garbage == []
+    assert graphs and gc.garbage == [] and gc.get_debug() == 0 and sys.getprofile() is None, gc.garbage
 
 
 def one_file_for_each_finding_that_is_new():
@@ -359,7 +359,8 @@ def much_is_cut_and_told():
             assert holders
         # As many tensors as objects: still those that hold some of them.
         [nodes] = observed(lambda: [pair(size) for size in range(1, 500)])
-        assert 60 < len(nodes) <= 101 and "object\n__main__.Thing" in [node["label"] for node in nodes]
+        labels = [node["label"] for node in nodes]
+        assert 60 < len(nodes) <= 101 and "object\n__main__.Thing" in labels, labels
     finally:
         cycles.NODES, cycles.OBJECTS = limit, more
     # Of a container that holds one tensor often, some places.
@@ -368,7 +369,7 @@ def much_is_cut_and_told():
         held.append(held)
 
     [nodes] = observed(often)
-    assert sum(len(node["references"]) for node in nodes) == cycles.NAMES + 1
+    assert [len(node["references"]) for node in nodes if node["label"].startswith("[")] == [cycles.NAMES + 1], nodes
 
 
 def collections_of_young_objects_cost_a_bounded_part_of_the_time():
