@@ -189,6 +189,7 @@
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
+//! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -210,6 +211,7 @@ pub mod tracing;
 pub mod tracker;
 
 pub use memtrack_model::event;
+pub use memtrack_model::references;
 pub use recording::Recording;
 
 #[cfg(feature = "report")]
@@ -237,6 +239,8 @@ pub use {
 pub use memtrack_allocator as allocator;
 #[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub use memtrack_cuda as cuda;
+#[cfg(feature = "cycles")]
+pub use memtrack_cycles as cycles;
 /// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]

@@ -1,0 +1,1 @@
+//! The running program: what is registered, and scans of it.
