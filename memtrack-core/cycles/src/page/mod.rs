@@ -68,14 +68,18 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
             out,
             "<section class=\"picture\" aria-label=\"Graph\">\n<div class=\"bar\" id=\"bar\" hidden=\"hidden\"></div>\n\
              <div class=\"view\" id=\"view\">\n{}</div>\n<p class=\"key\"><span><i class=\"box\"></i>a value</span> \
-             <span><i class=\"box memory\"></i>has device memory</span> <span><i class=\"cycle\">1</i>in cycle 1</span> \
-             <span><i class=\"dash\"></i>{}</span></p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
+             <span><i class=\"box memory\"></i>has device memory</span> {}</p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
              <p>Point at a value, or move to it with the arrow keys: here is then what it is, and where its device memory was \
              allocated.</p><p class=\"note\">A click on a reference follows it. Drag, or turn the wheel: + and − are larger and \
              smaller, 0 shows all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
              below.</p></noscript>\n</section>\n",
             picture.svg(true),
-            weak_verb(graph)
+            if findings.cycles.is_empty() {
+                String::new()
+            } else {
+                let verb = weak_verb(graph);
+                format!("<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>")
+            }
         );
         values::write(graph, findings, &drawn, &mut out);
     }

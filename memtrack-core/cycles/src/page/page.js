@@ -120,9 +120,10 @@
     return true;
   }
   // The links of a finding are its values: those of the way around and of the way to device memory. The badges tell the others.
+  const linked = item => [...new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => by_number.get(link.hash.slice(2))))];
   function members(item) {
-    const named = new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => link.hash.slice(2))), badge = String(+item.dataset.cycle + 1);
-    return nodes.filter(node => named.has(node.dataset.node) || node.querySelector('.badge text')?.textContent === badge);
+    const named = new Set(linked(item)), badge = String(+item.dataset.cycle + 1);
+    return nodes.filter(node => named.has(node) || node.querySelector('.badge text')?.textContent === badge);
   }
   function choose_cycle(number) {
     const hull = svg.querySelector(`.hull[data-cycle="${CSS.escape(number)}"]`), item = document.querySelector(`.cycle[data-cycle="${CSS.escape(number)}"]`);
@@ -132,7 +133,9 @@
     for (const line of lines) if (ons.has(by_number.get(line.dataset.from)) && ons.has(by_number.get(line.dataset.to))) ons.add(line);
     mark(ons, []);
     item.classList.add('on');
-    move(frame([...ons]));
+    const seen = frame([...ons]);
+    // Of a cycle too large to be read, the values that the finding names.
+    move(seen.width > view.clientWidth * 2.5 ? frame(linked(item)) : seen);
     const first = [...ons].find(element => element.classList.contains('memory')) ?? [...ons].find(element => element.classList.contains('node'));
     if (first) tell(first.dataset.node);
   }
