@@ -78,7 +78,9 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
                 String::new()
             } else {
                 let verb = weak_verb(graph);
-                format!("<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>")
+                format!(
+                    "<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>"
+                )
             }
         );
         values::write(graph, findings, &drawn, &mut out);

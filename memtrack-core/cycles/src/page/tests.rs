@@ -46,7 +46,10 @@ fn parsed(document: &str) -> Parsed {
             from = begin;
         }
     }
-    assert!(document.chars().all(|c| matches!(c, '\n' | ' '..='\u{7e}' | '\u{a0}'..='\u{fffd}')), "characters of XML only");
+    assert!(
+        document.chars().all(|c| matches!(c, '\n' | ' '..='\u{7e}' | '\u{a0}'..='\u{fffd}')),
+        "characters of XML only"
+    );
     let mut reader = Reader::from_str(&document);
     reader.config_mut().check_end_names = true;
     let (mut parsed, mut open) = (Parsed::default(), 0);
@@ -96,10 +99,17 @@ fn parsed(document: &str) -> Parsed {
 fn is_harmless(document: &str) -> Parsed {
     let parsed = parsed(document);
     for name in parsed.elements.keys() {
-        assert!(!["img", "iframe", "object", "link", "base", "form", "image", "use", "foreignObject"].contains(&&name[..]), "{name}");
+        assert!(
+            !["img", "iframe", "object", "link", "base", "form", "image", "use", "foreignObject"]
+                .contains(&&name[..]),
+            "{name}"
+        );
     }
     for name in &parsed.attributes {
-        assert!(!name.starts_with("on") && !["src", "style", "srcdoc", "action"].contains(&&name[..]), "{name}");
+        assert!(
+            !name.starts_with("on") && !["src", "style", "srcdoc", "action"].contains(&&name[..]),
+            "{name}"
+        );
     }
     for link in &parsed.links {
         assert!(parsed.ids.contains(link.strip_prefix('#').unwrap()), "{link} leads nowhere");
@@ -113,10 +123,20 @@ fn the_page_says_what_was_found() {
     let graph = graph(Origin::Rust, TRAINER);
     let page = page(&graph);
     let parsed = is_harmless(&page);
-    for said in ["1 cycle that nothing else holds keeps 1.00 GiB", "make weak: Hook .owner → Trainer", "held only by itself", "still held from outside (2 strong pointers): no leak yet"] {
+    for said in [
+        "1 cycle that nothing else holds keeps 1.00 GiB",
+        "make weak: Hook .owner → Trainer",
+        "held only by itself",
+        "still held from outside (2 strong pointers): no leak yet",
+    ] {
         assert!(parsed.text.replace("&gt;", ">").contains(said), "{said}\n{}", parsed.text);
     }
-    assert!(page.contains(">Trainer</a> <code>.hooks[0]</code> → <a href=\"#n1\">Hook</a> <code>.owner</code> → "), "the way around");
+    assert!(
+        page.contains(
+            ">Trainer</a> <code>.hooks[0]</code> → <a href=\"#n1\">Hook</a> <code>.owner</code> → "
+        ),
+        "the way around"
+    );
     assert!(page.contains("<tspan class=\"weak\"") && page.contains("make weak: .owner</tspan>"));
     assert!(page.contains("data-from=\"4\" data-to=\"4\""), "the reference to itself is drawn");
     assert_eq!(parsed.elements["script"], 1);
@@ -129,7 +149,11 @@ fn a_picture_alone_is_a_file_of_its_own() {
     let svg = svg(&graph, &Findings::of(&graph));
     let parsed = is_harmless(&svg);
     assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && parsed.links.is_empty());
-    assert!(parsed.elements["title"] >= 6 && !parsed.elements.contains_key("a") && !parsed.elements.contains_key("script"));
+    assert!(
+        parsed.elements["title"] >= 6
+            && !parsed.elements.contains_key("a")
+            && !parsed.elements.contains_key("script")
+    );
     assert!(svg.contains("prefers-color-scheme: dark"));
 }
 
@@ -151,7 +175,8 @@ fn labels_neither_end_what_they_are_in_nor_run() {
     for at in 0..graph.nodes.len() {
         let (label, stack) = (bad(&mut graph, &at.to_string()), bad(&mut graph, "\nframe\r\n\u{2028}"));
         let node = &mut graph.nodes[at];
-        (node.label, node.allocated, node.created, node.incomplete) = (label, Some(stack), Some(stack), Some(stack));
+        (node.label, node.allocated, node.created, node.incomplete) =
+            (label, Some(stack), Some(stack), Some(stack));
     }
     for at in 0..graph.edges.len() {
         graph.edges[at].path = bad(&mut graph, &at.to_string());
@@ -172,7 +197,9 @@ fn labels_neither_end_what_they_are_in_nor_run() {
 #[test]
 fn a_label_of_a_megabyte_makes_no_large_page() {
     let mut graph = graph(Origin::Rust, TRAINER);
-    for (at, text) in ["x".repeat(1 << 20), "é\n".repeat(1 << 19), "\n".repeat(1 << 20)].into_iter().enumerate() {
+    for (at, text) in
+        ["x".repeat(1 << 20), "é\n".repeat(1 << 19), "\n".repeat(1 << 20)].into_iter().enumerate()
+    {
         let number = graph.texts.number(&text);
         let node = &mut graph.nodes[at];
         (node.label, node.allocated, node.created) = (number, Some(number), Some(number));
@@ -192,7 +219,10 @@ fn rings(count: usize) -> Graph {
         for at in 0..5 {
             text += &format!("T{at}#{ring} .f{at} T{}#{ring}\n", (at + 1) % 5);
         }
-        text += &format!("T3#{ring} .buffer Buffer#{ring}\nBuffer#{ring} = 4096\nT1#{ring} .peer T2#{}\n", ring / 2);
+        text += &format!(
+            "T3#{ring} .buffer Buffer#{ring}\nBuffer#{ring} = 4096\nT1#{ring} .peer T2#{}\n",
+            ring / 2
+        );
     }
     graph(Origin::Rust, &text)
 }
@@ -202,7 +232,11 @@ fn what_is_too_much_to_look_at_is_counted() {
     let graph = rings(200);
     let page = page(&graph);
     let parsed = is_harmless(&page);
-    assert!(page.contains("900 more values are not drawn or listed here"), "{}", &parsed.text[..2000.min(parsed.text.len())]);
+    assert!(
+        page.contains("900 more values are not drawn or listed here"),
+        "{}",
+        &parsed.text[..2000.min(parsed.text.len())]
+    );
     assert_eq!(page.matches("data-node=").count(), 300);
     assert_eq!(page.matches("<tr id=\"v").count(), 300);
     let first = Findings::of(&graph).cycles[0].nodes[0];
@@ -242,7 +276,9 @@ fn the_policy_allows_this_script_and_no_other() {
         hash,
         "page.js has changed: openssl dgst -sha256 -binary page.js | base64 > page.sha256"
     );
-    for forbidden in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "http:", "https:"] {
+    for forbidden in
+        ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "http:", "https:"]
+    {
         assert!(!SCRIPT.contains(forbidden), "{forbidden}");
     }
 }

@@ -80,7 +80,9 @@ pub(crate) fn suggested(graph: &Graph, findings: &Findings, drawn: &Drawn) -> Ha
         let is_in = |node: u32| cycle_of.get(&node) == Some(&number);
         for &node in cycle.nodes.iter().filter(|&&node| is_in(node)) {
             let edges = graph.edges_of(node).map(|edge| edge as u32);
-            suggested.extend(edges.filter(|&edge| is_in(graph.edges[edge as usize].to) && fields.contains(&field(edge))));
+            suggested.extend(
+                edges.filter(|&edge| is_in(graph.edges[edge as usize].to) && fields.contains(&field(edge))),
+            );
         }
     }
     suggested
