@@ -57,7 +57,11 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let mut content = Vec::new();
     match form {
         Form::Html => {
-            let name = args.path.file_name().unwrap_or(args.path.as_os_str()).to_string_lossy();
+            let name = if args.path == Path::new("-") {
+                "standard input".into()
+            } else {
+                args.path.to_string_lossy()
+            };
             content = page::html(&graph, &findings, &name).into_bytes();
         }
         Form::Svg => content = svg::svg(&graph, &findings).into_bytes(),
