@@ -12,6 +12,8 @@ pub mod graph;
 pub mod json;
 pub mod keep;
 pub mod live;
+pub mod page;
+pub mod picture;
 mod read;
 #[cfg(test)]
 mod testing;

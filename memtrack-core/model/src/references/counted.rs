@@ -20,6 +20,10 @@ pub trait Counted {
     fn visit(&self, to: &mut Visitor<'_>);
     /// Another strong pointer to it.
     fn another(&self) -> Box<dyn Counted>;
+    /// Drops the pointer in `within`, which calls what it is given: if it was the last one, the value is dropped there. The
+    /// box, which [`another`](Self::another) made, is freed outside of it.
+    #[doc(hidden)]
+    fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut()));
 }
 
 macro_rules! counted {
@@ -51,6 +55,11 @@ macro_rules! counted {
 
             fn another(&self) -> Box<dyn Counted> {
                 Box::new($pointer::clone(self))
+            }
+
+            fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut())) {
+                let mut pointer = Some(*self);
+                within(&mut || drop(pointer.take()));
             }
         }
     };
