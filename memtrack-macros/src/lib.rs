@@ -191,8 +191,9 @@ pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Where a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
 /// trait, and nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. Of a
 /// field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the parameters beside it are required to
-/// implement the trait, and all to be `'static` behind a counted pointer. Two generic types that contain *each other* would
-/// have the compiler ask in circles (error E0275, "overflow evaluating the requirement"); a `bound` on one of them ends it:
+/// implement the trait, and all to be `'static` behind a counted pointer. Where the derive cannot see that a generic type
+/// contains itself, the compiler asks in circles: "error E0275: overflow evaluating the requirement". That is so for two
+/// generic types that contain *each other*, and under a type alias. A `bound` on one of them ends it:
 ///
 /// ```
 /// use memtrack_core::References;

@@ -607,6 +607,54 @@ fn a_container_of_what_is_shown_is_not_passed_over() {
     assert_eq!(told(&vec![Named(1), Named(2)]), ["[0].0 = 1", "[1].0 = 2"]);
 }
 
+/// What a library shows and what it does not.
+pub mod library {
+    use super::References;
+    use std::rc::Rc;
+
+    /// Private types are no part of what is public.
+    #[derive(References)]
+    pub struct Public<T> {
+        inner: Vec<Private<T>>,
+        this: Option<Rc<Self>>,
+    }
+
+    #[derive(References)]
+    struct Private<T>(T);
+
+    impl<T> Public<T> {
+        /// Of one value.
+        pub fn new(value: T) -> Self {
+            Self { inner: vec![Private(value)], this: None }
+        }
+    }
+}
+
+#[test]
+fn public_types_may_consist_of_private_ones() {
+    assert_eq!(told(&library::Public::new(leaf())), [".inner[0].0 -> Leaf"]);
+}
+
+#[test]
+fn types_from_macros_are_derived() {
+    macro_rules! pointer {
+        ($to:ty) => { Rc<$to> };
+    }
+    macro_rules! node {
+        ($name:ident $(, $field:ident: $type:ty)*) => {
+            #[derive(References)]
+            struct $name<T> {
+                value: pointer!(T),
+                $($field: $type,)*
+            }
+        };
+    }
+    node!(Node, left: Option<Rc<Node<T>>>, right: Rc<Leaf>);
+    let node = Node { value: Rc::new(1_u8), left: None, right: leaf() };
+    let node = Node { value: Rc::new(1_u8), left: Some(Rc::new(node)), right: leaf() };
+    assert_eq!(told(&node), [".value -> u8", ".left -> Node<u8>", ".right -> Leaf"]);
+}
+
 /// The handles of a backward closure, as a tape keeps them.
 trait Backward: References {
     fn backward(&self, gradient: &f32);

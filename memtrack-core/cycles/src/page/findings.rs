@@ -24,7 +24,10 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
     }
     if findings.cycles.len() > MOST_CYCLES {
         let more = counted((findings.cycles.len() - MOST_CYCLES) as u64, "cycle");
-        let _ = writeln!(out, "<p>{more} of other kinds are not listed here; <code>memtrack cycles --json</code> has them.</p>");
+        let _ = writeln!(
+            out,
+            "<p>{more} of other kinds are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+        );
     }
     if !graph.unexplained.is_empty() {
         write_unexplained(graph, findings, drawn, out);
@@ -41,7 +44,11 @@ fn show(node: Option<u32>, drawn: &Drawn, text: &str) -> String {
 
 fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: &mut String) {
     let kept = if cycle.proof == Proof::HeldOutside { cycle.pinned } else { cycle.all_leaked };
-    let many = if cycle.instances > 1 { format!("{} cycles of this kind keep ", human_count(cycle.instances)) } else { String::new() };
+    let many = if cycle.instances > 1 {
+        format!("{} cycles of this kind keep ", human_count(cycle.instances))
+    } else {
+        String::new()
+    };
     let verb = match (cycle.proof, cycle.instances) {
         (Proof::HeldOutside, _) => "leads to ",
         (_, 1) => "keeps ",
@@ -98,12 +105,19 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         row("Will keep", &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), TEXT_BYTES));
     }
     if cycle.nodes.len() > cycle.around.len() {
-        row("Values", &escaped(&format!("{} lead to each other", human_count(cycle.nodes.len() as u64)), TEXT_BYTES));
+        row(
+            "Values",
+            &escaped(&format!("{} lead to each other", human_count(cycle.nodes.len() as u64)), TEXT_BYTES),
+        );
     }
     if !cycle.behind.is_empty() {
         let link = |other: &u32| {
             let name = format!("cycle {}", other + 1);
-            if (*other as usize) < MOST_CYCLES { format!("<a href=\"#c{}\">{name}</a>", other + 1) } else { name }
+            if (*other as usize) < MOST_CYCLES {
+                format!("<a href=\"#c{}\">{name}</a>", other + 1)
+            } else {
+                name
+            }
         };
         let others: Vec<String> = cycle.behind.iter().map(link).collect();
         row("Also held by", &format!("{}: end that first", others.join(", ")));
@@ -170,6 +184,9 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
     out.push_str("</tbody></table>\n");
     if graph.unexplained.len() > MOST_CYCLES {
         let more = human_count((graph.unexplained.len() - MOST_CYCLES) as u64);
-        let _ = writeln!(out, "<p>{more} more are not listed here; <code>memtrack cycles --json</code> has them.</p>");
+        let _ = writeln!(
+            out,
+            "<p>{more} more are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+        );
     }
 }

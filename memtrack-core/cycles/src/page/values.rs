@@ -34,13 +34,21 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
     );
     for &node in &drawn.nodes {
         let of = &graph.nodes[node as usize];
-        let _ = write!(out, "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>", escaped(graph.label(node), LABEL_BYTES));
+        let _ = write!(
+            out,
+            "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>",
+            escaped(graph.label(node), LABEL_BYTES)
+        );
         if let Some(number) = cycle_of.get(&node) {
             let number: &i32 = number;
             let _ = write!(out, " <a class=\"in\" href=\"#c{number}\">cycle {number}</a>");
         }
         if let Some(why) = of.incomplete {
-            let _ = write!(out, "<p class=\"note\">Not all that it refers to is known: {}</p>", escaped(graph.text(why), LABEL_BYTES));
+            let _ = write!(
+                out,
+                "<p class=\"note\">Not all that it refers to is known: {}</p>",
+                escaped(graph.text(why), LABEL_BYTES)
+            );
         }
         out.push_str("</th><td>");
         memory(graph, node, out);
@@ -54,7 +62,11 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
             }
         }
         if !from {
-            out.push_str(if of.root { "<p class=\"note\">where it was allocated is not known</p>" } else { "" });
+            out.push_str(if of.root {
+                "<p class=\"note\">where it was allocated is not known</p>"
+            } else {
+                ""
+            });
         }
         out.push_str("</td><td>");
         let edges: Vec<u32> = graph.edges_of(node).take(MOST_LISTED).map(|edge| edge as u32).collect();
@@ -90,7 +102,12 @@ fn memory(graph: &Graph, node: u32, out: &mut String) {
         }
         let size = memory.size_bytes.map_or("size unknown".into(), human_bytes);
         let device = line(graph.text(memory.device), NAME_BYTES);
-        let _ = write!(out, "{}<b>{size}</b> on {device}<br/><small>{:#x}</small>", if at > 0 { "<br/>" } else { "" }, memory.storage);
+        let _ = write!(
+            out,
+            "{}<b>{size}</b> on {device}<br/><small>{:#x}</small>",
+            if at > 0 { "<br/>" } else { "" },
+            memory.storage
+        );
     }
     if memory.len() > MOST_LISTED {
         let _ = write!(out, "<br/>… {} more", human_count((memory.len() - MOST_LISTED) as u64));

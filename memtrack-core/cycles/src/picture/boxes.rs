@@ -42,7 +42,8 @@ pub(super) fn words(graph: &Graph, node: u32) -> Words {
         .map(|line| shorten_middle(&printable(line), LABEL_CHARACTERS))
         .collect();
     if lines.len() > LABEL_LINES {
-        label[LABEL_LINES - 1] = format!("… {}", counted((lines.len() - LABEL_LINES + 1) as u64, "more line"));
+        label[LABEL_LINES - 1] =
+            format!("… {}", counted((lines.len() - LABEL_LINES + 1) as u64, "more line"));
     }
     Words { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
 }
@@ -56,7 +57,9 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
         (true, 0 | 1) => "size unknown".into(),
         (true, _) => format!("{}, sizes unknown", counted(unknown, "buffer")),
         (false, 0) => human_bytes(known.iter().fold(0, |sum: u64, &size| sum.saturating_add(size))),
-        (false, _) => format!("{} and {} of unknown size", human_bytes(known.iter().sum()), counted(unknown, "buffer")),
+        (false, _) => {
+            format!("{} and {} of unknown size", human_bytes(known.iter().sum()), counted(unknown, "buffer"))
+        }
     };
     let mut devices: Vec<&str> = memory.iter().map(|memory| graph.text(memory.device)).collect();
     devices.sort_unstable();
@@ -69,7 +72,11 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
 }
 
 /// The names of a line's references, one to a line; how many more there are comes last.
-pub(super) fn names(graph: &Graph, line: &super::Line, suggested: impl Fn(u32) -> bool) -> Vec<(String, bool)> {
+pub(super) fn names(
+    graph: &Graph,
+    line: &super::Line,
+    suggested: impl Fn(u32) -> bool,
+) -> Vec<(String, bool)> {
     let mut edges = line.edges.clone();
     // What should become weak is named, however many there are.
     edges.sort_by_key(|&edge| !suggested(edge));

@@ -137,7 +137,13 @@ impl Part {
             sum += crossed(&pairs[at]);
             is_placed[at] = sum <= MOST_CROSSED;
         }
-        Self { boxes: boxes.to_vec(), sizes: boxes.iter().map(|&at| sizes[at]).collect(), lines, is_placed, ranks }
+        Self {
+            boxes: boxes.to_vec(),
+            sizes: boxes.iter().map(|&at| sizes[at]).collect(),
+            lines,
+            is_placed,
+            ranks,
+        }
     }
 
     fn by_library(&self) -> Option<Placed> {
@@ -146,7 +152,9 @@ impl Part {
         for (at, &(width, height)) in self.sizes.iter().enumerate() {
             graph.set_node(at.to_string(), Some(NodeLabel { width, height, ..NodeLabel::default() }));
         }
-        let placed = || self.lines.iter().zip(&self.is_placed).filter(|(_, is_placed)| **is_placed).map(|(line, _)| line);
+        let placed = || {
+            self.lines.iter().zip(&self.is_placed).filter(|(_, is_placed)| **is_placed).map(|(line, _)| line)
+        };
         for (number, line) in placed() {
             let label = EdgeLabel {
                 width: line.width,
@@ -154,7 +162,12 @@ impl Part {
                 labelpos: LabelPos::Center,
                 ..EdgeLabel::default()
             };
-            graph.set_edge(line.from.to_string(), line.to.to_string(), Some(label), Some(&number.to_string()));
+            graph.set_edge(
+                line.from.to_string(),
+                line.to.to_string(),
+                Some(label),
+                Some(&number.to_string()),
+            );
         }
         let options = LayoutOptions {
             rankdir: RankDir::LR,
@@ -170,8 +183,10 @@ impl Part {
         });
         let boxes = boxes.collect::<Option<Vec<_>>>()?;
         let lines = placed().map(|(number, line)| {
-            let label = graph.edge(&line.from.to_string(), &line.to.to_string(), Some(&number.to_string()))?;
-            let points: Vec<Point> = label.points.iter().map(|point| Point { x: point.x, y: point.y }).collect();
+            let label =
+                graph.edge(&line.from.to_string(), &line.to.to_string(), Some(&number.to_string()))?;
+            let points: Vec<Point> =
+                label.points.iter().map(|point| Point { x: point.x, y: point.y }).collect();
             Some((*number, (points, Point { x: label.x?, y: label.y? })))
         });
         Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
@@ -189,9 +204,10 @@ impl Part {
         };
         placed.boxes.len() == self.sizes.len()
             && placed.boxes.iter().all(is_number)
-            && placed.lines.values().all(|(points, name)| {
-                points.len() > 1 && points.iter().all(is_number) && is_number(name)
-            })
+            && placed
+                .lines
+                .values()
+                .all(|(points, name)| points.len() > 1 && points.iter().all(is_number) && is_number(name))
             && (0..placed.boxes.len()).all(|a| (0..a).all(|b| !lies_on(a, b)))
     }
 
@@ -235,7 +251,10 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
         }
         pieces.push((part, extent(part, &placed), placed));
     }
-    let area: f64 = pieces.iter().map(|(_, (low, high), _)| (high.x - low.x + BETWEEN_PARTS) * (high.y - low.y + BETWEEN_PARTS)).sum();
+    let area: f64 = pieces
+        .iter()
+        .map(|(_, (low, high), _)| (high.x - low.x + BETWEEN_PARTS) * (high.y - low.y + BETWEEN_PARTS))
+        .sum();
     let widest = pieces.iter().map(|(_, (low, high), _)| high.x - low.x).fold(0.0, f64::max);
     let row = widest.max((area * ASPECT).sqrt());
     let (mut x, mut y, mut lowest) = (0.0, 0.0, 0.0_f64);
@@ -316,7 +335,12 @@ mod tests {
         let end = |at: usize| (layout.boxes[at], sizes[at]);
         for a in 0..sizes.len() {
             let (at, size) = end(a);
-            assert!(at.x >= 0.0 && at.y >= 0.0 && at.x + size.0 <= layout.width + 0.01 && at.y + size.1 <= layout.height + 0.01);
+            assert!(
+                at.x >= 0.0
+                    && at.y >= 0.0
+                    && at.x + size.0 <= layout.width + 0.01
+                    && at.y + size.1 <= layout.height + 0.01
+            );
             for b in 0..a {
                 let (other, other_size) = end(b);
                 let lies_on = at.x < other.x + other_size.0
@@ -357,7 +381,10 @@ mod tests {
     #[test]
     fn columns_are_a_picture_too() {
         let sizes = vec![(100.0, 30.0); 9];
-        let lines: Vec<_> = (0..9).flat_map(|at| [between(at, (at + 1) % 9), between(at, (at * 5 + 2) % 9)]).filter(|line| line.from != line.to).collect();
+        let lines: Vec<_> = (0..9)
+            .flat_map(|at| [between(at, (at + 1) % 9), between(at, (at * 5 + 2) % 9)])
+            .filter(|line| line.from != line.to)
+            .collect();
         let part = Part::of(&(0..9).collect::<Vec<_>>(), &sizes, &lines);
         let columns = part.in_columns();
         assert!(part.is_sound(&columns));
@@ -368,7 +395,10 @@ mod tests {
     fn a_picture_that_cannot_be_drawn_is_noticed() {
         let sizes = [(10.0, 10.0); 2];
         let part = Part::of(&[0, 1], &sizes, &[between(0, 1)]);
-        let placed = |x: f64| Placed { boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }], lines: HashMap::new() };
+        let placed = |x: f64| Placed {
+            boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }],
+            lines: HashMap::new(),
+        };
         assert!(part.is_sound(&placed(10.0)));
         assert!(!part.is_sound(&placed(9.0)) && !part.is_sound(&placed(f64::NAN)));
     }
@@ -376,7 +406,11 @@ mod tests {
     #[test]
     fn many_lines_between_all_boxes_are_drawn_without_the_library_placing_each() {
         let sizes = vec![(100.0, 30.0); 40];
-        let lines: Vec<_> = (0..40).flat_map(|from| (0..40).map(move |to| between(from, to))).filter(|line| line.from != line.to).take(900).collect();
+        let lines: Vec<_> = (0..40)
+            .flat_map(|from| (0..40).map(move |to| between(from, to)))
+            .filter(|line| line.from != line.to)
+            .take(900)
+            .collect();
         let part = Part::of(&(0..40).collect::<Vec<_>>(), &sizes, &lines);
         assert!(part.is_placed.iter().any(|is_placed| !is_placed));
         check(&sizes, &lines, &layout(&sizes, &lines));

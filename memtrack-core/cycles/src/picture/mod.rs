@@ -7,6 +7,5 @@ mod ranks;
 mod select;
 pub mod svg;
 
-
 use lines::Line;
 pub(crate) use select::{Drawn, MOST_CYCLES, Referrers};

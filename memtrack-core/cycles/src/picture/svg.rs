@@ -52,7 +52,8 @@ pub(crate) struct Picture<'a> {
 impl<'a> Picture<'a> {
     pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a Drawn) -> Self {
         let (all, lines_left_out) = lines(graph, findings, drawn);
-        let (loops, mut lines): (Vec<Line>, Vec<Line>) = all.into_iter().partition(|line| line.from == line.to);
+        let (loops, mut lines): (Vec<Line>, Vec<Line>) =
+            all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
         // The library begins each part's columns at the first line's value: best at the worst cycle's first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
@@ -79,7 +80,8 @@ impl<'a> Picture<'a> {
             })
             .collect();
         let mut layout = layout(&room, &between);
-        let corner = |(at, corner): (usize, &Point)| Point { x: corner.x, y: corner.y + room[at].1 - sizes[at].1 };
+        let corner =
+            |(at, corner): (usize, &Point)| Point { x: corner.x, y: corner.y + room[at].1 - sizes[at].1 };
         let corners: Vec<Point> = layout.boxes.iter().enumerate().map(corner).collect();
         for (line, points) in between.iter().zip(&mut layout.lines) {
             join(points, &corners, &sizes, line);
@@ -94,12 +96,26 @@ impl<'a> Picture<'a> {
                 _ => cycles.push((cycle, vec![at])),
             }
         }
-        Self { graph, drawn, words, sizes, lines, loops, names, loop_names, corners, layout, lines_left_out, cycles }
+        Self {
+            graph,
+            drawn,
+            words,
+            sizes,
+            lines,
+            loops,
+            names,
+            loop_names,
+            corners,
+            layout,
+            lines_left_out,
+            cycles,
+        }
     }
 
     /// The picture. On a page its values and references are links to the table of values, where a script finds them, too.
     pub fn svg(&self, on_page: bool) -> String {
-        let (width, height) = ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
+        let (width, height) =
+            ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
         let cycles = self.cycles.len() as u64;
         let about = format!(
             "Who refers to whom: {}, {}",
@@ -167,7 +183,8 @@ impl<'a> Picture<'a> {
                     HULL + 4.0
                 );
             }
-            let inside = self.lines.iter().zip(&self.layout.lines).filter(|(line, _)| line.cycle == Some(*cycle));
+            let inside =
+                self.lines.iter().zip(&self.layout.lines).filter(|(line, _)| line.cycle == Some(*cycle));
             for (_, points) in inside {
                 let _ = write!(out, "<path d=\"{}\"/>", smooth(points));
             }
@@ -176,7 +193,15 @@ impl<'a> Picture<'a> {
         out.push_str("</g>\n");
     }
 
-    fn line(&self, it: &Line, names: &[(String, bool)], path: &str, (name, anchor): (Point, &str), on_page: bool, out: &mut String) {
+    fn line(
+        &self,
+        it: &Line,
+        names: &[(String, bool)],
+        path: &str,
+        (name, anchor): (Point, &str),
+        on_page: bool,
+        out: &mut String,
+    ) {
         let mut class = String::from("line");
         if it.cycle.is_some() {
             class += " ring";
@@ -184,11 +209,18 @@ impl<'a> Picture<'a> {
         if it.cut {
             class += " weak";
         }
-        let arrow = if it.cut { "weak" } else if it.cycle.is_some() { "ring" } else { "plain" };
+        let arrow = if it.cut {
+            "weak"
+        } else if it.cycle.is_some() {
+            "ring"
+        } else {
+            "plain"
+        };
         let first = names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let (from, to) = (words::label(self.graph, it.from), words::label(self.graph, it.to));
         let tip = line(&format!("{from} {first} → {to}"), TIP_BYTES);
-        let (open, close) = if on_page { (format!("<a href=\"#v{}\"", it.to), "</a>") } else { ("<g".into(), "</g>") };
+        let (open, close) =
+            if on_page { (format!("<a href=\"#v{}\"", it.to), "</a>") } else { ("<g".into(), "</g>") };
         let _ = write!(
             out,
             "{open} class=\"{class}\" data-from=\"{}\" data-to=\"{}\" aria-label=\"{tip}\"><title>{tip}</title>\
@@ -215,7 +247,11 @@ impl<'a> Picture<'a> {
         let words = &self.words[at];
         let cycle = self.cycles.iter().find(|(_, boxes)| boxes.contains(&at)).map(|(cycle, _)| *cycle);
         let class = if words.memory.is_some() { "node memory" } else { "node" };
-        let (open, close) = if on_page { (format!("<a href=\"#v{node}\" id=\"n{node}\""), "</a>") } else { ("<g".into(), "</g>") };
+        let (open, close) = if on_page {
+            (format!("<a href=\"#v{node}\" id=\"n{node}\""), "</a>")
+        } else {
+            ("<g".into(), "</g>")
+        };
         let mut name = words::label(self.graph, node);
         if let Some(memory) = &words.memory {
             let _ = write!(name, ", {memory}");
@@ -233,12 +269,27 @@ impl<'a> Picture<'a> {
             self.tip(node),
         );
         if words.memory.is_some() {
-            let _ = write!(out, "<rect class=\"inner\" x=\"3\" y=\"3\" width=\"{}\" height=\"{}\" rx=\"2\"/>", width - 6.0, height - 6.0);
+            let _ = write!(
+                out,
+                "<rect class=\"inner\" x=\"3\" y=\"3\" width=\"{}\" height=\"{}\" rx=\"2\"/>",
+                width - 6.0,
+                height - 6.0
+            );
         }
         out.push_str("<text>");
         let mut y = PADDING + LINE - 6.0;
-        for (text, class) in words.label.iter().map(|text| (text, "")).chain(words.memory.iter().map(|text| (text, " class=\"bytes\""))) {
-            let _ = write!(out, "<tspan{class} x=\"{:.1}\" y=\"{y:.1}\">{}</tspan>", width / 2.0, line(text, TIP_BYTES));
+        for (text, class) in words
+            .label
+            .iter()
+            .map(|text| (text, ""))
+            .chain(words.memory.iter().map(|text| (text, " class=\"bytes\"")))
+        {
+            let _ = write!(
+                out,
+                "<tspan{class} x=\"{:.1}\" y=\"{y:.1}\">{}</tspan>",
+                width / 2.0,
+                line(text, TIP_BYTES)
+            );
             y += LINE;
         }
         out.push_str("</text>");
@@ -288,7 +339,8 @@ fn smooth(points: &[Point]) -> String {
     let mut out = format!("M{:.1} {:.1}", points[0].x, points[0].y);
     for pair in points[1..].windows(2) {
         let (at, next) = (pair[0], pair[1]);
-        let _ = write!(out, "Q{:.1} {:.1} {:.1} {:.1}", at.x, at.y, (at.x + next.x) / 2.0, (at.y + next.y) / 2.0);
+        let _ =
+            write!(out, "Q{:.1} {:.1} {:.1} {:.1}", at.x, at.y, (at.x + next.x) / 2.0, (at.y + next.y) / 2.0);
     }
     let last = points[points.len() - 1];
     let _ = write!(out, "L{:.1} {:.1}", last.x, last.y);
