@@ -217,7 +217,7 @@ impl Derived {
         let never_refers = self.never_refers(item, &types);
         quote! {
             #[automatically_derived]
-            #[allow(deprecated, clippy::pedantic)]
+            #[allow(deprecated)]
             impl #for_all #types::References for #name #of #where_clause {
                 fn references(&#this, #to: &mut #types::Visitor<'_>) {
                     let _ = &#to;
