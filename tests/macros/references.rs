@@ -647,10 +647,12 @@ fn types_from_macros_are_derived() {
             }
         };
     }
-    node!(Node, left: Option<Rc<Node<T>>>, right: Rc<Leaf>);
-    let node = Node { value: Rc::new(1_u8), left: None, right: leaf() };
-    let node = Node { value: Rc::new(1_u8), left: Some(Rc::new(node)), right: leaf() };
+    node!(Node, left: Option<Rc<Node<T>>>, right: Rc<Leaf>, call: fn(&str) -> usize);
+    let call = str::len;
+    let node = Node { value: Rc::new(1_u8), left: None, right: leaf(), call };
+    let node = Node { value: Rc::new(1_u8), left: Some(Rc::new(node)), right: leaf(), call };
     assert_eq!(told(&node), [".value -> u8", ".left -> Node<u8>", ".right -> Leaf"]);
+    assert_eq!((node.call)("text"), 4);
 }
 
 /// The handles of a backward closure, as a tape keeps them.
