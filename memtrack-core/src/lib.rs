@@ -211,14 +211,15 @@ pub mod tracing;
 pub mod tracker;
 
 pub use memtrack_model::event;
-pub use memtrack_model::references;
+#[doc(inline)]
+pub use memtrack_model::references::References;
 pub use recording::Recording;
 
 #[cfg(feature = "report")]
 #[doc(no_inline)]
 pub use analysis::top::By;
 #[doc(inline)]
-pub use memtrack_macros::track_memory;
+pub use memtrack_macros::{References, track_memory};
 
 #[cfg(all(feature = "record", feature = "plot"))]
 pub use dump::{save_memory_usage, save_segment_usage};
@@ -239,8 +240,6 @@ pub use {
 pub use memtrack_allocator as allocator;
 #[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub use memtrack_cuda as cuda;
-#[cfg(feature = "cycles")]
-pub use memtrack_cycles as cycles;
 /// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
@@ -295,6 +294,22 @@ pub mod stack {
         #[cfg(feature = "formats")]
         pub use memtrack_symbols::Symbolizer;
     }
+}
+
+/// What a value refers to: [`References`], which `#[derive(References)]` implements, and the
+/// [`Visitor`](references::Visitor) that is told.
+pub mod references {
+    pub use memtrack_macros::References;
+    pub use memtrack_model::references::*;
+}
+
+/// Who keeps this device buffer alive? Graphs of who refers to whom, the cycles among them, what they hold, and which
+/// reference to make weak.
+#[cfg(feature = "cycles")]
+pub mod cycles {
+    pub use crate::References;
+    #[doc(inline)]
+    pub use memtrack_cycles::*;
 }
 
 /// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end,

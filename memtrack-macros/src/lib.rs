@@ -1,10 +1,11 @@
-//! The `#[track_memory]` attribute. Use it through `memtrack_core::track_memory`: the expansion calls that crate's
-//! hidden support module, which changes without notice. Wrong use is a compile error that lists what is supported.
+//! The `#[track_memory]` attribute and `#[derive(References)]`. Use them through memtrack-core: the expansions call what
+//! is hidden there and changes without notice. Wrong use is a compile error that lists what is supported.
 
 mod args;
 mod call;
 mod function;
 mod impl_block;
+mod references;
 mod tail;
 mod target;
 
@@ -86,4 +87,10 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
     target::expand(args.into(), item.into()).into()
+}
+
+/// Tells memtrack what a value refers to.
+#[proc_macro_derive(References, attributes(references))]
+pub fn derive_references(item: TokenStream) -> TokenStream {
+    references::expand(item.into()).into()
 }

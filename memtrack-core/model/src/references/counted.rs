@@ -1,8 +1,8 @@
 //! Counted pointers, whichever they are.
 
 use super::{References, Visitor};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::rc::{self, Rc};
+use std::sync::{self, Arc};
 
 /// A strong counted pointer: [`Rc`] or [`Arc`]. The two are the same to a report.
 pub trait Counted {
@@ -46,7 +46,7 @@ macro_rules! counted {
             }
 
             fn type_name(&self) -> &'static str {
-                (**self).type_name()
+                (**self).referring_type()
             }
 
             fn visit(&self, to: &mut Visitor<'_>) {
@@ -67,3 +67,25 @@ macro_rules! counted {
 
 counted!(Rc, false);
 counted!(Arc, true);
+
+macro_rules! pointers {
+    ($($strong:ident, $weak:ty);*) => {$(
+        impl<T: References + ?Sized + 'static> References for $strong<T> {
+            #[inline]
+            fn references(&self, to: &mut Visitor<'_>) {
+                to.strong(self);
+            }
+        }
+
+        /// Keeps nothing alive. Without a value there is nothing to tell.
+        impl<T: ?Sized> References for $weak {
+            fn references(&self, to: &mut Visitor<'_>) {
+                if self.strong_count() > 0 {
+                    to.weak(self.as_ptr().cast::<()>().addr());
+                }
+            }
+        }
+    )*};
+}
+
+pointers!(Rc, rc::Weak<T>; Arc, sync::Weak<T>);
