@@ -134,7 +134,7 @@ def graph(objects, cpu=False, context=None):
 
     label: what it is; context: where a device tensor's memory was allocated, or None; root: whether it is a device
     tensor; references: lists of a text and the index of the node that it leads to. Device tensors also have device,
-    bytes (of the storage) and storage (its address, as text): tensors with one storage share those bytes.
+    bytes (of the storage) and storage (its address): tensors with one storage share those bytes.
 
     If there are too many objects, the nodes nearest to the largest tensors are kept, and a last node says how many are
     missing: left_out.
@@ -156,7 +156,7 @@ def add_contexts(nodes):
         wanted = {}
         for node in nodes:
             if node.get("storage") and node["device"].split(":")[0] == kind:
-                wanted.setdefault(int(node["storage"], 16), []).append(node)
+                wanted.setdefault(node["storage"], []).append(node)
         for address, context in _contexts(kind, wanted):
             for node in wanted[address]:
                 node["context"] = context
@@ -798,7 +798,7 @@ class _Tensors:
             if size == 0 or address:
                 facts["bytes"] = size
             if address:
-                facts["storage"] = hex(address)
+                facts["storage"] = address
         except Exception:
             pass  # Made of several, or of none.
         return facts

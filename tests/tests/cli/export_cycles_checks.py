@@ -124,9 +124,9 @@ def roots_say_what_they_hold_and_where_it_was_allocated():
     [nodes] = observed(views)
     roots = [node for node in nodes if node["root"]]
     assert [(root["device"], root["bytes"], root.get("storage"), root["context"]) for root in roots] == [
-        ("cuda:0", 16, "0x7f0000000800", "train.py:7:forward\ntrain.py:9:main"),
-        ("cuda:0", 16, "0x7f0000000800", "train.py:7:forward\ntrain.py:9:main"),
-        ("cuda:0", 32, "0x7f0000001000", None), ("cuda:0", 0, None, None),
+        ("cuda:0", 16, 0x7F00_0000_0800, "train.py:7:forward\ntrain.py:9:main"),
+        ("cuda:0", 16, 0x7F00_0000_0800, "train.py:7:forward\ntrain.py:9:main"),
+        ("cuda:0", 32, 0x7F00_0000_1000, None), ("cuda:0", 0, None, None),
     ], roots
     assert all(list(node) == ["label", "context", "root", "references"] for node in nodes if not node["root"])
     on_host = [node for node in nodes if node["label"] == "object\ntorch.Tensor"]
