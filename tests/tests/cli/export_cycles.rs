@@ -15,6 +15,8 @@ const CHECKS: &str = include_str!("export_cycles_checks.py");
 const PROGRAM: &str = "\
 import gc, sys, torch
 
+gc.disable()
+
 class Module:
     pass
 
