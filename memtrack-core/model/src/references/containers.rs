@@ -1,125 +1,15 @@
-//! What the standard library's types refer to: counted pointers to what they point to, containers to what is in them. A lock
-//! that is held, and a cell that is borrowed for writing, are reported as not looked at.
+//! What the standard library's containers hold: each element or entry under its place or key, and numbers not at all.
 
-use super::{References, Visitor};
-use std::cell::{Cell, OnceCell, RefCell};
+use super::{Asked, References, Visitor, never_refers};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::fmt::Debug;
-use std::marker::PhantomData;
-use std::rc::{self, Rc};
-use std::sync::atomic;
-use std::sync::{self, Arc, Mutex, OnceLock, RwLock, TryLockError};
-
-macro_rules! nothing {
-    ($($type:ty),* $(,)?) => {$(
-        impl References for $type {
-            #[inline]
-            fn references(&self, _to: &mut Visitor<'_>) {}
-
-            fn never_refers() -> bool {
-                true
-            }
-        }
-    )*};
-}
-
-nothing!(
-    (),
-    bool,
-    char,
-    i8,
-    i16,
-    i32,
-    i64,
-    i128,
-    isize,
-    u8,
-    u16,
-    u32,
-    u64,
-    u128,
-    usize,
-    f32,
-    f64,
-    String,
-    std::num::NonZeroU8,
-    std::num::NonZeroU16,
-    std::num::NonZeroU32,
-    std::num::NonZeroU64,
-    std::num::NonZeroUsize,
-    std::num::NonZeroI32,
-    std::num::NonZeroI64,
-    std::time::Duration,
-    std::time::Instant,
-    std::time::SystemTime,
-    std::path::PathBuf,
-    std::ffi::OsString,
-    atomic::AtomicBool,
-    atomic::AtomicU8,
-    atomic::AtomicU16,
-    atomic::AtomicU32,
-    atomic::AtomicU64,
-    atomic::AtomicUsize,
-    atomic::AtomicI32,
-    atomic::AtomicI64,
-    atomic::AtomicIsize,
-    std::any::TypeId,
-    std::thread::ThreadId,
-);
-
-macro_rules! nothing_unsized {
-    ($($type:ty),*) => {$(
-        impl References for $type {
-            fn references(&self, _to: &mut Visitor<'_>) {}
-        }
-    )*};
-}
-
-nothing_unsized!(str, std::path::Path, std::ffi::OsStr);
-
-impl<T: ?Sized> References for PhantomData<T> {
-    fn references(&self, _to: &mut Visitor<'_>) {}
-}
-
-/// A copy has no counted pointer.
-impl<T: Copy> References for Cell<T> {
-    fn references(&self, _to: &mut Visitor<'_>) {}
-}
-
-impl<T: References + ?Sized + 'static> References for Rc<T> {
-    #[inline]
-    fn references(&self, to: &mut Visitor<'_>) {
-        to.strong(self);
-    }
-}
-
-impl<T: References + ?Sized + 'static> References for Arc<T> {
-    #[inline]
-    fn references(&self, to: &mut Visitor<'_>) {
-        to.strong(self);
-    }
-}
-
-impl<T: ?Sized> References for rc::Weak<T> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        if self.strong_count() > 0 {
-            to.weak(self.as_ptr().cast::<()>().addr());
-        }
-    }
-}
-
-impl<T: ?Sized> References for sync::Weak<T> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        if self.strong_count() > 0 {
-            to.weak(self.as_ptr().cast::<()>().addr());
-        }
-    }
-}
-
-/// What is borrowed is not held.
-impl<T: ?Sized> References for &T {
-    fn references(&self, _to: &mut Visitor<'_>) {}
-}
+use std::mem::ManuallyDrop;
+use std::num::{Saturating, Wrapping};
+use std::ops::{Bound, ControlFlow, Range, RangeFrom, RangeInclusive, RangeTo, RangeToInclusive};
+use std::pin::Pin;
+use std::task::Poll;
 
 impl<T: References + ?Sized> References for Box<T> {
     #[inline]
@@ -127,6 +17,22 @@ impl<T: References + ?Sized> References for Box<T> {
         to.owned(&**self);
     }
 }
+
+impl<T: References + ?Sized> References for Pin<Box<T>> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.owned(&**self);
+    }
+}
+
+macro_rules! pinned_borrow {
+    ($($pointer:ty),*) => {$(
+        impl<T: ?Sized> References for Pin<$pointer> {
+            fn references(&self, _to: &mut Visitor<'_>) {}
+        }
+    )*};
+}
+
+pinned_borrow!(&T, &mut T);
 
 impl<T: References> References for Option<T> {
     #[inline]
@@ -136,25 +42,122 @@ impl<T: References> References for Option<T> {
         }
     }
 
-    fn never_refers() -> bool {
-        T::never_refers()
+    fn never_refers(asked: &mut Asked) -> bool {
+        asked.never_refers::<T>()
     }
 }
 
-impl<T: References, E: References> References for Result<T, E> {
+macro_rules! either {
+    ($($type:ident<$first:ident, $second:ident> { $one:ident, $other:ident }),*) => {$(
+        impl<$first: References, $second: References> References for $type<$first, $second> {
+            fn references(&self, to: &mut Visitor<'_>) {
+                match self {
+                    Self::$one(value) => to.variant(stringify!($one), "0", value),
+                    Self::$other(value) => to.variant(stringify!($other), "0", value),
+                }
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<$first>() && asked.never_refers::<$second>()
+            }
+        }
+    )*};
+}
+
+either!(Result<T, E> { Ok, Err }, ControlFlow<B, C> { Break, Continue });
+
+impl<T: References> References for Poll<T> {
     fn references(&self, to: &mut Visitor<'_>) {
-        match self {
-            Ok(value) => to.variant("Ok", "0", value),
-            Err(error) => to.variant("Err", "0", error),
+        if let Self::Ready(value) = self {
+            to.variant("Ready", "0", value);
         }
     }
+
+    fn never_refers(asked: &mut Asked) -> bool {
+        asked.never_refers::<T>()
+    }
 }
+
+impl<T: References> References for Bound<T> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        match self {
+            Self::Included(value) => to.variant("Included", "0", value),
+            Self::Excluded(value) => to.variant("Excluded", "0", value),
+            Self::Unbounded => {}
+        }
+    }
+
+    fn never_refers(asked: &mut Asked) -> bool {
+        asked.never_refers::<T>()
+    }
+}
+
+/// What is borrowed is not held.
+impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        if let Cow::Owned(value) = self {
+            value.references(to);
+        }
+    }
+
+    fn never_refers(asked: &mut Asked) -> bool {
+        asked.never_refers::<B::Owned>()
+    }
+}
+
+/// Never dropped by itself, but as strong as any other.
+impl<T: References + ?Sized> References for ManuallyDrop<T> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        (**self).references(to);
+    }
+}
+
+macro_rules! wrappers {
+    ($($type:ident),*) => {$(
+        impl<T: References> References for $type<T> {
+            #[inline]
+            fn references(&self, to: &mut Visitor<'_>) {
+                self.0.references(to);
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<T>()
+            }
+        }
+    )*};
+}
+
+wrappers!(Reverse, Saturating, Wrapping);
+
+macro_rules! ranges {
+    ($($type:ident { $($name:literal $get:tt),* })*) => {$(
+        impl<T: References> References for $type<T> {
+            fn references(&self, to: &mut Visitor<'_>) {
+                $(to.field($name, ranges!(@ self $get));)*
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<T>()
+            }
+        }
+    )*};
+    (@ $self:ident ($method:ident)) => { $self.$method() };
+    (@ $self:ident $field:ident) => { &$self.$field };
+}
+
+ranges!(
+    Range { "start" start, "end" end }
+    RangeFrom { "start" start }
+    RangeTo { "end" end }
+    RangeToInclusive { "end" end }
+    RangeInclusive { "start" (start), "end" (end) }
+);
 
 /// A million numbers are passed over.
 impl<T: References> References for [T] {
     #[inline]
     fn references(&self, to: &mut Visitor<'_>) {
-        if T::never_refers() {
+        if never_refers::<T>() {
             return;
         }
         self.iter().enumerate().for_each(|(index, each)| to.index(index, each));
@@ -167,8 +170,8 @@ impl<T: References, const N: usize> References for [T; N] {
         self[..].references(to);
     }
 
-    fn never_refers() -> bool {
-        T::never_refers()
+    fn never_refers(asked: &mut Asked) -> bool {
+        N == 0 || asked.never_refers::<T>()
     }
 }
 
@@ -178,8 +181,8 @@ impl<T: References> References for Vec<T> {
         self[..].references(to);
     }
 
-    fn never_refers() -> bool {
-        T::never_refers()
+    fn never_refers(asked: &mut Asked) -> bool {
+        asked.never_refers::<T>()
     }
 }
 
@@ -187,10 +190,14 @@ macro_rules! sequences {
     ($($type:ident),*) => {$(
         impl<T: References> References for $type<T> {
             fn references(&self, to: &mut Visitor<'_>) {
-                if T::never_refers() {
+                if never_refers::<T>() {
                     return;
                 }
                 self.iter().enumerate().for_each(|(index, each)| to.index(index, each));
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<T>()
             }
         }
     )*};
@@ -198,83 +205,53 @@ macro_rules! sequences {
 
 sequences!(VecDeque, LinkedList, BinaryHeap);
 
-impl<T: References> References for BTreeSet<T> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        self.iter().for_each(|each| to.key(each));
-    }
-}
+macro_rules! sets {
+    ($($type:ident [$($hasher:ident)?]),*) => {$(
+        impl<T: References $(, $hasher)?> References for $type<T $(, $hasher)?> {
+            fn references(&self, to: &mut Visitor<'_>) {
+                if never_refers::<T>() {
+                    return;
+                }
+                self.iter().for_each(|each| to.key(each));
+            }
 
-impl<T: References, S> References for HashSet<T, S> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        self.iter().for_each(|each| to.key(each));
-    }
-}
-
-impl<K: References + Debug, V: References> References for BTreeMap<K, V> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        self.iter().for_each(|(key, value)| to.entry(key, value));
-    }
-}
-
-impl<K: References + Debug, V: References, S> References for HashMap<K, V, S> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        self.iter().for_each(|(key, value)| to.entry(key, value));
-    }
-}
-
-impl<T: References + ?Sized> References for RefCell<T> {
-    #[inline]
-    fn references(&self, to: &mut Visitor<'_>) {
-        match self.try_borrow() {
-            Ok(value) => value.references(to),
-            Err(_) => to.opaque("borrowed for writing"),
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<T>()
+            }
         }
-    }
+    )*};
 }
 
-impl<T: References> References for OnceCell<T> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        if let Some(value) = self.get() {
-            value.references(to);
+sets!(BTreeSet [], HashSet [S]);
+
+macro_rules! maps {
+    ($($type:ident [$($hasher:ident)?]),*) => {$(
+        impl<K: References + Debug, V: References $(, $hasher)?> References for $type<K, V $(, $hasher)?> {
+            fn references(&self, to: &mut Visitor<'_>) {
+                if never_refers::<(K, V)>() {
+                    return;
+                }
+                self.iter().for_each(|(key, value)| to.entry(key, value));
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                asked.never_refers::<K>() && asked.never_refers::<V>()
+            }
         }
-    }
+    )*};
 }
 
-impl<T: References> References for OnceLock<T> {
-    fn references(&self, to: &mut Visitor<'_>) {
-        if let Some(value) = self.get() {
-            value.references(to);
-        }
-    }
-}
-
-impl<T: References + ?Sized> References for Mutex<T> {
-    #[inline]
-    fn references(&self, to: &mut Visitor<'_>) {
-        match self.try_lock() {
-            Ok(value) => value.references(to),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().references(to),
-            Err(TryLockError::WouldBlock) => to.opaque("locked"),
-        }
-    }
-}
-
-impl<T: References + ?Sized> References for RwLock<T> {
-    #[inline]
-    fn references(&self, to: &mut Visitor<'_>) {
-        match self.try_read() {
-            Ok(value) => value.references(to),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().references(to),
-            Err(TryLockError::WouldBlock) => to.opaque("locked for writing"),
-        }
-    }
-}
+maps!(BTreeMap [], HashMap [S]);
 
 macro_rules! tuples {
     ($(($($name:ident $number:tt),+))*) => {$(
         impl<$($name: References),+> References for ($($name,)+) {
             fn references(&self, to: &mut Visitor<'_>) {
                 $(to.field(stringify!($number), &self.$number);)+
+            }
+
+            fn never_refers(asked: &mut Asked) -> bool {
+                $(asked.never_refers::<$name>())&&+
             }
         }
     )*};
@@ -289,4 +266,8 @@ tuples!(
     (A 0, B 1, C 2, D 3, E 4, F 5)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
 );

@@ -1,8 +1,8 @@
 //! Counted pointers, whichever they are.
 
 use super::{References, Visitor};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::rc::{self, Rc};
+use std::sync::{self, Arc};
 
 /// A strong counted pointer: [`Rc`] or [`Arc`]. The two are the same to a report.
 pub trait Counted {
@@ -20,6 +20,10 @@ pub trait Counted {
     fn visit(&self, to: &mut Visitor<'_>);
     /// Another strong pointer to it.
     fn another(&self) -> Box<dyn Counted>;
+    /// Drops the pointer in `within`, which calls what it is given: if it was the last one, the value is dropped there. The
+    /// box, which [`another`](Self::another) made, is freed outside of it.
+    #[doc(hidden)]
+    fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut()));
 }
 
 macro_rules! counted {
@@ -42,7 +46,7 @@ macro_rules! counted {
             }
 
             fn type_name(&self) -> &'static str {
-                (**self).type_name()
+                (**self).referring_type()
             }
 
             fn visit(&self, to: &mut Visitor<'_>) {
@@ -52,9 +56,36 @@ macro_rules! counted {
             fn another(&self) -> Box<dyn Counted> {
                 Box::new($pointer::clone(self))
             }
+
+            fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut())) {
+                let mut pointer = Some(*self);
+                within(&mut || drop(pointer.take()));
+            }
         }
     };
 }
 
 counted!(Rc, false);
 counted!(Arc, true);
+
+macro_rules! pointers {
+    ($($strong:ident, $weak:ty);*) => {$(
+        impl<T: References + ?Sized + 'static> References for $strong<T> {
+            #[inline]
+            fn references(&self, to: &mut Visitor<'_>) {
+                to.strong(self);
+            }
+        }
+
+        /// Keeps nothing alive. Without a value there is nothing to tell.
+        impl<T: ?Sized> References for $weak {
+            fn references(&self, to: &mut Visitor<'_>) {
+                if self.strong_count() > 0 {
+                    to.weak(self.as_ptr().cast::<()>().addr());
+                }
+            }
+        }
+    )*};
+}
+
+pointers!(Rc, rc::Weak<T>; Arc, sync::Weak<T>);

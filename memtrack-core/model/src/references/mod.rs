@@ -4,12 +4,24 @@
 //! Nothing here changes what is looked at, and nothing waits: what is locked or borrowed elsewhere is reported as not
 //! looked at. A wrong implementation gives a wrong report, and nothing worse.
 
+mod asked;
+mod capturing;
+mod cells;
+mod closed;
 mod containers;
 mod counted;
+mod plain;
+#[cfg(test)]
+mod tests;
 mod visitor;
 
+#[doc(hidden)]
+pub use asked::{AskKnown, AskUnknown, Asked, Type};
+pub use capturing::Capturing;
 pub use counted::Counted;
 pub use visitor::{DeviceMemory, Path, Sink, Step, Visitor};
+
+use asked::never_refers;
 
 /// What a value refers to by strong counted pointers ([`Rc`](std::rc::Rc), [`Arc`](std::sync::Arc)), and the device
 /// memory that it has. Use `#[derive(References)]`.
@@ -35,24 +47,25 @@ pub use visitor::{DeviceMemory, Path, Sink, Step, Visitor};
 #[diagnostic::on_unimplemented(
     message = "memtrack does not know what `{Self}` refers to",
     label = "`References` is not implemented for `{Self}`",
-    note = "derive it (`#[derive(References)]`) where the type is yours",
-    note = "`#[references(skip)]` on the field leaves out what holds no counted pointer; `#[references(opaque)]` says \
-            that nobody can look inside, as in a closure"
+    note = "where the type is yours, derive it: `#[derive(References)]`",
+    note = "on a field, `#[references(skip)]` leaves out what holds no counted pointer, and `#[references(opaque)]` says \
+            that nobody can look inside",
+    note = "a closure cannot be looked into: `references::Capturing` keeps what it captures beside it"
 )]
 pub trait References {
     /// Reports what this refers to. Called on a thread that holds a handle of it, at any time: it must not wait (use
     /// `try_lock`), and need not be quick.
     fn references(&self, to: &mut Visitor<'_>);
 
-    /// The type's name, also behind `dyn`.
+    /// The type's name, also behind `dyn`. Its own name is one that no other trait's method is likely to have.
     #[doc(hidden)]
-    fn type_name(&self) -> &'static str {
+    fn referring_type(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
 
     /// Whether no value of the type refers to anything: numbers, texts.
     #[doc(hidden)]
-    fn never_refers() -> bool
+    fn never_refers(_asked: &mut Asked) -> bool
     where
         Self: Sized,
     {

@@ -182,8 +182,15 @@ impl<'a> Visitor<'a> {
 
     /// Shows a field, so that people know which of several values this is.
     pub fn show(&mut self, name: &'static str, value: &dyn fmt::Debug) {
+        self.show_at(|| Step::Field(name), value);
+    }
+
+    /// Shows what lies one step further away. For what is no field.
+    pub fn show_at(&mut self, step: impl FnOnce() -> Step, value: &dyn fmt::Debug) {
         if self.paths {
-            self.step(|| Step::Field(name), |to| to.sink.show(&to.path, value));
+            self.path.0.push(step());
+            self.sink.show(&self.path, value);
+            self.path.0.pop();
         }
     }
 }

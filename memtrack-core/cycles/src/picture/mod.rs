@@ -1,0 +1,11 @@
+//! The graph as a picture: which of its values are drawn, where each is, and how that looks.
+
+mod boxes;
+mod layout;
+mod lines;
+mod ranks;
+mod select;
+pub mod svg;
+
+use lines::Line;
+pub(crate) use select::{Drawn, MOST_CYCLES, Referrers};
