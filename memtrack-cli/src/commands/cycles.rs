@@ -1,12 +1,13 @@
 //! `memtrack cycles`: who keeps device memory alive.
 
+use super::page::name;
 use crate::Streams;
 use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use crate::report::print_json;
 use memtrack_core::analysis::units::human_bytes;
-use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture::svg, read, text};
+use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture, read, text};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::path::Path;
 /// A form of output.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    Html,
+    Page,
     Svg,
     Dot,
     Json,
@@ -23,7 +24,7 @@ enum Form {
 /// What the name of an output asks for.
 fn form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
-        Some("html" | "htm") => Ok(Form::Html),
+        Some("html" | "htm") => Ok(Form::Page),
         Some("svg") => Ok(Form::Svg),
         Some("dot" | "gv") => Ok(Form::Dot),
         Some("json") => Ok(Form::Json),
@@ -56,15 +57,8 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     };
     let mut content = Vec::new();
     match form {
-        Form::Html => {
-            let name = if args.path == Path::new("-") {
-                "standard input".into()
-            } else {
-                args.path.to_string_lossy()
-            };
-            content = page::html(&graph, &findings, &name).into_bytes();
-        }
-        Form::Svg => content = svg::svg(&graph, &findings).into_bytes(),
+        Form::Page => content.extend(page::html(&graph, &findings, &name(&args.path)).into_bytes()),
+        Form::Svg => content.extend(picture::svg::svg(&graph, &findings).into_bytes()),
         Form::Dot => dot::write(&graph, &findings, &mut content)?,
         Form::Json => json::write(&graph, &findings, &mut content)?,
     }

@@ -18,8 +18,17 @@ mod read;
 #[cfg(test)]
 mod testing;
 pub mod text;
+mod watch;
 pub mod words;
 
 pub use findings::Findings;
 pub use graph::Graph;
+pub use live::{
+    NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, disable, enable,
+    enable_with, find, register, register_dyn,
+};
 pub use read::{ReadError, begins_like_graph, read};
+pub use watch::{
+    Observed, Watch, WatchOptions, check, name_allocations, observe_cycles, warn_device_cycles,
+    warn_device_cycles_with,
+};

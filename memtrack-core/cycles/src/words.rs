@@ -104,6 +104,25 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
+/// A cycle as a warning: what it keeps, and the way around.
+pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
+    let one = cycle.instances == 1;
+    let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };
+    let keeps = match (cycle.all_leaked.is_none(), one) {
+        (true, true) => format!("will keep {} that is in use now", bytes(cycle.pinned)),
+        (true, false) => format!("will keep {} each that is in use now", bytes(cycle.pinned)),
+        (false, true) => format!("keeps {} until the program ends", bytes(cycle.leaked)),
+        (false, false) => format!("keep {} until the program ends", bytes(cycle.all_leaked)),
+    };
+    let weak: Vec<String> = cycle.to_make_weak().iter().map(|cut| field(graph, cut)).collect();
+    let weak = if weak.is_empty() { String::new() } else { format!("; make weak: {}", weak.join(" and ")) };
+    format!(
+        "{} that nothing else holds{sure} {keeps}: {}{weak}",
+        counted(cycle.instances, "cycle"),
+        way(graph, &cycle.around)
+    )
+}
+
 /// The answer in a line.
 pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
     let leaks = findings.leaks();

@@ -12,6 +12,7 @@ use crate::keep::leads_to_memory;
 use components::Components;
 use cuts::{Field, field_of};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::hash::BuildHasher;
 use storages::{Storages, Sum};
 use ways::Ways;
 
@@ -297,6 +298,16 @@ impl Findings {
             if part.nodes.len() == whole.nodes.len() { 0 } else { cycles(whole) - cycles(part) };
         let findings = Self::of(part);
         Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
+    }
+
+    /// A number of the types and fields of a cycle, which those of the same kind have too, in this graph or another.
+    pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
+        let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
+        let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
+        let inside = edges.filter(|&edge| members.contains(&graph.edges[edge].to));
+        let mut fields: Vec<Field> = inside.map(|edge| field_of(graph, edge)).collect();
+        fields.sort_unstable();
+        foldhash::fast::FixedState::default().hash_one(&fields)
     }
 
     /// Cycles that nobody outside holds, of all instances.

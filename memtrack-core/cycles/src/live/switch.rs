@@ -60,7 +60,7 @@ pub(super) fn is_on() -> bool {
 }
 
 /// Whether values are registered in this process, which may be the child of the one that enabled it.
-pub(super) fn is_on_here() -> bool {
+pub(crate) fn is_on_here() -> bool {
     is_on() && ENABLED_IN.load(Ordering::Relaxed) == generation()
 }
 

@@ -16,6 +16,14 @@ pub(super) fn outside(table: &Table) -> Vec<i64> {
     outside
 }
 
+/// Marks what is held from outside. So is what only the scan holds, because the program has let go of it meanwhile: it ends with
+/// the scan.
+pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
+    let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
+    let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
+    mark(table, held);
+}
+
 /// Marks values, and all they lead to, as held.
 pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
     let mut waiting: Vec<u32> = Vec::new();

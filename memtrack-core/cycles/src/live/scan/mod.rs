@@ -104,8 +104,8 @@ impl Scan {
         let mut table = Table::discover(self.most_values.min(u32::MAX as usize - 1));
         let outside = garbage::outside(&table);
         let mut remarks = garbage::too_many_reported(&table, &outside);
-        let held = (0..table.len() as u32).filter(|&place| outside[place as usize] != 0);
-        garbage::mark(&mut table, held.collect::<Vec<_>>());
+        garbage::mark_held(&mut table, &outside);
+        let seemed = garbage::unheld(&table).len();
         let mut confirmed = confirm::confirm(&mut table);
         remarks.append(&mut confirmed.remarks);
         let unheld = garbage::unheld(&table);
@@ -140,6 +140,7 @@ impl Scan {
             with_memory: garbage::count(&table, MEMORY),
             incomplete: garbage::count(&table, INCOMPLETE),
             unreachable: unheld.len() as u64,
+            doubted: (seemed - unheld.len()) as u64,
             looks: confirmed.looks,
             took: begin.elapsed(),
             graph,
@@ -166,6 +167,8 @@ pub struct Report {
     pub incomplete: u64,
     /// Values that nothing outside holds, whether they lead to device memory or not.
     pub unreachable: u64,
+    /// Values that nothing outside seemed to hold at first, until they were looked at again: threads were changing them.
+    pub doubted: u64,
     /// How often what nothing holds was looked at, with the same result.
     pub looks: u32,
     /// The time it took.
