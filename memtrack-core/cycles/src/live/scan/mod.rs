@@ -135,7 +135,7 @@ impl Scan {
         }
         graph.remarks.extend(remarks);
         let report = Report {
-            values: table.len() as u64,
+            values: table.values(),
             pointers: table.targets.len() as u64,
             with_memory: garbage::count(&table, MEMORY),
             incomplete: garbage::count(&table, INCOMPLETE),
@@ -204,7 +204,7 @@ static SCANNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false))
 impl Alone {
     fn begin() -> Option<Self> {
         let scanning = SCANNING.get();
-        (!scanning.swap(true, Ordering::AcqRel)).then_some(Self(scanning))
+        (!scanning.swap(true, Ordering::AcqRel)).then(|| Self(scanning))
     }
 }
 
