@@ -93,3 +93,28 @@ fn what_is_registered_while_a_thread_ends_is_no_trouble() {
     });
     ended.join().expect("ends");
 }
+
+#[test]
+fn of_two_scans_one_finds_the_other_one_running_and_leaves_it_alone() {
+    let _alone = alone();
+    struct Slow(std::sync::Barrier);
+    impl References for Slow {
+        fn references(&self, _: &mut Visitor<'_>) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+    let slow = Arc::new(Slow(std::sync::Barrier::new(2)));
+    register(&slow);
+    thread::scope(|scope| {
+        let scan = scope.spawn(|| find().map(|report| report.values));
+        slow.0.wait();
+        assert_eq!(find().err(), Some(NotScanned::Busy));
+        assert_eq!(find().err(), Some(NotScanned::Busy), "it was not ended by who found it running");
+        slow.0.wait();
+        assert_eq!(scan.join().expect("scans"), Ok(1));
+    });
+    disable();
+    enable();
+    assert_eq!(scan().values, 0);
+}
