@@ -200,6 +200,8 @@ mod macro_tests;
 mod monitor;
 #[cfg(not(feature = "record"))]
 mod off;
+#[cfg(not(feature = "cycles"))]
+mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
@@ -305,11 +307,16 @@ pub mod references {
 
 /// Who keeps this device buffer alive? Graphs of who refers to whom, the cycles among them, what they hold, and which
 /// reference to make weak.
-#[cfg(feature = "cycles")]
+///
+/// Without the feature `cycles` only what libraries call is here, and does nothing.
 pub mod cycles {
     pub use crate::References;
+    #[cfg(not(feature = "cycles"))]
+    pub use crate::off_cycles::*;
+    #[cfg(feature = "cycles")]
     #[doc(inline)]
     pub use memtrack_cycles::*;
+    pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
 /// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end,

@@ -89,7 +89,138 @@ pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
     target::expand(args.into(), item.into()).into()
 }
 
-/// Tells memtrack what a value refers to.
+/// Tells memtrack what a value refers to, field by field, so that it can find the cycles of [`Rc`](std::rc::Rc) and
+/// [`Arc`](std::sync::Arc) that keep device memory alive.
+///
+/// ```
+/// use memtrack_core::References;
+/// use std::cell::RefCell;
+/// use std::collections::HashMap;
+/// use std::rc::{Rc, Weak};
+///
+/// #[derive(References)]
+/// struct Module {
+///     layers: Vec<Rc<RefCell<Layer>>>,      // `.layers[0]`, …
+///     hooks: HashMap<String, Rc<dyn Hook>>, // `.hooks["relu"]`, …
+///     parent: Weak<Module>,                 // keeps nothing alive
+/// }
+///
+/// #[derive(References)]
+/// enum Layer {
+///     Dense { weight: Rc<Storage> }, // `::Dense.weight`
+///     Repeat(Box<Layer>, usize),     // `::Repeat.0::Dense.weight`, …
+/// }
+///
+/// /// Whoever is behind a `dyn Hook` can be looked into.
+/// trait Hook: References {
+///     fn forward(&self);
+/// }
+///
+/// #[derive(References)]
+/// struct Storage {
+///     bytes: Vec<u8>, // numbers cost no time, however many
+/// }
+/// ```
+///
+/// Every type that a field consists of implements the trait: those of the standard library do, your own derive it too. A
+/// strong pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`],
+/// [`Vec`], maps, cells, locks) is a part of it. A lock that is held elsewhere is not waited for but reported as not
+/// looked at, and so is whatever hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The
+/// pointers in it then count as held from outside, which may hide a cycle and never invents one.
+///
+/// # On a field
+///
+/// | attribute | the field |
+/// |---|---|
+/// | `#[references(skip)]` | holds no counted pointer: it is left out |
+/// | `#[references(opaque)]` | may hold some, but nobody can look inside, as in a boxed closure: reports say that it was not looked into |
+/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
+/// | `#[references(with = path)]` | is handed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
+/// | `#[references(show)]` | is shown by [`Debug`](std::fmt::Debug), so that people know which of several values this is: a name, an id; beside being looked at, or with `skip` instead |
+/// | `#[references(rename = "…")]` | has another name in reports |
+///
+/// The first four exclude each other.
+///
+/// ```
+/// use memtrack_core::references::{References, Visitor};
+/// use std::rc::Rc;
+/// # use memtrack_core::operators::{ReportTensors, TensorReader};
+/// # mod other_crate { pub struct Cache(pub std::rc::Rc<[u8]>); pub struct Settings; }
+/// # struct Tensor;
+/// # impl ReportTensors for Tensor { fn report(&self, _: &mut TensorReader<'_>) {} }
+///
+/// #[derive(References)]
+/// struct Node {
+///     #[references(show)]
+///     id: u64,
+///     #[references(tensors)]
+///     gradient: Option<Tensor>,
+///     inputs: Vec<Rc<Node>>,
+///     #[references(opaque)]
+///     backward: Box<dyn Fn(&Tensor)>,
+///     #[references(with = look_into_cache)]
+///     cache: other_crate::Cache,
+///     #[references(skip)]
+///     settings: other_crate::Settings,
+/// }
+///
+/// fn look_into_cache(cache: &other_crate::Cache, to: &mut Visitor<'_>) {
+///     to.field("entries", &cache.0); // `.cache.entries`
+/// }
+/// ```
+///
+/// A closure can be looked into if what it would capture lies beside it: `memtrack_core::references::Capturing`.
+///
+/// # On a variant
+///
+/// | attribute | the variant |
+/// |---|---|
+/// | `#[references(skip)]` | holds no counted pointer |
+/// | `#[references(opaque)]` | is reported as not looked into |
+///
+/// # On the type
+///
+/// | attribute | the type |
+/// |---|---|
+/// | `#[references(opaque)]` | is reported as not looked into; its fields may be of any types. Needed for unions and packed structs |
+/// | `#[references(bound = "…")]` | has these bounds in place of the derived ones |
+/// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
+///
+/// # Generic types
+///
+/// Where a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
+/// trait, and nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. Of a
+/// field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the parameters beside it are required to
+/// implement the trait, and all to be `'static` behind a counted pointer. Where the derive cannot see that a generic type
+/// contains itself, the compiler asks in circles: "error E0275: overflow evaluating the requirement". That is so for two
+/// generic types that contain *each other*, and under a type alias. A `bound` on one of them ends it:
+///
+/// ```
+/// use memtrack_core::References;
+/// use std::rc::Rc;
+///
+/// #[derive(References)]
+/// #[references(bound = "T: References + 'static")]
+/// struct Module<T> {
+///     weight: T,
+///     hooks: Vec<Rc<Hook<T>>>,
+/// }
+///
+/// #[derive(References)]
+/// struct Hook<T> {
+///     owner: Option<Rc<Module<T>>>,
+/// }
+/// ```
+///
+/// What a counted pointer points to must be `'static`, as nothing with a lifetime is. What has one may be owned.
+///
+/// # Errors
+///
+/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error at the word that
+/// is wrong, and says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug): they are part of the path.
+///
+/// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library that only
+/// annotates; nothing calls it there.
 #[proc_macro_derive(References, attributes(references))]
 pub fn derive_references(item: TokenStream) -> TokenStream {
     references::expand(item.into()).into()

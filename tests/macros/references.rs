@@ -119,7 +119,7 @@ fn containers_add_their_places_and_keys() {
     #[derive(References)]
     struct Module {
         layers: Vec<Rc<RefCell<Leaf>>>,
-        hooks: HashMap<String, Box<Rc<Leaf>>>,
+        hooks: HashMap<String, Box<(u8, Rc<Leaf>)>>,
         by_shape: BTreeMap<(usize, usize), Option<Rc<Leaf>>>,
         pair: [Arc<Leaf>; 2],
         last: Mutex<Option<Rc<Leaf>>>,
@@ -129,7 +129,7 @@ fn containers_add_their_places_and_keys() {
     }
     let module = Module {
         layers: vec![Rc::new(RefCell::new(Leaf)), Rc::new(RefCell::new(Leaf))],
-        hooks: HashMap::from([("relu".to_owned(), Box::new(leaf()))]),
+        hooks: HashMap::from([("relu".to_owned(), Box::new((1, leaf())))]),
         by_shape: BTreeMap::from([((2, 3), Some(leaf())), ((4, 5), None)]),
         pair: [Arc::new(Leaf), Arc::new(Leaf)],
         last: Mutex::new(Some(leaf())),
@@ -140,7 +140,7 @@ fn containers_add_their_places_and_keys() {
     let expected = [
         ".layers[0] -> RefCell<Leaf>",
         ".layers[1] -> RefCell<Leaf>",
-        ".hooks[\"relu\"] -> Leaf",
+        ".hooks[\"relu\"].1 -> Leaf",
         ".by_shape[(2, 3)] -> Leaf",
         ".pair[0] -> Leaf",
         ".pair[1] -> Leaf",
@@ -345,8 +345,7 @@ fn a_bound_replaces_the_derived_ones() {
     let module = Module { value: leaf(), hook: Some(Rc::new(Hook { owner: None })) };
     assert_eq!(told(&module), [".value -> Leaf", ".hook -> Hook<Rc<Leaf>>"]);
     assert_eq!(told(&Hook { owner: Some(Rc::new(module)) }), [".owner -> Module<Rc<Leaf>>"]);
-    struct Unknown;
-    assert_eq!(told(&Tagged { tag: vec![Unknown] }), [".tag ? full"]);
+    assert_eq!(told(&Tagged { tag: vec![Foreign(leaf())] }), [".tag ? full"]);
 }
 
 #[test]
@@ -534,8 +533,7 @@ mod same_names {
         let text = String { to: leaf(), asked: Option::Some(leaf()), field_0: Option::None };
         assert_eq!(told(&text), [".to -> Leaf", ".asked::Some.0 -> Leaf"]);
         assert_eq!(told(&Step(bool)), [""; 0]);
-        fn is(_: &impl References) {}
-        is(&Visitor);
+        let _: &dyn References = &Visitor;
     }
 }
 
@@ -607,13 +605,63 @@ fn a_container_of_what_is_shown_is_not_passed_over() {
     assert_eq!(told(&vec![Named(1), Named(2)]), ["[0].0 = 1", "[1].0 = 2"]);
 }
 
-/// The handles of a backward closure, as a tape keeps them.
-trait Backward: References {
-    fn backward(&self, gradient: &f32);
+/// What a library shows and what it does not.
+pub mod library {
+    use super::References;
+    use std::rc::Rc;
+
+    /// Private types are no part of what is public.
+    #[derive(References)]
+    pub struct Public<T> {
+        inner: Vec<Private<T>>,
+        this: Option<Rc<Self>>,
+    }
+
+    #[derive(References)]
+    struct Private<T>(T);
+
+    impl<T> Public<T> {
+        /// Of one value.
+        pub fn new(value: T) -> Self {
+            Self { inner: vec![Private(value)], this: None }
+        }
+    }
 }
 
-impl<H: References, F: Fn(&H, &f32)> Backward for Capturing<H, F> {
-    fn backward(&self, gradient: &f32) {
+#[test]
+fn public_types_may_consist_of_private_ones() {
+    assert_eq!(told(&library::Public::new(leaf())), [".inner[0].0 -> Leaf"]);
+}
+
+#[test]
+fn types_from_macros_are_derived() {
+    macro_rules! pointer {
+        ($to:ty) => { Rc<$to> };
+    }
+    macro_rules! node {
+        ($name:ident $(, $field:ident: $type:ty)*) => {
+            #[derive(References)]
+            struct $name<T> {
+                value: pointer!(T),
+                $($field: $type,)*
+            }
+        };
+    }
+    node!(Node, left: Option<Rc<Node<T>>>, right: Rc<Leaf>, call: fn(&str) -> usize);
+    let call = str::len;
+    let node = Node { value: Rc::new(1_u8), left: None, right: leaf(), call };
+    let node = Node { value: Rc::new(1_u8), left: Some(Rc::new(node)), right: leaf(), call };
+    assert_eq!(told(&node), [".value -> u8", ".left -> Node<u8>", ".right -> Leaf"]);
+    assert_eq!((node.call)("text"), 4);
+}
+
+/// The handles of a backward closure, as a tape keeps them.
+trait Backward: References {
+    fn backward(&self, gradient: &[f32]);
+}
+
+impl<H: References, F: Fn(&H, &[f32])> Backward for Capturing<H, F> {
+    fn backward(&self, gradient: &[f32]) {
         self.call(gradient);
     }
 }
@@ -627,14 +675,14 @@ struct Variable {
 #[test]
 fn what_a_closure_is_called_with_is_reported() {
     let (a, b, sum) = (Rc::<Variable>::default(), Rc::<Variable>::default(), Variable::default());
-    let add = Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient| {
-        a.gradient.set(a.gradient.get() + gradient);
-        b.gradient.set(b.gradient.get() + gradient);
+    let add = Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient: &[f32]| {
+        a.gradient.set(a.gradient.get() + gradient[0]);
+        b.gradient.set(b.gradient.get() + gradient[0]);
     });
     *sum.backward.borrow_mut() = Some(Box::new(add));
     assert_eq!(told(&sum), [".backward.handles.0 -> Variable", ".backward.handles.1 -> Variable"]);
     let backward = sum.backward.borrow();
-    backward.as_ref().expect("just set").backward(&2.0);
+    backward.as_ref().expect("just set").backward(&[2.0]);
     assert_eq!((a.gradient.get(), b.gradient.get()), (2.0, 2.0));
 }
 

@@ -72,7 +72,6 @@ impl Derived {
                 let (pattern, statements) = derived.fields(&data.fields, None, args, &krate)?;
                 if !args.opaque {
                     refuse_packed(&item.attrs)?;
-                    // Nothing to bind is nothing to match: a reference to the fields of what may be unsized.
                     if !statements.is_empty() {
                         let this = this();
                         derived.body = quote!(let Self #pattern = #this; #statements);
@@ -181,7 +180,7 @@ impl Derived {
         let stepping = |look: TokenStream| quote!(#to.step(|| #step, |#to| #look););
         let mut statements = match &own.look {
             // A function pointer captures nothing; one that takes references is none of those that implement the trait.
-            Look::Visit if matches!(ty, Type::FnPtr(_)) => TokenStream::new(),
+            Look::Visit if is_function_pointer(ty) => TokenStream::new(),
             Look::Visit => {
                 self.visited.push(ty.clone());
                 // The type is written out for the compiler's error to stand under all of it.
@@ -217,7 +216,7 @@ impl Derived {
         let never_refers = self.never_refers(item, &types);
         quote! {
             #[automatically_derived]
-            #[allow(deprecated, clippy::pedantic)]
+            #[allow(deprecated)]
             impl #for_all #types::References for #name #of #where_clause {
                 fn references(&#this, #to: &mut #types::Visitor<'_>) {
                     let _ = &#to;
@@ -255,6 +254,16 @@ fn to() -> Ident {
 
 fn this() -> Token![self] {
     Token![self](Span::mixed_site())
+}
+
+/// Also in the groups that macros make.
+fn is_function_pointer(ty: &Type) -> bool {
+    match ty {
+        Type::FnPtr(_) => true,
+        Type::Group(group) => is_function_pointer(&group.elem),
+        Type::Paren(paren) => is_function_pointer(&paren.elem),
+        _ => false,
+    }
 }
 
 /// Whoever borrows a field of a packed struct borrows it unaligned.

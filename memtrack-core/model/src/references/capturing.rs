@@ -36,8 +36,28 @@ use std::mem::needs_drop;
 /// ```
 ///
 /// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] for those whose argument is
-/// borrowed, and [`Capturing::of`] for any others, whose arguments' types then have to be written. Several arguments are a
-/// tuple.
+/// borrowed, and [`Capturing::of`] for functions of the engine that know how they call. A closure that calls methods of its
+/// argument says of which type it is (`gradient: &Tensor`), unless such a function does. Several arguments are a tuple.
+///
+/// ```
+/// # use memtrack_model::references::{Capturing, References};
+/// # use std::rc::Rc;
+/// # struct Tensor;
+/// # impl Tensor { fn rows(&self) -> usize { 2 } }
+/// # trait Backward: References { fn backward(&self, gradient: &Tensor) -> usize; }
+/// # impl<H: References, F: Fn(&H, &Tensor) -> usize> Backward for Capturing<H, F> {
+/// #     fn backward(&self, gradient: &Tensor) -> usize { self.call(gradient) }
+/// # }
+/// fn tape<H: References + 'static>(
+///     handles: H,
+///     call: impl Fn(&H, &Tensor) -> usize + 'static,
+/// ) -> Rc<dyn Backward> {
+///     Rc::new(Capturing::of(handles, call))
+/// }
+///
+/// let rows = tape(Rc::new(3), |factor, gradient| **factor * gradient.rows());
+/// assert_eq!(rows.backward(&Tensor), 6);
+/// ```
 ///
 /// If the closure captures something after all that has to be dropped, it is reported as not looked into.
 #[derive(Clone, Copy)]

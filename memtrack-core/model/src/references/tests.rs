@@ -65,7 +65,7 @@ fn one() -> Rc<u8> {
 
 #[test]
 fn counted_pointers_are_told_and_not_looked_behind() {
-    let inner = Arc::new(Mutex::new(one()));
+    let inner = Arc::new(Mutex::new(Arc::new(1)));
     let value = (one(), Arc::clone(&inner), Rc::downgrade(&one()), Arc::downgrade(&inner));
     assert_eq!(told(&value), [".0 strong", ".1 strong", ".3 weak"]);
     assert_eq!(told(&*value.1), [" strong"]);
