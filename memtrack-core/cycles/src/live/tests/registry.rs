@@ -1,7 +1,8 @@
 //! What is registered, and for how long.
 
-use super::super::{NotScanned, find, registry};
+use super::super::{NotScanned, Options, enable_with, find, registry};
 use super::*;
+use memtrack_recorder::{scope, switch};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread;
@@ -117,4 +118,33 @@ fn of_two_scans_one_finds_the_other_one_running_and_leaves_it_alone() {
     disable();
     enable();
     assert_eq!(scan().values, 0);
+}
+
+/// A function that a stack names.
+#[inline(never)]
+fn makes_a_leaking_layer() {
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+}
+
+#[test]
+fn a_value_tells_its_scope_and_its_place_and_if_wanted_its_stack() {
+    let _alone = alone();
+    enable_with(Options::new().stacks(true));
+    switch::set(switch::SCOPES, true);
+    {
+        let _net = scope::root("Net");
+        let _module = scope::module("encoder");
+        makes_a_leaking_layer();
+    }
+    switch::set(switch::SCOPES, false);
+    let mut report = scan();
+    let created =
+        |report: &Report| report.graph.text(report.graph.nodes[0].created.expect("registered")).to_owned();
+    let place = created(&report);
+    assert!(place.starts_with("in encoder") && place.contains("tests/registry.rs:"), "{place}");
+    assert!(!place.contains("makes_a_leaking_layer"), "{place}");
+    report.name_stacks();
+    let stack = created(&report);
+    assert!(stack.starts_with(&place) && stack.contains("makes_a_leaking_layer"), "{stack}");
 }
