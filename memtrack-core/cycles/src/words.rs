@@ -2,16 +2,19 @@
 
 use crate::findings::{Bytes, Cut, Cycle, Proof};
 use crate::graph::{Graph, Origin};
+use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
 /// Most characters of a value's label in a line.
 const LABEL_CHARACTERS: usize = 60;
+/// No more of a text is looked at, however long it is.
+const LOOKED_AT_BYTES: usize = 4096;
 /// Most steps of a way that are shown at its beginning, and at its end.
 const STEPS_SHOWN: usize = 8;
 
 /// A value's label in a line: its type, and its contents.
 pub fn label(graph: &Graph, node: u32) -> String {
-    let label = graph.label(node);
+    let label = cut(graph.label(node), LOOKED_AT_BYTES);
     // What all Python objects begin with says nothing.
     let label = match graph.origin {
         Origin::Python => label.strip_prefix("object\n").unwrap_or(label),
@@ -23,7 +26,10 @@ pub fn label(graph: &Graph, node: u32) -> String {
 
 /// The label of a reference in a line.
 pub fn path(graph: &Graph, edge: u32) -> String {
-    shorten_middle(&printable(graph.text(graph.edges[edge as usize].path)), LABEL_CHARACTERS)
+    shorten_middle(
+        &printable(cut(graph.text(graph.edges[edge as usize].path), LOOKED_AT_BYTES)),
+        LABEL_CHARACTERS,
+    )
 }
 
 /// A way along references: `Trainer .hooks[0] → Hook .owner → Trainer`. The middle of a long one is counted.
