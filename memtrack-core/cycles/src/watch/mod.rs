@@ -10,6 +10,7 @@ mod pages;
 mod shared;
 mod told;
 
+pub(crate) use allocated::frames_of;
 pub use allocated::name_allocations;
 pub use pages::WatchOptions;
 

@@ -137,6 +137,11 @@ impl Table {
         self.holders.len()
     }
 
+    /// Values, without declared roots.
+    pub(super) fn values(&self) -> u64 {
+        self.holders.iter().filter(|holder| matches!(holder, Holder::Value(_))).count() as u64
+    }
+
     pub(super) fn has(&self, place: u32, flag: u8) -> bool {
         self.flags[place as usize] & flag != 0
     }
