@@ -1,6 +1,6 @@
 //! What is said of findings, in words: for the text, the page and the log alike.
 
-use crate::findings::{Bytes, Cut, Cycle, Proof};
+use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
 use crate::graph::{Graph, Origin};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
@@ -102,6 +102,33 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
     lines
+}
+
+/// Handles that nobody accounts for, without where they were made: `12 handles to 12 values: Buffer`.
+pub fn handles(graph: &Graph, handles: &Handles) -> String {
+    let first = &graph.unexplained[handles.first];
+    let value = label(graph, first.node);
+    match handles.values {
+        1 => format!("{} to {value}", counted(handles.handles, "handle")),
+        values => {
+            format!("{} to {} like {value}", counted(handles.handles, "handle"), counted(values, "value"))
+        }
+    }
+}
+
+/// Since when there are handles, and how fast they become more: `the oldest 12 root scopes ago, 1.0 more in each`.
+pub fn since(handles: &Handles) -> Option<String> {
+    let ended = handles.ended_roots;
+    let since = match (ended, handles.handles) {
+        (0, _) => return None,
+        (1, _) => "made in a root scope that has ended since".to_owned(),
+        (_, 1) => format!("made {} ago", counted(ended, "root scope")),
+        (_, count) => {
+            let each = count as f64 / ended as f64;
+            format!("the oldest made {} ago, {each:.1} more in each", counted(ended, "root scope"))
+        }
+    };
+    Some(since)
 }
 
 /// A cycle as a warning: what it keeps, and the way around.
