@@ -10,8 +10,8 @@ mod values;
 
 use crate::findings::Findings;
 use crate::graph::Graph;
-use crate::picture::Drawn;
 use crate::picture::svg::Picture;
+use crate::picture::{Drawn, weak_verb};
 use crate::words;
 use escape::{escaped, line};
 use memtrack_model::units::human_count;
@@ -32,6 +32,11 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
     let title = line(title, TITLE_BYTES);
+    let more = left_out(&drawn, &picture);
+    let is_empty = findings.cycles.is_empty()
+        && graph.unexplained.is_empty()
+        && graph.remarks.is_empty()
+        && more.is_empty();
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -39,14 +44,14 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
          style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} · reference cycles · memtrack</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main>\n<section class=\"findings\" \
+         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
          aria-label=\"Findings\">\n",
         SCRIPT_SHA256.trim(),
         escaped(&words::answer(graph, findings), REMARK_BYTES),
+        if is_empty { " class=\"alone\"" } else { "" },
     );
     findings::write(graph, findings, &drawn, &mut out);
     let remarks = graph.remarks.iter().map(|remark| escaped(remark, REMARK_BYTES));
-    let more = left_out(&drawn, &picture);
     if !graph.remarks.is_empty() || !more.is_empty() {
         out.push_str("<h2>Remarks</h2>\n<ul class=\"remarks\">\n");
         for remark in more.into_iter().chain(remarks.take(MOST_REMARKS)) {
@@ -67,11 +72,21 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
         let _ = write!(
             out,
             "<section class=\"picture\" aria-label=\"Graph\">\n<div class=\"bar\" id=\"bar\" hidden=\"hidden\"></div>\n\
-             <div class=\"view\" id=\"view\">\n{}</div>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\">\
-             <p class=\"key\"><span><i class=\"box\"></i>a value</span> <span><i class=\"box memory\"></i>has device memory</span> \
-             <span><i class=\"box cycle\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>make this weak</span></p>\
-             <noscript><p>Values and references are links to the table below.</p></noscript></div>\n</section>\n",
-            picture.svg(true)
+             <div class=\"view\" id=\"view\">\n{}</div>\n<p class=\"key\"><span><i class=\"box\"></i>a value</span> \
+             <span><i class=\"box memory\"></i>has device memory</span> {}</p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
+             <p>Point at a value, or move to it with the arrow keys: here is then what it is, and where its device memory was \
+             allocated.</p><p class=\"note\">A click on a reference follows it. Drag, or turn the wheel: + and − are larger and \
+             smaller, 0 shows all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
+             below.</p></noscript>\n</section>\n",
+            picture.svg(true),
+            if findings.cycles.is_empty() {
+                String::new()
+            } else {
+                let verb = weak_verb(graph);
+                format!(
+                    "<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>"
+                )
+            }
         );
         values::write(graph, findings, &drawn, &mut out);
     }
