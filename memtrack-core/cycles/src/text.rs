@@ -83,8 +83,12 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
-    if let Some(text) = node.and_then(|node| node.allocated.or(node.created)) {
-        out.push_str("   allocated at\n");
+    let known = node.and_then(|node| {
+        let created = node.created.map(|text| (text, "registered at"));
+        node.allocated.map(|text| (text, "allocated at")).or(created)
+    });
+    if let Some((text, what)) = known {
+        let _ = writeln!(out, "   {what}");
         let text = graph.text(text);
         for line in text.lines().take(FRAMES) {
             let _ = writeln!(out, "     {}", printable(line));
