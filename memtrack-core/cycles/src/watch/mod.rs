@@ -7,6 +7,7 @@
 mod allocated;
 mod look;
 mod pages;
+mod report;
 mod shared;
 mod told;
 

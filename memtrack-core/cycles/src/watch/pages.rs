@@ -1,10 +1,10 @@
 //! The warning: a line on stderr, and a page that stays.
 
 use super::Observed;
-use crate::{page, words};
-use memtrack_file::ReplacingFile;
+use super::report::write_page;
+use crate::words;
 use memtrack_recorder::{message, reentry};
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -91,14 +91,7 @@ impl Pages {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
         let path = self.options.folder.clone().unwrap_or_else(std::env::temp_dir).join(name);
         let path = std::path::absolute(path)?;
-        let title = std::env::args_os().next().unwrap_or_default();
-        let title = PathBuf::from(title)
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let html = page::html(&observed.report.graph, observed.findings, &title);
-        let mut file = ReplacingFile::create(&path)?;
-        file.write_all(html.as_bytes())?;
-        file.commit()?;
+        write_page(&observed.report.graph, observed.findings, &path)?;
         Ok(path)
     }
 }
