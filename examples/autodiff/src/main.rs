@@ -12,7 +12,7 @@ use memtrack_examples_autodiff::Variant;
 use memtrack_examples_autodiff::device::Device;
 use memtrack_examples_autodiff::training::Training;
 
-const STEPS: usize = 10;
+const STEPS: usize = 8;
 const FOLDER: &str = "memtrack-out/autodiff";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let training = Training::new(&Device::new(), variant);
     for step in 1..=STEPS {
         let loss = training.step();
-        println!("step {step:>2}  loss {loss:.4}  on the device {:>10} bytes", training.in_use_bytes());
+        println!("step {step}  loss {loss:.4}  on the device {:>10} bytes", training.in_use_bytes());
     }
 
     // memtrack: all that the steps left behind.

@@ -123,6 +123,11 @@ impl Node {
         read(self.value.borrow().values())
     }
 
+    /// Reads its gradient, if there is one.
+    pub fn read_gradient<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Option<R> {
+        self.gradient.borrow().as_ref().map(|gradient| read(gradient.values()))
+    }
+
     /// How much device memory its numbers take.
     pub fn size_bytes(&self) -> u64 {
         self.value.borrow().size_bytes()
