@@ -44,6 +44,7 @@ import json
 import os
 import runpy
 import sys
+import threading
 import time
 import types
 import weakref
@@ -134,7 +135,7 @@ def graph(objects, cpu=False, context=None):
 
     label: what it is; context: where a device tensor's memory was allocated, or None; root: whether it is a device
     tensor; references: lists of a text and the index of the node that it leads to. Device tensors also have device,
-    bytes (of the storage) and storage (its address, as text): tensors with one storage share those bytes.
+    bytes (of the storage) and storage (its address): tensors with one storage share those bytes.
 
     If there are too many objects, the nodes nearest to the largest tensors are kept, and a last node says how many are
     missing: left_out.
@@ -156,7 +157,7 @@ def add_contexts(nodes):
         wanted = {}
         for node in nodes:
             if node.get("storage") and node["device"].split(":")[0] == kind:
-                wanted.setdefault(int(node["storage"], 16), []).append(node)
+                wanted.setdefault(node["storage"], []).append(node)
         for address, context in _contexts(kind, wanted):
             for node in wanted[address]:
                 node["context"] = context
@@ -183,7 +184,10 @@ class _Collector:
         # not while a thread is in the collection.
         self._kept_from, self._ready = None, False
         self._keeping = self._user_keeps = False
+        self._looking = None  # the thread that looks
         self._busy = self._ran = False
+        # How many collections were left alone that might have found device tensors; and of them those for a profiler.
+        self.left_alone = self.profiled = 0
         # How many objects lie that should be free, and until when what is said above holds.
         self._lying = 0
         self._free_later_until = self._alone_until = 0.0
@@ -195,6 +199,7 @@ class _Collector:
             self._process = os.getpid()
         if self._called not in gc.callbacks:
             gc.callbacks.append(self._called)
+            self.left_alone = self.profiled = 0
         self.observers.append(observer)
 
     def remove(self, observer):
@@ -215,7 +220,7 @@ class _Collector:
     def look_now(self, observer):
         """Shows all garbage that there is now to one observer. A failure of the observer is the caller's."""
         self._look(0)
-        busy, self._busy = self._busy, True
+        busy, self._busy, self._looking = self._busy, True, threading.get_ident()
         begin = len(gc.garbage)
         try:
             self._keep()
@@ -230,7 +235,10 @@ class _Collector:
     def _called(self, phase, info):
         """The collector begins or ends."""
         self._ran = True
-        if self._busy or self._process != os.getpid():
+        if self._process != os.getpid():
+            return
+        if self._busy:
+            self.left_alone += phase == "start" and threading.get_ident() != self._looking
             return
         try:
             if phase == "stop":
@@ -244,10 +252,13 @@ class _Collector:
     def _is_worth_it(self, generation):
         previous = sys.getprofile()
         if previous is not None and not callable(previous):
+            self.left_alone += 1
+            self.profiled += 1
             return False  # A profiler in C, which could not be put back.
         if generation >= OLDEST:
             return True
         if time.monotonic() < self._alone_until:
+            self.left_alone += 1
             return False
         for young in range(generation + 1):
             if self._concerns(gc.get_objects(generation=young)):
@@ -276,6 +287,7 @@ class _Collector:
         """Whether this thread is out of the collector. Inside of it, collecting does nothing."""
         if self._busy or not self._ready:
             return True
+        self._looking = threading.get_ident()
         self._busy, self._ran = True, False
         gc.collect(0)
         self._busy = False
@@ -291,6 +303,7 @@ class _Collector:
     def _look(self, generation):
         if self._busy or not self._ready:
             return
+        self._looking = threading.get_ident()
         self._busy, start, new = True, time.monotonic(), False
         begin, self._kept_from, self._ready = self._kept_from, None, False
         try:
@@ -461,13 +474,16 @@ class _Findings:
             raise
 
     def say_counts(self):
-        """How often findings came again."""
+        """How often findings came again, and what was not looked at."""
+        least = "at least " if _collector.left_alone else ""
+        if _collector.profiled:
+            _say(f"{_collector.profiled} collections were not looked at because of a profiler")
         for path, count in self._found.values():
             if path is not None and count > 1:
-                _say(f"found {count} times: {os.path.basename(path)}")
+                _say(f"found {least}{count} times: {os.path.basename(path)}")
         unwritten = [count for path, count in self._found.values() if path is None]
         if unwritten:
-            _say(f"not written: {sum(unwritten)} findings of {len(unwritten)} shapes")
+            _say(f"not written: {least}{sum(unwritten)} findings of {len(unwritten)} shapes")
 
 
 def findings(nodes):
@@ -798,7 +814,7 @@ class _Tensors:
             if size == 0 or address:
                 facts["bytes"] = size
             if address:
-                facts["storage"] = hex(address)
+                facts["storage"] = address
         except Exception:
             pass  # Made of several, or of none.
         return facts

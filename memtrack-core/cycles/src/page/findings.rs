@@ -13,6 +13,8 @@ const STACK_BYTES: usize = 6000;
 const TEXT_BYTES: usize = 4000;
 /// Most references that are listed as ones to make weak.
 const MOST_CUTS: usize = 12;
+/// The same where one of them is enough.
+const MOST_ALTERNATIVES: usize = 3;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
     if !findings.cycles.is_empty() {
@@ -70,16 +72,21 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
     };
     let weak = words::make_weak(graph, cycle);
     if !weak.is_empty() {
-        let lines: Vec<String> = weak
+        let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
+        let most = if is_enough { MOST_ALTERNATIVES } else { MOST_CUTS };
+        let mut lines: Vec<String> = weak
             .iter()
-            .take(MOST_CUTS)
+            .take(most)
             .enumerate()
             .map(|(at, text)| {
                 let text = escaped(text, TEXT_BYTES);
                 if at == 0 { format!("<b class=\"weak\">{text}</b>") } else { text }
             })
             .collect();
-        let ends = if cycle.cuts.first().is_some_and(|cut| cut.ends_it) {
+        if weak.len() > most {
+            lines.push(format!("… {} more", weak.len() - most));
+        }
+        let ends = if is_enough {
             "<br/><small>Without it, these values form no cycle. A suggestion: which of two owns the other is for you to say.</small>"
         } else {
             ""

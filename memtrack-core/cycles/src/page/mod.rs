@@ -10,8 +10,8 @@ mod values;
 
 use crate::findings::Findings;
 use crate::graph::Graph;
-use crate::picture::Drawn;
 use crate::picture::svg::Picture;
+use crate::picture::{Drawn, weak_verb};
 use crate::words;
 use escape::{escaped, line};
 use memtrack_model::units::human_count;
@@ -67,11 +67,21 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
         let _ = write!(
             out,
             "<section class=\"picture\" aria-label=\"Graph\">\n<div class=\"bar\" id=\"bar\" hidden=\"hidden\"></div>\n\
-             <div class=\"view\" id=\"view\">\n{}</div>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\">\
-             <p class=\"key\"><span><i class=\"box\"></i>a value</span> <span><i class=\"box memory\"></i>has device memory</span> \
-             <span><i class=\"box cycle\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>make this weak</span></p>\
-             <noscript><p>Values and references are links to the table below.</p></noscript></div>\n</section>\n",
-            picture.svg(true)
+             <div class=\"view\" id=\"view\">\n{}</div>\n<p class=\"key\"><span><i class=\"box\"></i>a value</span> \
+             <span><i class=\"box memory\"></i>has device memory</span> {}</p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
+             <p>Point at a value, or move to it with the arrow keys: here is then what it is, and where its device memory was \
+             allocated.</p><p class=\"note\">A click on a reference follows it. Drag, or turn the wheel: + and − are larger and \
+             smaller, 0 shows all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
+             below.</p></noscript>\n</section>\n",
+            picture.svg(true),
+            if findings.cycles.is_empty() {
+                String::new()
+            } else {
+                let verb = weak_verb(graph);
+                format!(
+                    "<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>"
+                )
+            }
         );
         values::write(graph, findings, &drawn, &mut out);
     }

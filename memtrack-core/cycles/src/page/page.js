@@ -29,7 +29,7 @@
     if (still.matches) return show(next);
     const from = {...box}, begin = performance.now();
     const step = now => {
-      const t = Math.min(1, (now - begin) / 220), e = t * (2 - t), mix = key => from[key] + (next[key] - from[key]) * e;
+      const t = Math.max(0, Math.min(1, (now - begin) / 220)), e = t * (2 - t), mix = key => from[key] + (next[key] - from[key]) * e;
       show({x: mix('x'), y: mix('y'), width: mix('width'), height: mix('height')});
       if (t < 1) moving = requestAnimationFrame(step);
     };
@@ -119,17 +119,23 @@
     if (see) centre(node);
     return true;
   }
+  // The links of a finding are its values: those of the way around and of the way to device memory. The badges tell the others.
+  const linked = item => [...new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => by_number.get(link.hash.slice(2))))];
+  function members(item) {
+    const named = new Set(linked(item)), badge = String(+item.dataset.cycle + 1);
+    return nodes.filter(node => named.has(node) || node.querySelector('.badge text')?.textContent === badge);
+  }
   function choose_cycle(number) {
-    const badge = svg.querySelector(`.hull[data-cycle="${CSS.escape(number)}"]`), item = document.querySelector(`.cycle[data-cycle="${CSS.escape(number)}"]`);
-    if (!badge || !item) return;
-    const ons = new Set([badge]);
-    // The links of a finding are its values: those of the way around and of the way to device memory.
-    const named = new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => link.hash.slice(2)));
-    for (const node of nodes) if (named.has(node.dataset.node) || node.querySelector('.badge text')?.textContent === String(+number + 1)) ons.add(node);
+    const hull = svg.querySelector(`.hull[data-cycle="${CSS.escape(number)}"]`), item = document.querySelector(`.cycle[data-cycle="${CSS.escape(number)}"]`);
+    if (!hull || !item) return;
+    const ons = new Set([hull]);
+    members(item).forEach(node => ons.add(node));
     for (const line of lines) if (ons.has(by_number.get(line.dataset.from)) && ons.has(by_number.get(line.dataset.to))) ons.add(line);
     mark(ons, []);
     item.classList.add('on');
-    move(frame([...ons]));
+    const seen = frame([...ons]);
+    // Of a cycle too large to be read, the values that the finding names.
+    move(seen.width > view.clientWidth * 2.5 ? frame(linked(item)) : seen);
     const first = [...ons].find(element => element.classList.contains('memory')) ?? [...ons].find(element => element.classList.contains('node'));
     if (first) tell(first.dataset.node);
   }
@@ -198,6 +204,7 @@
   // The pane says more, and at once.
   svg.querySelectorAll('.node > title').forEach(title => title.remove());
   view.classList.add('live');
+  pane.hidden = false;
 
   let drag = null, dragged = false;
   view.addEventListener('pointerdown', event => {
@@ -255,10 +262,11 @@
   const seen = () => { const middle = {x: box.x + box.width / 2, y: box.y + box.height / 2}, height = box.width / shape(); show({...box, y: middle.y - height / 2, height}); };
   // A large picture begins at the worst cycle, large enough to be read.
   const begin = () => {
+    const is_small = () => box.width > view.clientWidth * 1.5, hull = svg.querySelector('.hull'), item = document.querySelector('.cycle');
     show(fitted(whole));
-    const first = svg.querySelector('.hull');
-    if (box.width > view.clientWidth * 1.8) show(first ? frame([first]) : frame([nodes[0]]));
-    if (box.width > view.clientWidth * 1.8) show(frame([nodes[0]]));
+    if (is_small() && hull && item) show(frame([hull, ...members(item)]));
+    if (is_small() && hull) show(frame([hull]));
+    if (is_small()) show(frame([nodes[0]]));
   };
   new ResizeObserver(seen).observe(view);
   addEventListener('beforeprint', () => show(whole));

@@ -48,6 +48,14 @@ pub(super) fn words(graph: &Graph, node: u32) -> Words {
     Words { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
 }
 
+/// What is suggested of a reference: in Python there is more than one way.
+pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
+    match graph.origin {
+        Origin::Rust => "make weak",
+        Origin::Python => "cut",
+    }
+}
+
 /// A value's device memory: `1.50 GiB on cuda:0`.
 pub(crate) fn memory(graph: &Graph, node: u32) -> String {
     let memory = graph.memory_of(node);
@@ -83,7 +91,7 @@ pub(super) fn names(
     let name = |edge: u32| {
         let text = printable(cut(graph.text(graph.edges[edge as usize].path), LOOKED_AT_BYTES));
         let name = shorten_middle(&text, NAME_CHARACTERS);
-        if suggested(edge) { (format!("make weak: {name}"), true) } else { (name, false) }
+        if suggested(edge) { (format!("{}: {name}", weak_verb(graph)), true) } else { (name, false) }
     };
     let mut names: Vec<_> = edges.iter().take(NAMED).map(|&edge| name(edge)).collect();
     if edges.len() > NAMED {

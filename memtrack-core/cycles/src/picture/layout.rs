@@ -7,7 +7,7 @@
 
 use super::ranks::ranks;
 use dagre::graph::{Graph, GraphOptions};
-use dagre::layout::types::LabelPos;
+use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
 use std::collections::HashMap;
 
@@ -174,6 +174,10 @@ impl Part {
             nodesep: BETWEEN_BOXES,
             edgesep: BETWEEN_LINES,
             ranksep: BETWEEN_LAYERS,
+            // Depth first, which is what it does otherwise, a cycle reads as one does; but where everything leads to everything
+            // it makes a long row.
+            acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
+                .then_some(Acyclicer::Greedy),
             ..LayoutOptions::default()
         };
         dagre::layout(&mut graph, Some(options));

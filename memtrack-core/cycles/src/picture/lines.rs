@@ -3,7 +3,7 @@
 use super::select::Drawn;
 use crate::findings::Findings;
 use crate::graph::Graph;
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 /// Most lines in a picture. The rest is counted, those of cycles last of all.
 pub(crate) const MOST_LINES: usize = 900;
@@ -27,7 +27,7 @@ pub(crate) struct Line {
 /// The lines among drawn values, those of the worst cycles first; and how many references are in no line.
 pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<Line>, u64) {
     let cycle_of = cycle_of(findings, drawn);
-    let cuts = suggested(findings);
+    let cuts = suggested(graph, findings, drawn);
     let shown: HashSet<u32> = findings
         .cycles
         .iter()
@@ -62,14 +62,30 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<L
     (lines, left_out)
 }
 
-/// The references that are suggested to become weak: the best of each cycle, or all where one is not enough.
-pub(crate) fn suggested(findings: &Findings) -> HashSet<u32> {
-    let cycles = findings.cycles.iter().take(super::MOST_CYCLES);
-    let best = cycles.flat_map(|cycle| {
+/// The references that are suggested to become weak: the best of each cycle, or all where one is not enough; and those among
+/// drawn values that are the same field, as they change with it.
+pub(crate) fn suggested(graph: &Graph, findings: &Findings, drawn: &Drawn) -> HashSet<u32> {
+    let field = |edge: u32| {
+        let edge = graph.edges[edge as usize];
+        let label = |node: u32| graph.nodes[node as usize].label;
+        (label(edge.from), edge.path, label(edge.to))
+    };
+    let cycle_of = cycle_of(findings, drawn);
+    let mut suggested = HashSet::new();
+    for (cycle, number) in findings.cycles.iter().take(super::MOST_CYCLES).zip(0..) {
         let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
-        cycle.cuts.iter().take(if is_enough { 1 } else { usize::MAX }).map(|cut| cut.edge)
-    });
-    best.collect()
+        let cuts = cycle.cuts.iter().take(if is_enough { 1 } else { usize::MAX }).map(|cut| cut.edge);
+        suggested.extend(cuts.clone());
+        let fields: HashSet<_> = cuts.map(field).collect();
+        let is_in = |node: u32| cycle_of.get(&node) == Some(&number);
+        for &node in cycle.nodes.iter().filter(|&&node| is_in(node)) {
+            let edges = graph.edges_of(node).map(|edge| edge as u32);
+            suggested.extend(
+                edges.filter(|&edge| is_in(graph.edges[edge as usize].to) && fields.contains(&field(edge))),
+            );
+        }
+    }
+    suggested
 }
 
 /// The cycle of each drawn value that is a part of one.

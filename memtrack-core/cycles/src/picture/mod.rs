@@ -7,5 +7,6 @@ mod ranks;
 mod select;
 pub mod svg;
 
+pub(crate) use boxes::weak_verb;
 use lines::Line;
 pub(crate) use select::{Drawn, MOST_CYCLES, Referrers};

@@ -57,7 +57,7 @@ impl<'a> Picture<'a> {
         let place = |node: u32| drawn.places[&node] as usize;
         // The library begins each part's columns at the first line's value: best at the worst cycle's first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
-        let suggested = suggested(findings);
+        let suggested = suggested(graph, findings, drawn);
         let names = |lines: &[Line]| -> Vec<_> {
             lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
         };
@@ -224,9 +224,15 @@ impl<'a> Picture<'a> {
         let _ = write!(
             out,
             "{open} class=\"{class}\" data-from=\"{}\" data-to=\"{}\" aria-label=\"{tip}\"><title>{tip}</title>\
-             <path class=\"hit\" d=\"{path}\"/><path class=\"stroke\" d=\"{path}\" marker-end=\"url(#arrow-{arrow})\"/>\
-             <text text-anchor=\"{anchor}\">",
+             <path class=\"hit\" d=\"{path}\"/><path class=\"stroke\" d=\"{path}\" marker-end=\"url(#arrow-{arrow})\"/>",
             it.from, it.to
+        );
+        let (width, height) = boxes::names_size(names);
+        let left = if anchor == "middle" { name.x - width / 2.0 } else { name.x - 4.0 };
+        let _ = write!(
+            out,
+            "<rect class=\"plate\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{width}\" height=\"{height}\" rx=\"3\"/><text text-anchor=\"{anchor}\">",
+            name.y - height / 2.0
         );
         let top = name.y - (names.len() as f64 - 1.0) * SMALL_LINE / 2.0 + 3.6;
         for (at, (name_text, is_weak)) in names.iter().enumerate() {
@@ -334,15 +340,47 @@ fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Be
     }
 }
 
-/// A path through the points, rounded at all but the ends.
+/// A curve through the points, which does not turn back where they lead on to the right or to the left: layers do. Names lie on
+/// it.
 fn smooth(points: &[Point]) -> String {
+    let points: Vec<Point> = points
+        .iter()
+        .enumerate()
+        .filter(|(at, point)| *at == 0 || (point.x - points[at - 1].x).abs() > 0.5 || points.len() == 2)
+        .map(|(_, point)| *point)
+        .collect();
     let mut out = format!("M{:.1} {:.1}", points[0].x, points[0].y);
-    for pair in points[1..].windows(2) {
-        let (at, next) = (pair[0], pair[1]);
-        let _ =
-            write!(out, "Q{:.1} {:.1} {:.1} {:.1}", at.x, at.y, (at.x + next.x) / 2.0, (at.y + next.y) / 2.0);
+    let rise = |pair: &[Point]| (pair[1].y - pair[0].y) / (pair[1].x - pair[0].x);
+    let is_onward =
+        points.windows(3).all(|three| (three[1].x - three[0].x) * (three[2].x - three[1].x) > 0.0);
+    if points.len() < 3 || !is_onward {
+        points[1..].iter().for_each(|point| {
+            let _ = write!(out, "L{:.1} {:.1}", point.x, point.y);
+        });
+        return out;
     }
-    let last = points[points.len() - 1];
-    let _ = write!(out, "L{:.1} {:.1}", last.x, last.y);
+    let rises: Vec<f64> = points.windows(2).map(rise).collect();
+    // Level where the way turns; nowhere steeper than what follows allows.
+    let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
+        true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
+        false => 0.0,
+    });
+    let mut slopes = vec![0.0];
+    slopes.extend(inner);
+    slopes[0] = (3.0 * rises[0] - slopes[1]) / 2.0;
+    slopes.push((3.0 * rises[rises.len() - 1] - slopes[rises.len() - 1]) / 2.0);
+    for (pair, slope) in points.windows(2).zip(slopes.windows(2)) {
+        let third = (pair[1].x - pair[0].x) / 3.0;
+        let _ = write!(
+            out,
+            "C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}",
+            pair[0].x + third,
+            pair[0].y + slope[0] * third,
+            pair[1].x - third,
+            pair[1].y - slope[1] * third,
+            pair[1].x,
+            pair[1].y
+        );
+    }
     out
 }
