@@ -36,7 +36,7 @@ impl WatchOptions {
     }
 
     /// How often what threads share is looked at; [`Duration::MAX`] only at the ends of root scopes. The shortest time that
-    /// anybody asks for holds.
+    /// anybody who watches asks for holds.
     #[must_use]
     pub const fn shared_every(mut self, every: Duration) -> Self {
         self.every = every;
@@ -50,8 +50,8 @@ impl WatchOptions {
         self
     }
 
-    pub(super) fn every(&self) -> Duration {
-        self.every
+    pub(super) fn every(&self) -> Option<Duration> {
+        (self.every != Duration::MAX).then_some(self.every)
     }
 }
 
