@@ -82,8 +82,13 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
-    if let Some(text) = node.and_then(|node| node.allocated.or(node.created)) {
-        out.push_str("   allocated at\n");
+    let place = node.and_then(|node| match (node.allocated, node.created) {
+        (Some(text), _) => Some((text, "allocated at")),
+        // Where the value was made, and not its memory.
+        (None, created) => Some((created?, "registered at")),
+    });
+    if let Some((text, what)) = place {
+        let _ = writeln!(out, "   {what}");
         let text = graph.text(text);
         for line in text.lines().take(FRAMES) {
             let _ = writeln!(out, "     {}", printable(line));

@@ -9,6 +9,7 @@ mod nesting;
 mod off;
 mod sums;
 mod tensors;
+mod watches;
 
 use memtrack_core::TrackingAllocator;
 
