@@ -24,21 +24,22 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
     }
     if !graph.unexplained.is_empty() {
         out.push_str("\nHandles that nobody accounts for: forgotten, or where memtrack cannot see them. These are no cycles.\n");
-        for (handles, &held) in graph.unexplained.iter().zip(&findings.unexplained).take(rows) {
+        for handles in findings.unexplained.iter().take(rows) {
+            let first = &graph.unexplained[handles.first];
             let scope =
-                handles.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
-            let ended = match handles.ended_roots {
-                0 => String::new(),
-                ended => format!(", {} ago", counted(ended, "root scope")),
-            };
+                first.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
+            let since = words::since(handles).map(|since| format!(" ({since})")).unwrap_or_default();
+            let what = words::handles(graph, handles);
+            let held = words::bytes(handles.held);
             let _ = writeln!(
                 out,
-                "  {} to {}, made at {}{scope}{ended}; leads to {}",
-                counted(handles.handles, "handle"),
-                words::label(graph, handles.node),
-                printable(&handles.site),
-                words::bytes(held),
+                "  {what}, made at {}{scope}{since}; leading to {held}",
+                printable(&first.site)
             );
+        }
+        if findings.unexplained.len() > rows {
+            let more = (findings.unexplained.len() - rows) as u64;
+            let _ = writeln!(out, "  … and those of {} (-n 0 lists all)", counted(more, "other place"));
         }
     }
     out

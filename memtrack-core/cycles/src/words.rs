@@ -1,17 +1,20 @@
 //! What is said of findings, in words: for the text, the page and the log alike.
 
-use crate::findings::{Bytes, Cut, Cycle, Proof};
+use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
 use crate::graph::{Graph, Origin};
+use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
 /// Most characters of a value's label in a line.
 const LABEL_CHARACTERS: usize = 60;
+/// No more of a text is looked at, however long it is.
+const LOOKED_AT_BYTES: usize = 4096;
 /// Most steps of a way that are shown at its beginning, and at its end.
 const STEPS_SHOWN: usize = 8;
 
 /// A value's label in a line: its type, and its contents.
 pub fn label(graph: &Graph, node: u32) -> String {
-    let label = graph.label(node);
+    let label = cut(graph.label(node), LOOKED_AT_BYTES);
     // What all Python objects begin with says nothing.
     let label = match graph.origin {
         Origin::Python => label.strip_prefix("object\n").unwrap_or(label),
@@ -23,7 +26,10 @@ pub fn label(graph: &Graph, node: u32) -> String {
 
 /// The label of a reference in a line.
 pub fn path(graph: &Graph, edge: u32) -> String {
-    shorten_middle(&printable(graph.text(graph.edges[edge as usize].path)), LABEL_CHARACTERS)
+    shorten_middle(
+        &printable(cut(graph.text(graph.edges[edge as usize].path), LOOKED_AT_BYTES)),
+        LABEL_CHARACTERS,
+    )
 }
 
 /// A way along references: `Trainer .hooks[0] → Hook .owner → Trainer`. The middle of a long one is counted.
@@ -96,6 +102,33 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
     lines
+}
+
+/// Handles that nobody accounts for, without where they were made: `12 handles to 12 values: Buffer`.
+pub fn handles(graph: &Graph, handles: &Handles) -> String {
+    let first = &graph.unexplained[handles.first];
+    let value = label(graph, first.node);
+    match handles.values {
+        1 => format!("{} to {value}", counted(handles.handles, "handle")),
+        values => {
+            format!("{} to {} like {value}", counted(handles.handles, "handle"), counted(values, "value"))
+        }
+    }
+}
+
+/// Since when there are handles, and how fast they become more: `the oldest 12 root scopes ago, 1.0 more in each`.
+pub fn since(handles: &Handles) -> Option<String> {
+    let ended = handles.ended_roots;
+    let since = match (ended, handles.handles) {
+        (0, _) => return None,
+        (1, _) => "made in a root scope that has ended since".to_owned(),
+        (_, 1) => format!("made {} ago", counted(ended, "root scope")),
+        (_, count) => {
+            let each = count as f64 / ended as f64;
+            format!("the oldest made {} ago, {each:.1} more in each", counted(ended, "root scope"))
+        }
+    };
+    Some(since)
 }
 
 /// A cycle as a warning: what it keeps, and the way around.

@@ -188,14 +188,18 @@ impl<'a> Cycle<'a> {
         let edge = &self.graph.edges[edge as usize];
         let path = self.graph.text(edge.path);
         match (self.graph.origin, path) {
-            (Origin::Rust, _) | (_, "cell_contents") => Ease::Written,
+            (Origin::Rust, _) => Ease::Written,
             (_, "__self__" | "element" | "key") => Ease::Held,
-            (_, path) if path.starts_with("['") || path.starts_with("[\"") || path.starts_with("local ") => {
-                Ease::Written
+            (_, path) if path == "?" || ["__", "f_", "tb_"].iter().any(|own| path.starts_with(own)) => {
+                Ease::Given
             }
             // The items of a tuple cannot be changed.
-            (_, path) if path.starts_with('[') && !self.graph.label(edge.from).starts_with('(') => Ease::Held,
-            _ => Ease::Given,
+            (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => Ease::Given,
+            // An attribute, a variable that a closure captured, a local one; a dictionary's entries are often an object's.
+            (_, path) if !path.starts_with('[') || path.starts_with("['") || path.starts_with("[\"") => {
+                Ease::Written
+            }
+            _ => Ease::Held,
         }
     }
 

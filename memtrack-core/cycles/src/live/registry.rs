@@ -7,10 +7,11 @@
 use super::entries::{Entries, Mortal};
 use super::switch;
 use super::weak::{LocalWeak, SharedWeak};
-use memtrack_model::event::{ScopeId, StackId};
+use memtrack_model::event::StackId;
 use memtrack_model::references::{Counted, References};
 use memtrack_recorder::recorder::{ForkCell, stack_here, ticks};
-use memtrack_recorder::{reentry, scope};
+use memtrack_recorder::reentry;
+use memtrack_recorder::scope::{self, ScopeNode};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
@@ -21,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const SHARDS: usize = 64;
 
 /// What is known of a value from its registration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Origin {
     /// Where.
     pub(super) site: &'static Location<'static>,
     /// When, in ticks: a younger one has a higher number.
     pub(super) serial: u64,
     /// What was running.
-    pub(super) scope: ScopeId,
+    pub(super) scope: Option<&'static ScopeNode>,
     /// With which stack, if those are kept.
     pub(super) stack: StackId,
 }
@@ -37,7 +38,7 @@ impl Origin {
     #[inline]
     pub(super) fn here(site: &'static Location<'static>) -> Self {
         let stack = if switch::wants_stacks() { stack_here() } else { StackId::NONE };
-        Self { site, serial: ticks(), scope: scope::current_id(), stack }
+        Self { site, serial: ticks(), scope: scope::current_node(), stack }
     }
 }
 

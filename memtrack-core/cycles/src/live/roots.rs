@@ -58,3 +58,9 @@ pub(super) fn declared() -> Vec<Root> {
     }
     ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
+
+/// Forgets all declared roots.
+#[cfg(test)]
+pub(super) fn forget() {
+    ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

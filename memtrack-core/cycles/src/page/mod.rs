@@ -32,6 +32,11 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
     let title = line(title, TITLE_BYTES);
+    let more = left_out(&drawn, &picture);
+    let is_empty = findings.cycles.is_empty()
+        && graph.unexplained.is_empty()
+        && graph.remarks.is_empty()
+        && more.is_empty();
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -39,14 +44,14 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
          style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} · reference cycles · memtrack</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main>\n<section class=\"findings\" \
+         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
          aria-label=\"Findings\">\n",
         SCRIPT_SHA256.trim(),
         escaped(&words::answer(graph, findings), REMARK_BYTES),
+        if is_empty { " class=\"alone\"" } else { "" },
     );
     findings::write(graph, findings, &drawn, &mut out);
     let remarks = graph.remarks.iter().map(|remark| escaped(remark, REMARK_BYTES));
-    let more = left_out(&drawn, &picture);
     if !graph.remarks.is_empty() || !more.is_empty() {
         out.push_str("<h2>Remarks</h2>\n<ul class=\"remarks\">\n");
         for remark in more.into_iter().chain(remarks.take(MOST_REMARKS)) {

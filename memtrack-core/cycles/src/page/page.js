@@ -262,7 +262,7 @@
   const seen = () => { const middle = {x: box.x + box.width / 2, y: box.y + box.height / 2}, height = box.width / shape(); show({...box, y: middle.y - height / 2, height}); };
   // A large picture begins at the worst cycle, large enough to be read.
   const begin = () => {
-    const is_small = () => box.width > view.clientWidth * 1.5, hull = svg.querySelector('.hull'), item = document.querySelector('.cycle');
+    const is_small = () => box.width > view.clientWidth * 1.7, hull = svg.querySelector('.hull'), item = document.querySelector('.cycle');
     show(fitted(whole));
     if (is_small() && hull && item) show(frame([hull, ...members(item)]));
     if (is_small() && hull) show(frame([hull]));

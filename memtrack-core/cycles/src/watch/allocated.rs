@@ -47,8 +47,6 @@ fn device_id(text: &str) -> Option<DeviceId> {
 
 /// The scope, and a frame to a line: what the program itself did.
 fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
-    /// Most frames.
-    const MOST: usize = 24;
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
     // Outside of modules, an operator's name begins with the empty one.
@@ -57,14 +55,19 @@ fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     if !scope.is_empty() {
         lines.push(format!("in {scope}"));
     }
-    let frames = symbols.stack(&allocated.stack);
+    lines.extend(frames_of(&allocated.stack, symbols));
+    lines.join("\n")
+}
+
+/// What the program itself did in a stack: a line for each frame, but for those at the ends that are nobody's.
+pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
+    /// Most frames.
+    const MOST: usize = 24;
+    let frames = symbols.stack(stack);
     let inner = frames.iter().skip_while(|frame| is_plumbing(&frame.function));
     let own = inner
         .take_while(|frame| !frame.function.starts_with("std::sys::backtrace::__rust_begin_short_backtrace"));
-    lines.extend(
-        own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line),
-    );
-    lines.join("\n")
+    own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line).collect()
 }
 
 /// What lies between the program and its allocator.

@@ -2,6 +2,7 @@
 
 use super::{WATCHED, tell};
 use crate::live::{Report, find, root_ended as handles_end};
+use memtrack_recorder::reentry;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ pub(super) fn root_ended() {
 
 /// Looks now. Returns how many kinds of cycles were new to somebody.
 pub(super) fn now() -> usize {
+    // The report is memtrack's own, from here to the callbacks.
+    let _inside = reentry::enter();
     match find() {
         Ok(mut report) => tell_of(&mut report),
         // Off in the child of a fork, or another thread looks.

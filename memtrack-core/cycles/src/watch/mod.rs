@@ -11,6 +11,7 @@ mod report;
 mod shared;
 mod told;
 
+pub(crate) use allocated::frames_of;
 pub use allocated::name_allocations;
 pub use pages::WatchOptions;
 

@@ -1,5 +1,6 @@
 //! The graph of the values that are reported, which are looked at once more: now with names.
 
+use super::super::registry;
 use super::table::{HELD, Table};
 use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Text, Texts};
 use foldhash::HashMap;
@@ -57,7 +58,7 @@ pub(super) fn describe(
         let node = Node {
             label: texts.number(&label),
             allocated: None,
-            created: registered.map(|origin| texts.number(&origin.site.to_string())),
+            created: registered.map(|origin| texts.number(&created(&origin))),
             root: graph.memory.last().is_some_and(|memory| memory.node == node),
             held: match outside[place as usize] {
                 _ if !table.has(place, HELD) => Held::Unreachable,
@@ -160,6 +161,18 @@ fn device(texts: &mut Texts, device: DeviceId) -> Text {
         DeviceId::HOST => texts.number("host"),
         DeviceId::PINNED => texts.number("pinned"),
         DeviceId(ordinal) => texts.number(&format!("cuda:{ordinal}")),
+    }
+}
+
+/// Where a value was registered: the scope, if there was one, and the place.
+fn created(origin: &registry::Origin) -> String {
+    let scope = origin.scope.map(|node| {
+        let place = node.place();
+        place.operator_name().unwrap_or_else(|| place.prefix())
+    });
+    match scope {
+        Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", origin.site),
+        _ => origin.site.to_string(),
     }
 }
 

@@ -14,9 +14,13 @@ mod weak;
 
 use super::{handles, switch};
 use crate::graph::{Graph, Unexplained};
+use crate::watch::frames_of;
 use foldhash::HashMap;
-use memtrack_recorder::recorder::ForkCell;
+use memtrack_model::event::StackId;
+use memtrack_recorder::recorder::{ForkCell, stacks_so_far};
 use memtrack_recorder::reentry;
+use memtrack_recorder::stack::modules::loaded_modules;
+use memtrack_symbols::Symbolizer;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -97,7 +101,11 @@ impl Scan {
         if !switch::is_on_here() {
             return Err(NotScanned::Off);
         }
-        let _inside = reentry::enter();
+        // The report is the caller's, who may be a part of memtrack.
+        if reentry::is_inside() { self.find_inside() } else { reentry::hand_over(|| self.find_inside()) }
+    }
+
+    fn find_inside(&self) -> Result<Report, NotScanned> {
         let _alone = Alone::begin().ok_or(NotScanned::Busy)?;
         let begin = Instant::now();
         let handles = handles::newest();
@@ -117,6 +125,11 @@ impl Scan {
         let (mut graph, kept) = describe::describe(&table, &keep, &outside, &weak_outside);
         let numbers: HashMap<u32, u32> =
             kept.into_iter().enumerate().map(|(number, place)| (place, number as u32)).collect();
+        let stacks = table.registered.iter().filter_map(|(place, registered)| {
+            let stack = registered.origin.stack;
+            (stack != StackId::NONE).then_some((*numbers.get(place)?, stack))
+        });
+        let stacks = stacks.collect();
         graph.unexplained = forgotten
             .into_iter()
             .map(|each| Unexplained { node: numbers[&each.place], ..each.what })
@@ -135,7 +148,7 @@ impl Scan {
         }
         graph.remarks.extend(remarks);
         let report = Report {
-            values: table.len() as u64,
+            values: table.values(),
             pointers: table.targets.len() as u64,
             with_memory: garbage::count(&table, MEMORY),
             incomplete: garbage::count(&table, INCOMPLETE),
@@ -144,6 +157,7 @@ impl Scan {
             looks: confirmed.looks,
             took: begin.elapsed(),
             graph,
+            stacks,
         };
         drop((unheld, keep, outside));
         table.let_go();
@@ -173,6 +187,28 @@ pub struct Report {
     pub looks: u32,
     /// The time it took.
     pub took: Duration,
+    /// With which stacks values were registered, by their nodes.
+    stacks: Vec<(u32, StackId)>,
+}
+
+impl Report {
+    /// Adds to each value the stack with which it was registered, where [stacks are kept](super::Options::stacks): a frame to a
+    /// line, below the place. Reads debug information, which takes tenths of a second the first time.
+    pub fn name_stacks(&mut self) {
+        let _inside = reentry::enter();
+        if self.stacks.is_empty() {
+            return;
+        }
+        let all = stacks_so_far();
+        let mut symbols = Symbolizer::new(&loaded_modules());
+        for (node, stack) in std::mem::take(&mut self.stacks) {
+            let frames = frames_of(all.get(stack), &mut symbols);
+            let node = &mut self.graph.nodes[node as usize];
+            let place = node.created.map_or("", |created| self.graph.texts.get(created));
+            let lines = format!("{place}\n{}", frames.join("\n"));
+            node.created = Some(self.graph.texts.number(&lines));
+        }
+    }
 }
 
 /// Why there was no scan.
@@ -204,7 +240,7 @@ static SCANNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false))
 impl Alone {
     fn begin() -> Option<Self> {
         let scanning = SCANNING.get();
-        (!scanning.swap(true, Ordering::AcqRel)).then_some(Self(scanning))
+        (!scanning.swap(true, Ordering::AcqRel)).then(|| Self(scanning))
     }
 }
 

@@ -21,6 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     disable();
+    super::roots::forget();
     enable();
     guard
 }
