@@ -91,7 +91,7 @@ fn counting() -> (Watch, Arc<AtomicUsize>) {
 fn a_kind_is_told_once_and_again_when_there_are_ten_times_as_many() {
     alone!();
     let (_watch, told) = counting();
-    let mut check = |leaks: &dyn Fn()| {
+    let check = |leaks: &dyn Fn()| {
         leaks();
         let before = told.load(Ordering::Relaxed);
         let new = cycles::check();
@@ -276,7 +276,7 @@ fn the_child_of_a_fork_reports_nothing_until_it_watches_itself() {
         step(|| leak(1));
         let silent = cycles::check() == 0 && cycles::find().is_err() && told.load(Ordering::Relaxed) == 0;
         let (_own, told) = counting();
-        step(|| leak_otherwise());
+        step(leak_otherwise);
         silent && told.load(Ordering::Relaxed) > 0
     };
     assert_eq!(memtrack_tests::forked::forked(in_child), Some(true));
