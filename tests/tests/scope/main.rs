@@ -10,6 +10,7 @@ mod off;
 mod refusals;
 mod sums;
 mod tensors;
+mod watches;
 
 use memtrack_core::TrackingAllocator;
 
