@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 const SETTLED_BLOCKS: u32 = 1024;
 /// And how much time may pass, in nanoseconds, before the next block that is recorded has it settle.
 const SETTLED_NS: f64 = 4e6;
+/// How long a look at the live table's size holds, in nanoseconds, of a thread that records few blocks: each takes some
+/// microseconds, because the shards are in no cache.
+const MEASURED_NS: f64 = 64e6;
 /// What a recorded block and its free are taken to cost until it was measured, in nanoseconds.
 const UNMEASURED_NS: f64 = 400.0;
 
@@ -65,8 +68,9 @@ struct Account {
     last_cpu_ns: u64,
     last_blocks: u64,
     least_class: u8,
-    /// Blocks recorded since the live table was measured.
+    /// Blocks recorded since the live table was measured, and when that is due.
     unmeasured: u32,
+    measure_ticks: u64,
 }
 
 impl Sampler {
@@ -238,6 +242,7 @@ impl Account {
             last_blocks: 0,
             least_class: 0,
             unmeasured: SETTLED_BLOCKS,
+            measure_ticks: 0,
         }
     }
 
@@ -287,8 +292,9 @@ impl Account {
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
         self.unmeasured = self.unmeasured.saturating_add(self.recorded);
-        if self.unmeasured >= SETTLED_BLOCKS || passed_ns >= SETTLED_NS {
+        if self.unmeasured >= SETTLED_BLOCKS || now >= self.measure_ticks {
             self.unmeasured = 0;
+            self.measure_ticks = now + (MEASURED_NS / ns_per_tick) as u64;
             self.least_class = least_class(live_blocks(), self.most_live);
         }
         self.count_bytes(bytes_left);
