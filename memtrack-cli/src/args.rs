@@ -4,6 +4,7 @@
 mod advice;
 mod allocator;
 mod analysis;
+mod cycles;
 pub(crate) mod device;
 mod export;
 mod page;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
+pub(crate) use cycles::CyclesArgs;
 pub(crate) use export::ExportScriptArgs;
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show which segments two snapshots do not share, in PyTorch's text
     Compare(CompareArgs),
+    /// Show which references keep device memory alive: cycles, what each holds, and which reference to make weak
+    Cycles(CyclesArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),

@@ -11,6 +11,7 @@ use memtrack_core::analysis::limits::{Found, Limits as Gate};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::cycles;
 use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::profile::advice::Advice;
 use memtrack_core::profile::analysis::analyse;
@@ -150,6 +151,35 @@ pub fn round_trip(data: &[u8]) {
         let after = load(&written[..], &ALLOWED, limits).expect("what was written is a pickle");
         assert!(same(&before, &after), "a value changed on the way");
     }
+}
+
+/// A graph of references: read, and everything said of it, written and read again.
+pub fn cycles(data: &[u8]) {
+    let whole = match cycles::read(data) {
+        Ok(graph) => graph,
+        Err(error) => {
+            let why = error.to_string();
+            assert!(!why.contains('\n') && why.len() < 2000, "{why}");
+            return;
+        }
+    };
+    let graph = whole.of_device_memory();
+    let findings = cycles::Findings::of_part(&graph, &whole);
+    let said = cycles::text::text(&graph, &findings, usize::MAX);
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let (mut dot, mut json) = (Vec::new(), Vec::new());
+    cycles::dot::write(&graph, &findings, &mut dot).expect("memory can be written");
+    cycles::json::write(&graph, &findings, &mut json).expect("memory can be written");
+    let again = cycles::read(&json).expect("what was written can be read");
+    let mut second = Vec::new();
+    cycles::json::write(&again, &cycles::Findings::of(&again), &mut second).expect("memory can be written");
+    let without = |json: &[u8]| {
+        let mut json: serde_json::Value = serde_json::from_slice(json).expect("what was written is JSON");
+        // Counted in the whole graph.
+        json["counts"]["cycles_without_device_memory"].take();
+        json
+    };
+    assert_eq!(without(&json), without(&second), "the findings changed on the way");
 }
 
 /// An operator trace: read strictly and with repairs, written and read again, analysed and reported.

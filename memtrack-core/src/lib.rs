@@ -189,6 +189,7 @@
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
+//! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -199,6 +200,8 @@ mod macro_tests;
 mod monitor;
 #[cfg(not(feature = "record"))]
 mod off;
+#[cfg(not(feature = "cycles"))]
+mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
@@ -210,13 +213,15 @@ pub mod tracing;
 pub mod tracker;
 
 pub use memtrack_model::event;
+#[doc(inline)]
+pub use memtrack_model::references::References;
 pub use recording::Recording;
 
 #[cfg(feature = "report")]
 #[doc(no_inline)]
 pub use analysis::top::By;
 #[doc(inline)]
-pub use memtrack_macros::track_memory;
+pub use memtrack_macros::{References, track_memory};
 
 #[cfg(all(feature = "record", feature = "plot"))]
 pub use dump::{save_memory_usage, save_segment_usage};
@@ -291,6 +296,27 @@ pub mod stack {
         #[cfg(feature = "formats")]
         pub use memtrack_symbols::Symbolizer;
     }
+}
+
+/// What a value refers to: [`References`], which `#[derive(References)]` implements, and the
+/// [`Visitor`](references::Visitor) that is told.
+pub mod references {
+    pub use memtrack_macros::References;
+    pub use memtrack_model::references::*;
+}
+
+/// Who keeps this device buffer alive? Graphs of who refers to whom, the cycles among them, what they hold, and which
+/// reference to make weak.
+///
+/// Without the feature `cycles` only what libraries call is here, and does nothing.
+pub mod cycles {
+    pub use crate::References;
+    #[cfg(not(feature = "cycles"))]
+    pub use crate::off_cycles::*;
+    #[cfg(feature = "cycles")]
+    #[doc(inline)]
+    pub use memtrack_cycles::*;
+    pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
 /// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end,

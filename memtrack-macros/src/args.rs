@@ -129,9 +129,7 @@ impl Args {
     }
 
     fn take_crate(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
-        let expected = "`crate` takes the path of memtrack-core: `crate = my_framework::memtrack_core`";
-        take_equals(word, input, expected)?;
-        let path = input.call(Path::parse_mod_style).map_err(|error| Error::new(error.span(), expected))?;
+        let path = take_krate(word, input)?;
         if self.krate.replace(path).is_some() { Err(twice(word)) } else { Ok(()) }
     }
 }
@@ -157,17 +155,29 @@ impl Parse for Args {
     }
 }
 
-fn take_equals(word: &Ident, input: ParseStream, expected: &str) -> Result<()> {
+/// What follows `crate`.
+pub(crate) fn take_krate(word: &Ident, input: ParseStream) -> Result<Path> {
+    let expected = "`crate` takes the path of memtrack-core: `crate = my_framework::memtrack_core`";
+    take_equals(word, input, expected)?;
+    input.call(Path::parse_mod_style).map_err(|error| Error::new(error.span(), expected))
+}
+
+pub(crate) fn take_equals(word: &Ident, input: ParseStream, expected: &str) -> Result<()> {
     input.parse::<Token![=]>().map(drop).map_err(|_| Error::new(word.span(), expected))
 }
 
 fn refuse_value(word: &Ident, input: ParseStream) -> Result<()> {
+    take_nothing(input, || format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`"))
+}
+
+/// A word stands alone.
+pub(crate) fn take_nothing(input: ParseStream, message: impl FnOnce() -> String) -> Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
     }
-    Err(input.error(format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`")))
+    Err(input.error(message()))
 }
 
-fn twice(word: &Ident) -> Error {
+pub(crate) fn twice(word: &Ident) -> Error {
     Error::new(word.span(), format!("`{word}` is given twice"))
 }

@@ -1,89 +1,155 @@
-//! The `#[track_memory]` attribute. Use it through `memtrack_core::track_memory`: the expansion calls that crate's
-//! hidden support module, which changes without notice. Wrong use is a compile error that lists what is supported.
+//! The `#[track_memory]` attribute and `#[derive(References)]`. Use them through memtrack-core: the expansions call what
+//! is hidden there and changes without notice. Wrong use is a compile error that lists what is supported.
 
 mod args;
 mod call;
 mod function;
 mod impl_block;
+mod references;
 mod tail;
 mod target;
 
 use proc_macro::TokenStream;
 
-/// Follows a function as a scope: what it allocates is attributed to it.
-///
-/// | form | the scope is |
-/// |---|---|
-/// | `#[track_memory]`, `(operator)` | an operator: the unit of the tracker's series |
-/// | `(module)` | a module: part of the path |
-/// | `(root)` | the outermost module: marks `fw_start` and `fw_bw_boundary`; not part of the path |
-/// | `(backward)`, `(optimizer)` | a phase |
-///
-/// An operator is named after its function; a module or root after the type of its method (the last segment, without
-/// generics), or after the function where there is no `self`; `name = "…"` overrides. The operator `matmul` called
-/// in the module `Attention` called in the module `Encoder` is `Encoder.Attention.forward.matmul`.
-///
-/// ```
-/// use memtrack_core::track_memory;
-///
-/// struct Linear {
-///     weights: Vec<f32>,
-/// }
-///
-/// impl Linear {
-///     #[track_memory(module)]
-///     fn forward(&self, input: &[f32]) -> Vec<f32> {
-///         multiply(&self.weights, input)
-///     }
-/// }
-///
-/// #[track_memory]
-/// fn multiply(weights: &[f32], input: &[f32]) -> Vec<f32> {
-///     weights.iter().zip(input).map(|(weight, input)| weight * input).collect()
-/// }
-/// # assert_eq!(Linear { weights: vec![2.0] }.forward(&[3.0]), [6.0]);
-/// ```
-///
-/// Where operators are recorded (`Options::operators`), the arguments and the result of operators, backward passes and
-/// optimizer steps are read if their types implement `ReportTensors`: a framework's tensors, also in references, `Option`,
-/// `Result`, `Vec`, slices and tuples. Arguments need a name. The result is what stands at the end of the function; what
-/// `return` and `?` return early, `impl Trait` results, and everything of an `async fn` are not read, and can be
-/// reported with `memtrack_core::operators`.
-///
-/// It works on functions, methods, default methods of traits, and generic, `unsafe` and `extern` functions. In an
-/// `async fn`, the scope follows the future between threads. The same is true for a function that ends in an `async`
-/// block or in `Box::pin` of one, as `async-trait` writes them (what such a function does before that block is outside
-/// the scope).
-///
-/// On an `impl` block, it applies to every function in it; with the form `module` or `root`, all of them are named
-/// after the type. A function in it can have a form of its own, or be left out:
-///
-/// ```
-/// # use memtrack_core::track_memory;
-/// # struct Attention;
-/// #[track_memory]
-/// impl Attention {
-///     #[track_memory(module, name = "attn")]
-///     fn forward(&self) {
-///         self.scores();
-///     }
-///
-///     fn scores(&self) {} // the operator `scores`
-///
-///     #[track_memory(skip)]
-///     fn heads(&self) -> usize {
-///         8
-///     }
-/// }
-/// # Attention.forward();
-/// # assert_eq!(Attention.heads(), 8);
-/// ```
-///
-/// `crate = path` says where memtrack-core is, for crates that re-export it.
-///
-/// **Cost.** One relaxed load and a branch while nothing is monitored; nothing at all where memtrack-core is built
-/// without its `record` feature. The expansion contains no `unsafe`.
+#[doc = include_str!("track_memory.md")]
 #[proc_macro_attribute]
 pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
     target::expand(args.into(), item.into()).into()
+}
+
+/// Tells memtrack what a value refers to, field by field, so that it can find the cycles of [`Rc`](std::rc::Rc) and
+/// [`Arc`](std::sync::Arc) that keep device memory alive.
+///
+/// ```
+/// use memtrack_core::References;
+/// use std::cell::RefCell;
+/// use std::collections::HashMap;
+/// use std::rc::{Rc, Weak};
+///
+/// #[derive(References)]
+/// struct Module {
+///     layers: Vec<Rc<RefCell<Layer>>>,      // `.layers[0]`, …
+///     hooks: HashMap<String, Rc<dyn Hook>>, // `.hooks["relu"]`, …
+///     parent: Weak<Module>,                 // keeps nothing alive
+/// }
+///
+/// #[derive(References)]
+/// enum Layer {
+///     Dense { weight: Rc<Storage> }, // `::Dense.weight`
+///     Repeat(Box<Layer>, usize),     // `::Repeat.0::Dense.weight`, …
+/// }
+///
+/// /// Whoever is behind a `dyn Hook` can be looked into.
+/// trait Hook: References {
+///     fn forward(&self);
+/// }
+///
+/// #[derive(References)]
+/// struct Storage {
+///     bytes: Vec<u8>, // numbers cost no time, however many
+/// }
+/// ```
+///
+/// Every type that a field consists of implements the trait: those of the standard library do, your own derive it too. A
+/// strong pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`],
+/// [`Vec`], maps, cells, locks) is a part of it. A lock that is held elsewhere is not waited for but reported as not
+/// looked at, and so is whatever hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The
+/// pointers in it then count as held from outside, which may hide a cycle and never invents one.
+///
+/// # On a field
+///
+/// | attribute | the field |
+/// |---|---|
+/// | `#[references(skip)]` | holds no counted pointer: it is left out |
+/// | `#[references(opaque)]` | may hold some, but nobody can look inside, as in a boxed closure: reports say that it was not looked into |
+/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
+/// | `#[references(with = path)]` | is handed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
+/// | `#[references(show)]` | is shown by [`Debug`](std::fmt::Debug), so that people know which of several values this is: a name, an id; beside being looked at, or with `skip` instead |
+/// | `#[references(rename = "…")]` | has another name in reports |
+///
+/// The first four exclude each other.
+///
+/// ```
+/// use memtrack_core::references::{References, Visitor};
+/// use std::rc::Rc;
+/// # use memtrack_core::operators::{ReportTensors, TensorReader};
+/// # mod other_crate { pub struct Cache(pub std::rc::Rc<[u8]>); pub struct Settings; }
+/// # struct Tensor;
+/// # impl ReportTensors for Tensor { fn report(&self, _: &mut TensorReader<'_>) {} }
+///
+/// #[derive(References)]
+/// struct Node {
+///     #[references(show)]
+///     id: u64,
+///     #[references(tensors)]
+///     gradient: Option<Tensor>,
+///     inputs: Vec<Rc<Node>>,
+///     #[references(opaque)]
+///     backward: Box<dyn Fn(&Tensor)>,
+///     #[references(with = look_into_cache)]
+///     cache: other_crate::Cache,
+///     #[references(skip)]
+///     settings: other_crate::Settings,
+/// }
+///
+/// fn look_into_cache(cache: &other_crate::Cache, to: &mut Visitor<'_>) {
+///     to.field("entries", &cache.0); // `.cache.entries`
+/// }
+/// ```
+///
+/// A closure can be looked into if what it would capture lies beside it: `memtrack_core::references::Capturing`.
+///
+/// # On a variant
+///
+/// | attribute | the variant |
+/// |---|---|
+/// | `#[references(skip)]` | holds no counted pointer |
+/// | `#[references(opaque)]` | is reported as not looked into |
+///
+/// # On the type
+///
+/// | attribute | the type |
+/// |---|---|
+/// | `#[references(opaque)]` | is reported as not looked into; its fields may be of any types. Needed for unions and packed structs |
+/// | `#[references(bound = "…")]` | has these bounds in place of the derived ones |
+/// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
+///
+/// # Generic types
+///
+/// Where a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
+/// trait, and nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. Of a
+/// field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the parameters beside it are required to
+/// implement the trait, and all to be `'static` behind a counted pointer. Where the derive cannot see that a generic type
+/// contains itself, the compiler asks in circles: "error E0275: overflow evaluating the requirement". That is so for two
+/// generic types that contain *each other*, and under a type alias. A `bound` on one of them ends it:
+///
+/// ```
+/// use memtrack_core::References;
+/// use std::rc::Rc;
+///
+/// #[derive(References)]
+/// #[references(bound = "T: References + 'static")]
+/// struct Module<T> {
+///     weight: T,
+///     hooks: Vec<Rc<Hook<T>>>,
+/// }
+///
+/// #[derive(References)]
+/// struct Hook<T> {
+///     owner: Option<Rc<Module<T>>>,
+/// }
+/// ```
+///
+/// What a counted pointer points to must be `'static`, as nothing with a lifetime is. What has one may be owned.
+///
+/// # Errors
+///
+/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error at the word that
+/// is wrong, and says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug): they are part of the path.
+///
+/// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library that only
+/// annotates; nothing calls it there.
+#[proc_macro_derive(References, attributes(references))]
+pub fn derive_references(item: TokenStream) -> TokenStream {
+    references::expand(item.into()).into()
 }

@@ -18,10 +18,19 @@ its memory was for. Or a part of a program, in Python:
   with memtrack_export.operator_trace(\"step.optrace.jsonl.gz\", model):
       train_step()
 
-The script needs PyTorch 2.1 or newer and nothing else; its first lines say how it takes a profile that a program makes
-itself. Pass it on as you like: it does not need memtrack.
+Another script finds the reference cycles that keep tensors in device memory:
+
+  memtrack export-script --cycles -o memtrack_cycles.py
+  python memtrack_cycles.py train.py --epochs 1
+  memtrack cycles cycles-1.json -o cycles-1.html
+
+The scripts need PyTorch 2.1 or newer and nothing else; their first lines say how to use them in a program. Pass them on
+as you like: they do not need memtrack.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ExportScriptArgs {
+    /// Print the script that finds reference cycles which hold tensors, for `memtrack cycles`
+    #[arg(long)]
+    pub(crate) cycles: bool,
     /// Write it to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

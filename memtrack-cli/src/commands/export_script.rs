@@ -1,4 +1,4 @@
-//! `memtrack export-script`: the Python script that writes operator traces.
+//! `memtrack export-script`: the Python scripts that write operator traces and object graphs.
 
 use crate::Streams;
 use crate::args::ExportScriptArgs;
@@ -6,16 +6,18 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use std::path::Path;
 
-/// The script. It is Python, so that it can look into the profiler of the program that it runs in.
-const SCRIPT: &str = include_str!("../export/optrace.py");
+// They are Python, so that they can look into the profiler and the collector of the program that they run in.
+const OPERATOR_TRACE: &str = include_str!("../export/optrace.py");
+const CYCLES: &str = include_str!("../export/cycles.py");
 
-/// Prints the script, or writes it to a file.
+/// Prints a script, or writes it to a file.
 pub(crate) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let script = if args.cycles { CYCLES } else { OPERATOR_TRACE };
     match args.output.as_deref().filter(|&target| target != Path::new("-")) {
-        None => streams.stdout.write_all(SCRIPT.as_bytes())?,
+        None => streams.stdout.write_all(script.as_bytes())?,
         Some(target) => {
             check_targets([target], args.force)?;
-            write_files(&[(target.to_owned(), SCRIPT.into())])?;
+            write_files(&[(target.to_owned(), script.into())])?;
             // A hint; when nobody can read it, the file is there all the same.
             let _ = writeln!(streams.stderr, "wrote {}", target.display());
         }

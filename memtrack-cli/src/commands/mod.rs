@@ -7,6 +7,7 @@ mod categories_read;
 mod check;
 mod compare;
 mod convert;
+mod cycles;
 mod devices;
 mod export_script;
 #[cfg(feature = "gpus")]
@@ -41,6 +42,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
+        Command::Cycles(args) => cycles::run(&args, streams),
         Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),

@@ -10,6 +10,7 @@ pub mod options;
 pub mod optrace;
 mod out_of_memory;
 pub mod python_float;
+pub mod references;
 #[doc(hidden)]
 pub mod run_protocol;
 mod scope_path;

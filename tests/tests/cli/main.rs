@@ -5,6 +5,8 @@ mod books;
 #[path = "../../src/cuda/client.rs"]
 mod client;
 mod convert;
+mod cycles;
+mod export_cycles;
 mod export_script;
 mod gpus;
 mod here;

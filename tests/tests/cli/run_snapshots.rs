@@ -85,9 +85,10 @@ const VERBS: [(&str, &[&str]); 18] = [
 ];
 
 /// What takes something else.
-const OTHER_VERBS: [&str; 10] = [
+const OTHER_VERBS: [&str; 11] = [
     "advise",
     "categories",
+    "cycles",
     "export-script",
     "gpus",
     "modules",

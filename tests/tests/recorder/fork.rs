@@ -70,6 +70,11 @@ fn two_hundred_forks_beside_busy_threads_never_hang() {
 }
 
 #[test]
+fn a_child_scans_what_it_registers_itself_and_never_hangs() {
+    run_well(CHILD, &["fork_cycles"], Path::new("."));
+}
+
+#[test]
 fn stop_in_a_child_ends_the_session_it_inherited() {
     run_well(CHILD, &["fork_stop"], Path::new("."));
 }

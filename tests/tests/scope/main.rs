@@ -7,6 +7,7 @@ pub mod macros_safe;
 mod macros_unsafe;
 mod nesting;
 mod off;
+mod refusals;
 mod sums;
 mod tensors;
 

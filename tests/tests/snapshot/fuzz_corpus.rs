@@ -38,7 +38,8 @@ fn found() -> Vec<(String, Vec<u8>)> {
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = found();
     assert!(files.len() > 600, "{}", files.len());
-    let folders = ["pickles", "snapshots", "recordings", "traces"].map(|folder| corpus().join(folder));
+    let folders =
+        ["pickles", "snapshots", "recordings", "traces", "graphs"].map(|folder| corpus().join(folder));
     let fixtures = ["hostile", "snapshots/synth", "snapshots/samples"].map(fixture);
     for path in folders.iter().chain(&fixtures).flat_map(|folder| files_in(folder)) {
         // Texts that stand beside the snapshots say nothing to a reader.
@@ -75,6 +76,11 @@ fn the_snapshot_reader_stands_the_corpus() {
 #[test]
 fn the_reader_of_operator_traces_stands_the_corpus() {
     over_all(targets::optrace);
+}
+
+#[test]
+fn the_reader_of_graphs_stands_the_corpus() {
+    over_all(targets::cycles);
 }
 
 #[test]

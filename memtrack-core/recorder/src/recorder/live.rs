@@ -311,6 +311,11 @@ impl LiveTable {
         self.blocks.clear();
     }
 
+    /// The block that begins at an address, if one is out.
+    pub(crate) fn get(&self, device: DeviceId, address: u64) -> Option<Live> {
+        self.blocks.get(&Key { address, device }).map(|block| *block)
+    }
+
     /// A copy of all blocks, shard by shard: each shard is locked only while it is copied.
     pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
         let mut blocks = Vec::with_capacity(self.blocks.len());

@@ -4,6 +4,7 @@
 //! A report costs nothing but a load and a branch while nothing is monitored. Report a free **before** the memory is
 //! given back and an allocation **after** it was obtained: another thread may be given the same address in between.
 
+mod allocated;
 mod barrier;
 mod binaries;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
@@ -48,9 +49,10 @@ mod unload;
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 
+pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
-pub use fork::{ForkCell, generation};
+pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
 pub use mine::scope_changed;
 pub(crate) use mine::without_hook;

@@ -13,7 +13,7 @@ use super::{
     settings, threads,
 };
 use crate::host::reserve;
-use crate::{message, reentry, signals, stack, switch};
+use crate::{message, reentry, scope, signals, stack, switch};
 use memtrack_file::{ReplacingFile, tagged};
 use memtrack_model::snapshot::Snapshot;
 use std::io;
@@ -174,7 +174,7 @@ pub(super) fn tell_left_out() {
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
 /// stream must not hold an event that is younger than its list of live blocks.
 pub(super) fn end_recording() {
-    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
+    switch::set(switch::EVENTS | scope::scopes_of_monitoring() | switch::HOST | switch::OPERATORS, false);
     barrier::wait_for_hooks();
 }
 

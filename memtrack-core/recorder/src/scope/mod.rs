@@ -46,9 +46,11 @@ pub use {
 #[allow(unused_imports, reason = "the recorder's and the tracker's side of scopes")]
 pub use {
     guard::{current_id, current_node},
-    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, ids, nodes_after, outwards, table},
-    observer::{ScopeObserver, observe},
+    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, ids, node_of, nodes_after, outwards, table},
+    observer::{ScopeObserver, follow, observe, roots_end_at},
 };
+
+pub(crate) use observer::scopes_of_monitoring;
 
 #[cfg(test)]
 pub(crate) use nodes::MOST_BYTES;

@@ -193,6 +193,13 @@ pub fn outwards(node: Option<&'static ScopeNode>) -> impl Iterator<Item = &'stat
     iter::successors(node, |node| node.parent)
 }
 
+/// The scope of an id that an event has.
+pub fn node_of(id: ScopeId) -> Option<&'static ScopeNode> {
+    let other = || OTHERS.iter().find(|node| node.id == id);
+    let by_id = if NODES.is_made() { &NODES.get().by_id[..] } else { &[] };
+    by_id.get(id.index()).filter(|_| !id.is_none()).and_then(Link::get).or_else(other)
+}
+
 /// All scopes entered so far with ids above `after`, by id. Some may be there twice, under two ids.
 pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     let end = NEXT_ID.load(Ordering::Acquire) as usize;

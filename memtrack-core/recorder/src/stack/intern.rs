@@ -142,6 +142,15 @@ impl StackInterner {
         self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + places_bytes
     }
 
+    /// The return addresses of a stack, innermost first.
+    pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
+        // Room is made before the table is locked.
+        let mut addresses = Vec::with_capacity(u16::MAX.into());
+        addresses.extend_from_slice(self.kept().get(stack));
+        addresses.shrink_to_fit();
+        addresses
+    }
+
     /// All stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let kept = self.kept();

@@ -86,3 +86,16 @@ pub mod reading {
 pub mod guarded {
     functions!([] { let _scope = memtrack_core::scope::operator("guarded"); });
 }
+
+/// Derived as in a library that only annotates: the trait is there without the recorder.
+#[derive(memtrack_core::References)]
+pub struct Node<T> {
+    pub value: T,
+    #[references(show)]
+    pub id: u64,
+    pub inputs: Vec<std::rc::Rc<Node<T>>>,
+    #[references(opaque)]
+    pub backward: Option<Box<dyn Fn(&T)>>,
+}
+
+const _: fn(&Node<u8>) -> &dyn memtrack_core::References = |node| node;

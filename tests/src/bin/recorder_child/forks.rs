@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -117,6 +118,44 @@ pub fn storm() {
     }
     done.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Forks while other threads register values, and scans in the child, which knows only its own.
+pub fn cycles() {
+    use memtrack_core::cycles::{NotScanned, enable, find, register};
+    enable();
+    let shared = Arc::new(1_u32);
+    register(&shared);
+    let own = Rc::new(2_u32);
+    register(&own);
+    let done = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    register(&Arc::new(3_u32));
+                    let _ = find();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..200 {
+        let child = fork(|| {
+            let off = find().err() == Some(NotScanned::Off);
+            register(&Arc::new(4_u32));
+            enable();
+            let of_child = Arc::new(5_u32);
+            register(&of_child);
+            // What this thread had registered is here too; what threads share is the parent's.
+            let values = find().map(|report| report.values);
+            i32::from(!off || values != Ok(2))
+        });
+        wait(child);
+    }
+    done.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(find().is_ok_and(|report| report.values == 2));
 }
 
 /// `stop` in the child ends the session it inherited, and it can begin another.

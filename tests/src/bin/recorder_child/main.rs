@@ -41,6 +41,7 @@ fn main() {
         ["plugins_come_and_go", folder] => plugins::come_and_go(folder),
         ["fork_files", path] => forks::files(path),
         ["fork_storm"] => forks::storm(),
+        ["fork_cycles"] => forks::cycles(),
         ["fork_stop"] => forks::stop_in_the_child(),
         ["fork_exec", path] => forks::exec(path),
         ["fork_stream", path] => forks::stream(path),

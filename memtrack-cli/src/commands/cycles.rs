@@ -1,0 +1,96 @@
+//! `memtrack cycles`: who keeps device memory alive.
+
+use super::page::name;
+use crate::Streams;
+use crate::args::CyclesArgs;
+use crate::error::{CliError, Exit};
+use crate::output::{check_targets, write_files};
+use crate::report::print_json;
+use memtrack_core::analysis::units::human_bytes;
+use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture, read, text};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// A form of output.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Page,
+    Svg,
+    Dot,
+    Json,
+}
+
+/// What the name of an output asks for.
+fn form(output: &Path) -> Result<Form, CliError> {
+    match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
+        Some("html" | "htm") => Ok(Form::Page),
+        Some("svg") => Ok(Form::Svg),
+        Some("dot" | "gv") => Ok(Form::Dot),
+        Some("json") => Ok(Form::Json),
+        _ => {
+            let what = "end the name in .html, .svg, .dot or .json";
+            Err(CliError::Usage(format!("{}: {what}", output.display())))
+        }
+    }
+}
+
+/// Reads the graph, and prints or writes what is asked for.
+pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let form = args.output.as_deref().map(form).transpose()?;
+    check_targets(args.output.as_deref(), args.force)?;
+    let whole = load(args, streams)?;
+    let graph = whole.of_device_memory();
+    if args.nodes {
+        json::write_nodes(&graph, streams.stdout)?;
+        return Ok(Exit::Fine);
+    }
+    let findings = Findings::of_part(&graph, &whole);
+    let Some((form, output)) = form.zip(args.output.as_ref()) else {
+        let rows = args.rows.limit();
+        if args.format.json {
+            print_json(&json::findings(&graph, &findings), streams)?;
+        } else {
+            streams.stdout.write_all(text::text(&graph, &findings, rows).as_bytes())?;
+        }
+        return Ok(Exit::Fine);
+    };
+    let mut content = Vec::new();
+    match form {
+        Form::Page => content.extend(page::html(&graph, &findings, &name(&args.path)).into_bytes()),
+        Form::Svg => content.extend(picture::svg::svg(&graph, &findings).into_bytes()),
+        Form::Dot => dot::write(&graph, &findings, &mut content)?,
+        Form::Json => json::write(&graph, &findings, &mut content)?,
+    }
+    write_files(&[(output.clone(), content)])?;
+    // A hint; when nobody can read it, the file is there all the same.
+    let _ = writeln!(streams.stderr, "wrote {}", output.display());
+    Ok(Exit::Fine)
+}
+
+/// Reads the graph.
+fn load(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
+    let mut file;
+    let input: &mut dyn Read = if args.path == Path::new("-") {
+        &mut *streams.stdin
+    } else {
+        file = File::open(&args.path).map_err(|error| failed(&error))?;
+        &mut file
+    };
+    let mut bytes = Vec::new();
+    // What is something else, and perhaps without end, is not read whole.
+    input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if begins_like_graph(&bytes) {
+        let most = args.max_input.saturating_add(1).saturating_sub(HEAD);
+        input.take(most).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        if bytes.len() as u64 > args.max_input {
+            let most = human_bytes(args.max_input);
+            return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
+        }
+    }
+    read(&bytes).map_err(|error| failed(&error))
+}
+
+/// Bytes of a file that are looked at to tell what it is.
+const HEAD: u64 = 4096;

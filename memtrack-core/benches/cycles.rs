@@ -1,0 +1,198 @@
+//! What registrations and scans cost:
+//!
+//! `cargo bench -p memtrack-core --features cycles --bench cycles`
+//!
+//! In processor time of the thread. Registrations per value, off and on, for values that live and for values that die at once; scans of 10 thousand to a
+//! million values, with ten pointers each in the case that the bound is about, live and unreachable.
+
+#![allow(unsafe_code, reason = "the clock of the thread")]
+
+use memtrack_core::cycles::live::{Options, Tracked, disable, enable, enable_with, find, register};
+use memtrack_core::references::{References, Visitor};
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// Samples of each time, of which the fastest and the middle one are told.
+const RUNS: usize = 7;
+
+/// Processor time of this thread so far, in seconds.
+fn now() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer is ours; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// The fastest and the middle of the times that `run` tells, in seconds.
+fn timed(mut run: impl FnMut() -> f64) -> (f64, f64) {
+    run();
+    let mut seconds: Vec<f64> = (0..RUNS).map(|_| run()).collect();
+    seconds.sort_by(f64::total_cmp);
+    (seconds[0], seconds[RUNS / 2])
+}
+
+/// A value of one thread.
+#[derive(Default)]
+struct Local {
+    next: RefCell<Vec<Rc<Local>>>,
+}
+
+impl References for Local {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.field("next", &self.next);
+    }
+}
+
+/// A value that threads share.
+#[derive(Default)]
+struct Shared {
+    next: Mutex<Vec<Arc<Shared>>>,
+}
+
+impl References for Shared {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.field("next", &self.next);
+    }
+}
+
+/// Time per value of `each`, for values that were made before and go on living.
+fn per_value<T>(name: &str, options: Options, make: impl Fn() -> T, each: impl Fn(&T)) {
+    const VALUES: usize = 200_000;
+    let (fastest, middle) = timed(|| {
+        disable();
+        enable_with(options);
+        let values: Vec<T> = (0..VALUES).map(|_| make()).collect();
+        let begin = now();
+        values.iter().for_each(&each);
+        (now() - begin) / VALUES as f64
+    });
+    println!("{name}: {:.1} ns (middle {:.1} ns)", fastest * 1e9, middle * 1e9);
+}
+
+/// Time per value of `run`, which makes one and drops it.
+fn per_life(name: &str, on: bool, run: impl Fn()) {
+    const VALUES: usize = 1_000_000;
+    let (fastest, middle) = timed(|| {
+        disable();
+        if on {
+            enable();
+        }
+        let begin = now();
+        (0..VALUES).for_each(|_| run());
+        (now() - begin) / VALUES as f64
+    });
+    println!("{name}: {:.1} ns (middle {:.1} ns)", fastest * 1e9, middle * 1e9);
+}
+
+fn registrations() {
+    let (plain, stacks) = (Options::new(), Options::new().stacks(true));
+    per_value("register an Rc", plain, || Rc::new(Local::default()), |value| register(black_box(value)));
+    per_value("register an Arc", plain, || Arc::new(Shared::default()), |value| register(black_box(value)));
+    per_value(
+        "register an Rc, with its stack",
+        stacks,
+        || Rc::new(Local::default()),
+        |value| {
+            register(black_box(value));
+        },
+    );
+    let off = |name: &str, run: &dyn Fn()| {
+        disable();
+        let (fastest, _) = timed(|| {
+            let begin = now();
+            (0..10_000_000).for_each(|_| run());
+            (now() - begin) / 1e7
+        });
+        println!("{name}: {:.2} ns", fastest * 1e9);
+    };
+    let value = Rc::new(Local::default());
+    off("register an Rc, off", &|| register(black_box(&value)));
+    per_life("an Rc's life", false, || drop(black_box(Rc::new(Local::default()))));
+    per_life("an Rc's life, registered", true, || {
+        let value = Rc::new(Local::default());
+        register(&value);
+        drop(black_box(value));
+    });
+    per_life("an Arc's life, registered", true, || {
+        let value = Arc::new(Shared::default());
+        register(&value);
+        drop(black_box(value));
+    });
+    let value = Arc::new(Shared::default());
+    per_life("a tracked handle's life", true, || drop(black_box(Tracked::new(Arc::clone(&value)))));
+}
+
+/// Scans `values`, each with `pointers` to others.
+macro_rules! scans {
+    ($name:literal, $pointer:ident, $value:ident, $change:expr) => {
+        fn $pointer(values: usize, pointers: usize, live: bool) {
+            disable();
+            enable();
+            let change: fn(&$value, &dyn Fn(&mut Vec<std_pointer::$pointer<$value>>)) = $change;
+            let all: Vec<std_pointer::$pointer<$value>> =
+                (0..values).map(|_| std_pointer::$pointer::new($value::default())).collect();
+            all.iter().for_each(register);
+            for (number, value) in all.iter().enumerate() {
+                for pointer in 0..pointers {
+                    // Scattered, so that what is looked up is seldom near what was before.
+                    let to = &all[(number * 7919 + pointer * 104_729 + 1) % values];
+                    change(value, &|next| next.push(std_pointer::$pointer::clone(to)));
+                }
+            }
+            let weak: Vec<_> = all.iter().map(std_pointer::$pointer::downgrade).collect();
+            let kept = live.then_some(all);
+            let mut looks = 0;
+            let mut run = || {
+                let begin = now();
+                let report = find().expect("nobody else scans");
+                let took = now() - begin;
+                assert_eq!(report.pointers, (values * pointers) as u64);
+                assert_eq!(report.unreachable, if kept.is_some() { 0 } else { values as u64 });
+                looks = report.looks;
+                took
+            };
+            let (fastest, middle) = timed(&mut run);
+            println!(
+                "{} {}: {values} values with {} pointers: {:.1} ms (middle {:.1} ms), {:.0} ns each, {looks} looks",
+                if live { "live" } else { "unreachable" },
+                $name,
+                values * pointers,
+                fastest * 1e3,
+                middle * 1e3,
+                fastest * 1e9 / (values * (1 + pointers)) as f64,
+            );
+            // What refers to itself must be ended by hand: all pointers first, so that no destructor finds another's.
+            let pointers = RefCell::new(Vec::new());
+            for value in weak.iter().filter_map(|weak| weak.upgrade()) {
+                change(&value, &|next| pointers.borrow_mut().push(std::mem::take(next)));
+            }
+        }
+    };
+}
+
+mod std_pointer {
+    pub use std::rc::Rc;
+    pub use std::sync::Arc;
+}
+
+#[allow(non_snake_case, reason = "named after the pointers")]
+mod scan {
+    use super::*;
+    scans!("Rc", Rc, Local, |value, change| change(&mut value.next.borrow_mut()));
+    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("nobody panics")));
+    pub fn all() {
+        for (values, pointers) in [(10_000, 10), (100_000, 10), (1_000_000, 1), (1_000_000, 10)] {
+            for live in [true, false] {
+                Rc(values, pointers, live);
+                Arc(values, pointers, live);
+            }
+        }
+    }
+}
+
+fn main() {
+    registrations();
+    scan::all();
+}

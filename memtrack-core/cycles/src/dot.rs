@@ -1,0 +1,120 @@
+//! The graph for Graphviz. That of a Python program is written as `torch.utils.viz._cycles.to_dot` writes it, byte for byte;
+//! that of a Rust program as Graphviz wants it, with the cycles as clusters and the suggested weak references dashed.
+
+use crate::Findings;
+use crate::findings::Proof;
+use crate::graph::{Graph, Held, Origin};
+use memtrack_model::units::human_bytes;
+use std::io::{self, Write};
+
+/// Writes the graph.
+///
+/// # Errors
+/// What `out` fails with.
+pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    match graph.origin {
+        Origin::Python => as_pytorch(graph, out),
+        Origin::Rust => for_graphviz(graph, findings, out),
+    }
+}
+
+fn as_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"digraph GraphName {\nnode [shape=rect];\nrankdir=LR;\n")?;
+    let mut line = String::new();
+    for (number, node) in graph.nodes.iter().enumerate() {
+        line.clear();
+        python_json(graph.text(node.label), &mut line);
+        let color = if node.root { "red" } else { "black" };
+        writeln!(out, "{number} [label={line}, color={color}];")?;
+    }
+    for edge in &graph.edges {
+        line.clear();
+        python_json(graph.text(edge.path), &mut line);
+        writeln!(out, "{} -> {} [label = {line}]", edge.from, edge.to)?;
+    }
+    out.write_all(b"}\n")
+}
+
+/// A string as Python's `json.dumps` writes it: all but ASCII as UTF-16 in `\u` escapes.
+fn python_json(text: &str, out: &mut String) {
+    use std::fmt::Write as _;
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            ' '..='\u{7f}' => out.push(character),
+            _ => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
+}
+
+fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"digraph references {\n  rankdir=LR;\n  node [shape=box];\n")?;
+    let mut in_cluster = vec![false; graph.nodes.len()];
+    for (number, cycle) in findings.cycles.iter().enumerate() {
+        let style = match cycle.proof {
+            Proof::Proved | Proof::WeakHandles => "filled",
+            Proof::HeldOutside => "dotted",
+        };
+        writeln!(out, "  subgraph cluster_{number} {{")?;
+        writeln!(out, "    label=\"cycle {}\"; style={style}; fillcolor=\"#f4f4f4\";", number + 1)?;
+        for &node in &cycle.nodes {
+            in_cluster[node as usize] = true;
+            write_node(graph, node, "    ", out)?;
+        }
+        out.write_all(b"  }\n")?;
+    }
+    for node in (0..graph.nodes.len() as u32).filter(|&node| !in_cluster[node as usize]) {
+        write_node(graph, node, "  ", out)?;
+    }
+    let mut weak = vec![false; graph.edges.len()];
+    for cut in findings.cycles.iter().flat_map(|cycle| cycle.to_make_weak()) {
+        weak[cut.edge as usize] = true;
+    }
+    for (edge, weak) in graph.edges.iter().zip(weak) {
+        let path = escaped(graph.text(edge.path));
+        let style = if weak { ", style=dashed, tooltip=\"make this weak\"" } else { "" };
+        writeln!(out, "  {} -> {} [label=\"{path}\"{style}];", edge.from, edge.to)?;
+    }
+    out.write_all(b"}\n")
+}
+
+fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+    let node = &graph.nodes[number as usize];
+    let mut label = escaped(graph.text(node.label));
+    for memory in graph.memory_of(number) {
+        let size = memory.size_bytes.map_or_else(|| "unknown size".into(), human_bytes);
+        label += &format!("\\n{size} on {}", escaped(graph.text(memory.device)));
+    }
+    let color = if node.root { ", color=red" } else { "" };
+    let style = if node.held == Held::Unreachable { "" } else { ", style=dotted" };
+    let tooltip = node.allocated.or(node.created).map(|text| escaped(graph.text(text)));
+    let tooltip = tooltip.map(|text| format!(", tooltip=\"{text}\"")).unwrap_or_default();
+    writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
+}
+
+/// A text between quotes: Graphviz knows `\n`, `\"` and `\\`; other control characters have no place in a drawing.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            character if character.is_control() => out.push('\u{fffd}'),
+            character => out.push(character),
+        }
+    }
+    out
+}

@@ -1,0 +1,113 @@
+//! Strongly connected components: sets of values each of which leads to each of the others. Tarjan's algorithm, with a stack
+//! of its own, so that a chain of a million values needs no more of the thread's than one of ten.
+
+use crate::graph::Graph;
+
+/// Which component each node is in.
+#[derive(Debug)]
+pub(super) struct Components {
+    /// By node. A component's number is higher than those of all that it leads to.
+    pub(super) of: Vec<u32>,
+    /// How many there are.
+    pub(super) count: u32,
+}
+
+/// A number that no node and no component has.
+const NONE: u32 = u32::MAX;
+
+impl Components {
+    /// The components of a graph, where only edges for which `follow` holds count.
+    pub(super) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
+        Self::among(
+            graph.nodes.len(),
+            |node| graph.edges_of(node),
+            |edge| follow(edge).then(|| graph.edges[edge].to),
+        )
+    }
+
+    /// The components of `count` nodes: `edges` are the places of a node's edges, `target` where one leads, if it counts.
+    pub(super) fn among(
+        count: usize,
+        edges: impl Fn(u32) -> std::ops::Range<usize>,
+        target: impl Fn(usize) -> Option<u32>,
+    ) -> Self {
+        let mut order = vec![NONE; count];
+        let mut lowest = vec![NONE; count];
+        let mut of = vec![NONE; count];
+        let mut open = Vec::new();
+        let mut path: Vec<(u32, std::ops::Range<usize>)> = Vec::new();
+        let (mut next, mut components) = (0, 0);
+        for start in 0..count as u32 {
+            if order[start as usize] != NONE {
+                continue;
+            }
+            path.push((start, edges(start)));
+            order[start as usize] = next;
+            lowest[start as usize] = next;
+            next += 1;
+            open.push(start);
+            while let Some((node, left)) = path.last_mut() {
+                let node = *node as usize;
+                if let Some(edge) = left.next() {
+                    let Some(to) = target(edge) else { continue };
+                    if order[to as usize] == NONE {
+                        order[to as usize] = next;
+                        lowest[to as usize] = next;
+                        next += 1;
+                        open.push(to);
+                        path.push((to, edges(to)));
+                    } else if of[to as usize] == NONE {
+                        lowest[node] = lowest[node].min(order[to as usize]);
+                    }
+                    continue;
+                }
+                path.pop();
+                if let Some(&(parent, _)) = path.last() {
+                    lowest[parent as usize] = lowest[parent as usize].min(lowest[node]);
+                }
+                if lowest[node] == order[node] {
+                    while let Some(member) = open.pop() {
+                        of[member as usize] = components;
+                        if member as usize == node {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+            }
+        }
+        Self { of, count: components }
+    }
+
+    /// The nodes of each component, side by side, and where each component's begin.
+    pub(super) fn members(&self) -> Members {
+        let mut starts = vec![0; self.count as usize + 1];
+        for &component in &self.of {
+            starts[component as usize + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut next = starts.clone();
+        let mut nodes = vec![0; self.of.len()];
+        for (node, &component) in self.of.iter().enumerate() {
+            nodes[next[component as usize] as usize] = node as u32;
+            next[component as usize] += 1;
+        }
+        Members { starts, nodes }
+    }
+}
+
+/// The nodes of each component.
+#[derive(Debug)]
+pub(super) struct Members {
+    starts: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Members {
+    /// Those of one, in the order of the graph.
+    pub(super) fn of(&self, component: u32) -> &[u32] {
+        &self.nodes[self.starts[component as usize] as usize..self.starts[component as usize + 1] as usize]
+    }
+}

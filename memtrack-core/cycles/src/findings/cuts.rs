@@ -1,0 +1,212 @@
+//! Which reference to make weak. People change a field, so all references by one field of one type, wherever they are in the
+//! cycle, are changed together.
+
+use super::Cut;
+use super::components::Components;
+use super::ways::Ways;
+use crate::graph::{Edge, Graph, Origin};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::cmp::Reverse;
+
+/// Most alternatives that are given, and most fields that are changed together.
+const MOST: usize = 8;
+/// Most fields that are tried, and most edges that are looked at for it.
+const TRIED: usize = 32;
+const LOOKED_AT: usize = 4_000_000;
+/// Values from which a shortest way around is looked for.
+const TURNS: usize = 16;
+
+/// How easily people can change a reference, easiest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ease {
+    /// Somebody wrote it: an attribute, a captured variable, a local one.
+    Written,
+    /// It is in a container, or follows from how something is called.
+    Held,
+    /// The language's own: a function's closure, an object's dictionary.
+    Given,
+}
+
+/// A field: the type that has it, its path without places, the type that it leads to.
+pub(super) type Field = (Box<str>, Box<str>, Box<str>);
+
+/// The field that an edge is a reference by.
+pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
+    let edge = &graph.edges[edge];
+    (kind(graph, edge.from).into(), without_places(graph.text(edge.path)).into(), kind(graph, edge.to).into())
+}
+
+/// A node's type: of a Rust value's label the first line, the others are its contents.
+pub(super) fn kind(graph: &Graph, node: u32) -> &str {
+    let label = graph.label(node);
+    match graph.origin {
+        Origin::Python => label,
+        Origin::Rust => label.lines().next().unwrap_or_default(),
+    }
+}
+
+/// `.hooks[3]` is the same field as `.hooks[0]`.
+fn without_places(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut depth = 0_u32;
+    for character in path.chars() {
+        match character {
+            '[' => {
+                depth += 1;
+                if depth == 1 {
+                    out.push_str("[]");
+                }
+            }
+            ']' => depth = depth.saturating_sub(1),
+            character if depth == 0 => out.push(character),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// A cycle's values and the references among them.
+pub(super) struct Cycle<'a> {
+    graph: &'a Graph,
+    nodes: &'a [u32],
+    /// Whether an edge lies within it.
+    inside: &'a dyn Fn(usize) -> bool,
+    /// Where a node is in `nodes`.
+    places: HashMap<u32, u32>,
+}
+
+impl<'a> Cycle<'a> {
+    pub(super) fn new(graph: &'a Graph, nodes: &'a [u32], inside: &'a dyn Fn(usize) -> bool) -> Self {
+        let places = nodes.iter().zip(0..).map(|(&node, place)| (node, place)).collect();
+        Self { graph, nodes, inside, places }
+    }
+
+    /// A short way around, the shortest from one of its first values, without the edges that `cut` has; `None` if there is none.
+    pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
+        let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
+        let turns = (LOOKED_AT / 2 / self.nodes.len()).clamp(1, TURNS);
+        let starts: Vec<u32> = if cut.is_empty() {
+            self.nodes.iter().copied().take(turns).collect()
+        } else {
+            self.still_cyclic(cut)
+        };
+        let way = starts.into_iter().filter_map(|node| ways.around(node, follow)).min_by_key(Vec::len)?;
+        Some(self.turned(way))
+    }
+
+    /// The same way, beginning at the value that is oldest, or first in the graph.
+    fn turned(&self, mut way: Vec<u32>) -> Vec<u32> {
+        let age = |edge: u32| {
+            let from = self.graph.edges[edge as usize].from;
+            (self.graph.nodes[from as usize].serial.unwrap_or(u64::MAX), from)
+        };
+        let oldest = (0..way.len()).min_by_key(|&at| age(way[at])).unwrap_or_default();
+        way.rotate_left(oldest);
+        way
+    }
+
+    /// Some values that are still on a cycle without the edges that `cut` has.
+    fn still_cyclic(&self, cut: &HashSet<usize>) -> Vec<u32> {
+        let target = |edge: usize| {
+            let counts = (self.inside)(edge) && !cut.contains(&edge);
+            counts.then(|| self.places.get(&self.graph.edges[edge].to).copied()).flatten()
+        };
+        let edges = |at: u32| self.graph.edges_of(self.nodes[at as usize]);
+        let components = Components::among(self.nodes.len(), edges, target);
+        let members = components.members();
+        let is_cycle = |component: &u32| {
+            let nodes = members.of(*component);
+            nodes.len() > 1 || edges(nodes[0]).any(|edge| target(edge) == Some(nodes[0]))
+        };
+        (0..components.count)
+            .filter(is_cycle)
+            .map(|component| self.nodes[members.of(component)[0] as usize])
+            .take(TURNS)
+            .collect()
+    }
+
+    /// What to make weak: the fields of which one is enough, or those that are needed together.
+    pub(super) fn cuts(&self, around: &[u32], ways: &mut Ways<'_>) -> Vec<Cut> {
+        let mut edges_by = HashMap::<Field, Vec<usize>>::new();
+        for edge in
+            self.nodes.iter().flat_map(|&node| self.graph.edges_of(node)).filter(|&edge| (self.inside)(edge))
+        {
+            edges_by.entry(field_of(self.graph, edge)).or_default().push(edge);
+        }
+        let tries = LOOKED_AT / edges_by.values().map(Vec::len).sum::<usize>().max(1);
+        let mut cut = HashSet::new();
+        let mut ends: Vec<Cut> = self
+            .fields_of(around)
+            .take(tries.max(2))
+            .filter_map(|(field, edge)| {
+                cut.clear();
+                cut.extend(edges_by.get(&field)?);
+                self.still_cyclic(&cut).is_empty().then(|| self.cut(edge, true))
+            })
+            .collect();
+        if !ends.is_empty() {
+            let ease = |cut: &Cut| self.ease(cut.edge);
+            ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
+            if let Some(best) = ends.first().map(ease) {
+                // What is part of the language is named only where there is nothing else.
+                ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
+            }
+            ends.truncate(MOST);
+            return ends;
+        }
+        // None is enough: one after the other, as long as there is a way around.
+        cut.clear();
+        let mut together = Vec::new();
+        let mut way = Some(around.to_vec());
+        while let Some(around) = way.filter(|_| together.len() < MOST) {
+            let best = self.fields_of(&around).min_by_key(|(field, edge)| {
+                let is_back = self.cut(*edge, false).leads_back;
+                (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
+            });
+            let Some((field, edge)) = best else { break };
+            cut.extend(edges_by.get(&field).into_iter().flatten());
+            together.push(self.cut(edge, false));
+            way = self.around(ways, &cut);
+        }
+        together
+    }
+
+    /// The fields of a way, each once, with the first edge by it.
+    fn fields_of(&self, way: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
+        let mut seen = HashSet::new();
+        let fields: Vec<_> = way
+            .iter()
+            .map(|&edge| (field_of(self.graph, edge as usize), edge))
+            .filter(|(field, _)| seen.insert(field.clone()))
+            .take(TRIED)
+            .collect();
+        fields.into_iter()
+    }
+
+    /// How easily people can change a reference.
+    fn ease(&self, edge: u32) -> Ease {
+        let edge = &self.graph.edges[edge as usize];
+        let path = self.graph.text(edge.path);
+        match (self.graph.origin, path) {
+            (Origin::Rust, _) => Ease::Written,
+            (_, "__self__" | "element" | "key") => Ease::Held,
+            (_, path) if path == "?" || ["__", "f_", "tb_"].iter().any(|own| path.starts_with(own)) => {
+                Ease::Given
+            }
+            // The items of a tuple cannot be changed.
+            (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => Ease::Given,
+            // An attribute, a variable that a closure captured, a local one; a dictionary's entries are often an object's.
+            (_, path) if !path.starts_with('[') || path.starts_with("['") || path.starts_with("[\"") => {
+                Ease::Written
+            }
+            _ => Ease::Held,
+        }
+    }
+
+    fn cut(&self, edge: u32, ends_it: bool) -> Cut {
+        let serial = |node: u32| self.graph.nodes[node as usize].serial;
+        let Edge { from, to, .. } = self.graph.edges[edge as usize];
+        let leads_back = serial(from).zip(serial(to)).is_some_and(|(from, to)| from > to);
+        Cut { edge, ends_it, leads_back }
+    }
+}

@@ -1,0 +1,444 @@
+//! What is found in a graph: its cycles, worst first, with what each holds and how to end it.
+
+mod components;
+mod cuts;
+mod storages;
+#[cfg(test)]
+mod tests;
+mod ways;
+
+use crate::graph::{Graph, Held};
+use crate::keep::leads_to_memory;
+use components::Components;
+use cuts::{Field, field_of};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::hash::BuildHasher;
+use storages::{Storages, Sum};
+use ways::Ways;
+
+/// How sure it is that nobody can use the values of a cycle any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proof {
+    /// Nothing outside refers to them: proved by counting. Their memory is gone until the program ends.
+    Proved,
+    /// Held only by themselves, but weak handles exist, with which the program may still reach them.
+    WeakHandles,
+    /// Still held from outside: a cycle that will keep its memory when the outside lets go. No leak yet.
+    HeldOutside,
+}
+
+/// A number of bytes of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// What is known, each storage once.
+    pub known_bytes: u64,
+    /// Storages.
+    pub storages: u64,
+    /// Those among them whose size is not known.
+    pub unknown: u64,
+}
+
+/// A reference whose change into a weak one ends a cycle. A suggestion: the program's author knows which of two owns the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The edge, as a place in the graph's edges.
+    pub edge: u32,
+    /// Whether the values of this cycle form no cycle any more without it.
+    pub ends_it: bool,
+    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do.
+    pub leads_back: bool,
+}
+
+/// A cycle: values each of which leads to each of the others.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    /// How sure it is.
+    pub proof: Proof,
+    /// How many cycles of the same types and fields there are; this one is the first of them, and all its numbers but
+    /// [`all_bytes`](Self::all_bytes) are its own.
+    pub instances: u64,
+    /// Its values.
+    pub nodes: Vec<u32>,
+    /// A shortest way around through one of them, as places in the graph's edges.
+    pub around: Vec<u32>,
+    /// The shortest way from it to device memory, from a value of the cycle; empty if that value has some itself.
+    pub to_memory: Vec<u32>,
+    /// The value with device memory at the end of that way.
+    pub memory_node: Option<u32>,
+    /// Device memory that it leads to and that nobody else outside can use: it stays until the cycle is ended.
+    pub leaked: Bytes,
+    /// Of that, what would be freed if only this cycle were gone.
+    pub exclusive: Bytes,
+    /// Device memory that it leads to and that is also held from outside: it will stay when the outside lets go.
+    pub pinned: Bytes,
+    /// What leaks with all instances together, each storage once.
+    pub all_leaked: Bytes,
+    /// Strong pointers from outside into it (where it is [`Proof::HeldOutside`]).
+    pub held_by: u64,
+    /// Weak pointers to its values from outside.
+    pub weak_outside: u64,
+    /// Other cycles that lead to it, as places in [`Findings::cycles`]: they must be ended, too.
+    pub behind: Vec<u32>,
+    /// What to make weak: where the first [ends it](Cut::ends_it), all do, and one of them is enough; otherwise all are
+    /// needed.
+    pub cuts: Vec<Cut>,
+}
+
+impl Cycle {
+    /// What is suggested: the best of the cuts, or all where one is not enough.
+    pub fn to_make_weak(&self) -> &[Cut] {
+        match self.cuts.first() {
+            Some(cut) if cut.ends_it => &self.cuts[..1],
+            _ => &self.cuts,
+        }
+    }
+}
+
+/// Handles that nobody accounts for and that were made at one place, to values of one type: forgotten, or where a scan cannot see
+/// them, such as a static that grows. No cycle, and perhaps no leak.
+#[derive(Clone, Debug)]
+pub struct Handles {
+    /// The first of them, as a place in [`Graph::unexplained`](crate::Graph::unexplained), which has the site and the scope of all.
+    pub first: usize,
+    /// How many there are.
+    pub handles: u64,
+    /// To how many values.
+    pub values: u64,
+    /// How many root scopes have ended since the oldest of them was made.
+    pub ended_roots: u64,
+    /// Device memory that they lead to, each storage once.
+    pub held: Bytes,
+}
+
+/// All that is found in a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Cycles from which device memory can be reached, proved ones first, and most bytes first among each.
+    pub cycles: Vec<Cycle>,
+    /// All device memory that is unreachable, each storage once.
+    pub leaked: Bytes,
+    /// Unreachable device memory to which no cycle leads: garbage that hangs on garbage.
+    pub beside: Bytes,
+    /// Handles that nobody accounts for, by the place where they were made: most device memory first.
+    pub unexplained: Vec<Handles>,
+    /// Cycles that lead to no device memory, which are not listed.
+    pub without_memory: u64,
+    /// Cycles that were not looked into because there are too many.
+    pub not_measured: u64,
+}
+
+/// Most edges that are followed for the numbers of all cycles together. A graph of many cycles that lead to each other would
+/// take a square of its size.
+const MOST_STEPS: u64 = 200_000_000;
+/// Most other cycles that are named as leading to one.
+const MOST_BEHIND: usize = 16;
+
+/// Cycles of the same types and fields.
+struct Group {
+    proof: Proof,
+    /// Their components; the first one is shown.
+    components: Vec<u32>,
+}
+
+impl Findings {
+    /// What is to be said of a graph.
+    pub fn of(graph: &Graph) -> Self {
+        let components = Components::of(graph, |_| true);
+        let members = components.members();
+        let component = |node: u32| components.of[node as usize];
+        let within = |edge: usize| component(graph.edges[edge].from) == component(graph.edges[edge].to);
+        let leads = leads_to_memory(graph);
+        let is_cycle = is_cycle(graph, &components);
+        let cyclic = || (0..components.count).filter(|&number| is_cycle[number as usize]);
+        let leads_on = |number: &u32| leads[members.of(*number)[0] as usize];
+        let mut ways = Ways::new(graph);
+        let weakly = weakly_reached(graph, &mut ways);
+
+        // Sources first: what they hold is most.
+        let mut places = HashMap::new();
+        let mut groups = Vec::<Group>::new();
+        for number in cyclic().filter(leads_on).collect::<Vec<_>>().into_iter().rev() {
+            let nodes = members.of(number);
+            let proof = proof_of(graph, nodes, &weakly);
+            let mut fields: Vec<Field> = nodes
+                .iter()
+                .flat_map(|&node| graph.edges_of(node))
+                .filter(|&edge| within(edge))
+                .map(|edge| field_of(graph, edge))
+                .collect();
+            fields.sort_unstable();
+            let place = *places.entry((proof, fields)).or_insert_with(|| {
+                groups.push(Group { proof, components: Vec::new() });
+                groups.len() - 1
+            });
+            groups[place].components.push(number);
+        }
+
+        let storages = Storages::of(graph);
+        let mut sum = Sum::new(graph, &storages);
+        let holders = Holders::of(graph);
+        let held_from_outside = held_from_outside(graph, &components);
+        let mut findings = Self {
+            without_memory: cyclic().filter(|number| !leads_on(number)).count() as u64,
+            ..Self::default()
+        };
+        let first_of: HashMap<u32, u32> = groups
+            .iter()
+            .zip(0..)
+            .flat_map(|(group, place)| group.components.iter().map(move |&number| (number, place)))
+            .collect();
+        let mut leads_to: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
+        for (place, group) in (0..).zip(&groups) {
+            if ways.steps > MOST_STEPS {
+                findings.not_measured += group.components.len() as u64;
+                continue;
+            }
+            let nodes = members.of(group.components[0]);
+            let inside =
+                |edge: usize| within(edge) && component(graph.edges[edge].from) == group.components[0];
+            let cycle = cuts::Cycle::new(graph, nodes, &inside);
+            let around = cycle.around(&mut ways, &HashSet::new()).unwrap_or_default();
+            let cuts = cycle.cuts(&around, &mut ways);
+            let to_memory =
+                ways.shortest(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
+
+            sum.begin();
+            ways.from(
+                nodes.iter().copied(),
+                |_| true,
+                |node| {
+                    sum.add(node);
+                    if let Some(&other) = first_of.get(&component(node)).filter(|&&other| other != place) {
+                        let behind = &mut leads_to[other as usize];
+                        if behind.last() != Some(&place) && behind.len() < MOST_BEHIND {
+                            behind.push(place);
+                        }
+                    }
+                    true
+                },
+            );
+            let (leaked, pinned) = match group.proof {
+                Proof::HeldOutside => (Bytes::default(), sum.live().plus(sum.lost())),
+                _ => (sum.lost(), sum.live()),
+            };
+            let all_leaked = if group.components.len() == 1 {
+                leaked
+            } else {
+                sum.begin();
+                let all = group.components.iter().flat_map(|&number| members.of(number)).copied();
+                ways.from(
+                    all,
+                    |_| true,
+                    |node| {
+                        sum.add(node);
+                        true
+                    },
+                );
+                if group.proof == Proof::HeldOutside { Bytes::default() } else { sum.lost() }
+            };
+            sum.begin();
+            holders.freed_with(graph, nodes, |node| sum.add(node));
+            findings.cycles.push(Cycle {
+                proof: group.proof,
+                instances: group.components.len() as u64,
+                nodes: nodes.to_vec(),
+                around,
+                memory_node: to_memory.as_ref().map(|&(node, _)| node),
+                to_memory: to_memory.map(|(_, way)| way).unwrap_or_default(),
+                leaked,
+                exclusive: sum.freed(),
+                pinned,
+                all_leaked,
+                held_by: held_from_outside[group.components[0] as usize],
+                weak_outside: nodes.iter().map(|&node| graph.nodes[node as usize].weak_outside).sum(),
+                behind: vec![place],
+                cuts,
+            });
+        }
+        // What each cycle's place was is in `behind` until all are in order.
+        findings.cycles.sort_by_key(|cycle| {
+            let bytes = cycle.all_leaked.plus(cycle.pinned);
+            (
+                cycle.proof,
+                std::cmp::Reverse((bytes.known_bytes, bytes.storages, cycle.instances)),
+                cycle.nodes[0],
+            )
+        });
+        let now: HashMap<u32, u32> =
+            findings.cycles.iter().zip(0..).map(|(cycle, now)| (cycle.behind[0], now)).collect();
+        for cycle in &mut findings.cycles {
+            let behind = std::mem::take(&mut leads_to[cycle.behind[0] as usize]);
+            cycle.behind = behind.iter().filter_map(|place| now.get(place).copied()).collect();
+            cycle.behind.sort_unstable();
+            cycle.behind.dedup();
+        }
+
+        sum.begin();
+        let unreachable = |node: u32| graph.nodes[node as usize].held == Held::Unreachable;
+        let all = cyclic().flat_map(|number| members.of(number)).copied().filter(|&node| unreachable(node));
+        ways.from(
+            all,
+            |_| true,
+            |node| {
+                sum.add(node);
+                true
+            },
+        );
+        findings.leaked = sum.lost();
+        sum.begin();
+        (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
+        findings.beside = sum.lost().without(findings.leaked);
+        findings.unexplained = unexplained(graph, &mut ways, &mut sum);
+        findings
+    }
+
+    /// What is to be said of the part of a graph that leads to device memory, and of how much is left out.
+    pub fn of_part(part: &Graph, whole: &Graph) -> Self {
+        let cycles = |graph| {
+            let components = Components::of(graph, |_| true);
+            let is_cycle = is_cycle(graph, &components);
+            is_cycle.iter().filter(|&&is_cycle| is_cycle).count()
+        };
+        let without_memory =
+            if part.nodes.len() == whole.nodes.len() { 0 } else { cycles(whole) - cycles(part) };
+        let findings = Self::of(part);
+        Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
+    }
+
+    /// A number of the types and fields of a cycle, which those of the same kind have too, in this graph or another.
+    pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
+        let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
+        let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
+        let inside = edges.filter(|&edge| members.contains(&graph.edges[edge].to));
+        let mut fields: Vec<Field> = inside.map(|edge| field_of(graph, edge)).collect();
+        fields.sort_unstable();
+        foldhash::fast::FixedState::default().hash_one(&fields)
+    }
+
+    /// Cycles that nobody outside holds, of all instances.
+    pub fn leaks(&self) -> u64 {
+        let lost = self.cycles.iter().filter(|cycle| cycle.proof != Proof::HeldOutside);
+        lost.map(|cycle| cycle.instances).sum()
+    }
+}
+
+/// The handles that nobody accounts for, by where they were made.
+fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
+    let mut places = HashMap::new();
+    let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
+    for (at, each) in graph.unexplained.iter().enumerate() {
+        let key = (cuts::kind(graph, each.node), &each.site, &each.scope);
+        let place = *places.entry(key).or_insert_with(|| {
+            let none = Handles { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
+            sites.push((none, Vec::new()));
+            sites.len() - 1
+        });
+        let (handles, nodes) = &mut sites[place];
+        handles.handles += each.handles;
+        handles.values += 1;
+        handles.ended_roots = handles.ended_roots.max(each.ended_roots);
+        nodes.push(each.node);
+    }
+    let held = |(handles, nodes): (Handles, Vec<u32>)| {
+        sum.begin();
+        ways.from(
+            nodes,
+            |_| true,
+            |node| {
+                sum.add(node);
+                true
+            },
+        );
+        Handles { held: sum.lost().plus(sum.live()), ..handles }
+    };
+    let mut sites: Vec<Handles> = sites.into_iter().map(held).collect();
+    sites.sort_by_key(|site| std::cmp::Reverse((site.held.known_bytes, site.held.storages, site.handles)));
+    sites
+}
+
+/// By component, whether it is a cycle.
+fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
+    let mut is_cycle = vec![false; components.count as usize];
+    for edge in &graph.edges {
+        let from = components.of[edge.from as usize];
+        // Within a component of one, an edge is one to itself; within a larger one, there always is one.
+        is_cycle[from as usize] |= from == components.of[edge.to as usize];
+    }
+    is_cycle
+}
+
+/// What can be reached from a value that has weak pointers outside: who upgrades one can use it.
+fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
+    let mut reached = vec![false; graph.nodes.len()];
+    let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
+    ways.from(
+        starts,
+        |_| true,
+        |node| {
+            reached[node as usize] = true;
+            true
+        },
+    );
+    reached
+}
+
+fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
+    if nodes.iter().any(|&node| graph.nodes[node as usize].held != Held::Unreachable) {
+        Proof::HeldOutside
+    } else if nodes.iter().any(|&node| weakly[node as usize]) {
+        Proof::WeakHandles
+    } else {
+        Proof::Proved
+    }
+}
+
+/// By component: strong pointers into it from what can be reached.
+fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
+    let component = |node: u32| components.of[node as usize] as usize;
+    let mut held = vec![0; components.count as usize];
+    for (node, number) in graph.nodes.iter().zip(&components.of) {
+        if let Held::Outside(handles) = node.held {
+            held[*number as usize] += handles;
+        }
+    }
+    for edge in &graph.edges {
+        let is_live = graph.nodes[edge.from as usize].held != Held::Unreachable;
+        if is_live && component(edge.from) != component(edge.to) {
+            held[component(edge.to)] += 1;
+        }
+    }
+    held
+}
+
+/// How many strong pointers each node has.
+struct Holders {
+    strong: Vec<u64>,
+}
+
+impl Holders {
+    fn of(graph: &Graph) -> Self {
+        let outside = |held| if let Held::Outside(handles) = held { handles } else { 0 };
+        let mut strong: Vec<u64> = graph.nodes.iter().map(|node| outside(node.held)).collect();
+        graph.edges.iter().for_each(|edge| strong[edge.to as usize] += 1);
+        Self { strong }
+    }
+
+    /// Calls `each` with the nodes that would be dropped if `nodes` were, these among them: those whose last pointer is then
+    /// gone. Other cycles stay.
+    fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
+        let mut freed: HashSet<u32> = nodes.iter().copied().collect();
+        let mut gone = HashMap::<u32, u64>::new();
+        let mut left = nodes.to_vec();
+        while let Some(node) = left.pop() {
+            each(node);
+            for edge in graph.edges_of(node) {
+                let to = graph.edges[edge].to;
+                let gone = gone.entry(to).or_default();
+                *gone += 1;
+                if *gone == self.strong[to as usize] && freed.insert(to) {
+                    left.push(to);
+                }
+            }
+        }
+    }
+}

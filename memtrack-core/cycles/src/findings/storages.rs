@@ -1,0 +1,150 @@
+//! Device memory, each storage once, however many values hold it.
+
+use super::Bytes;
+use crate::graph::{Graph, Held};
+use foldhash::{HashMap, HashMapExt};
+
+/// The storages of a graph.
+#[derive(Debug)]
+pub(super) struct Storages {
+    /// By place in the graph's memory: which storage it is.
+    of: Vec<u32>,
+    storages: Vec<Storage>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Storage {
+    size_bytes: Option<u64>,
+    /// Values that hold it.
+    holders: u32,
+    /// Whether one of them can be reached from outside.
+    is_live: bool,
+}
+
+impl Storages {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let mut numbers = HashMap::new();
+        let mut storages = Vec::<Storage>::new();
+        let of = graph.memory.iter().map(|memory| {
+            let number = *numbers.entry((memory.device, memory.storage)).or_insert_with(|| {
+                storages.push(Storage { size_bytes: None, holders: 0, is_live: false });
+                storages.len() as u32 - 1
+            });
+            let storage = &mut storages[number as usize];
+            storage.size_bytes = storage.size_bytes.max(memory.size_bytes);
+            storage.holders += 1;
+            storage.is_live |= graph.nodes[memory.node as usize].held != Held::Unreachable;
+            number
+        });
+        let of = of.collect();
+        Self { of, storages }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.storages.len()
+    }
+}
+
+/// Adds up storages, each once. Made once for a graph: [`begin`](Self::begin) costs nothing.
+#[derive(Debug)]
+pub(super) struct Sum<'a> {
+    graph: &'a Graph,
+    storages: &'a Storages,
+    /// In which sum a storage was seen last, and by how many holders.
+    seen: Vec<(u32, u32)>,
+    sum: u32,
+    lost: Bytes,
+    live: Bytes,
+    freed: Bytes,
+}
+
+impl<'a> Sum<'a> {
+    pub(super) fn new(graph: &'a Graph, storages: &'a Storages) -> Self {
+        let seen = vec![(0, 0); storages.count()];
+        Self {
+            graph,
+            storages,
+            seen,
+            sum: 0,
+            lost: Bytes::default(),
+            live: Bytes::default(),
+            freed: Bytes::default(),
+        }
+    }
+
+    /// Starts again at nothing.
+    pub(super) fn begin(&mut self) {
+        self.sum += 1;
+        (self.lost, self.live, self.freed) = Default::default();
+    }
+
+    /// Adds the memory of a node, which is added once.
+    pub(super) fn add(&mut self, node: u32) {
+        let begin = self.graph.memory.partition_point(|memory| memory.node < node);
+        let own = self.graph.memory[begin..].iter().take_while(|memory| memory.node == node);
+        for at in begin..begin + own.count() {
+            let number = self.storages.of[at] as usize;
+            let storage = &self.storages.storages[number];
+            let (sum, holders) = &mut self.seen[number];
+            if *sum != self.sum {
+                (*sum, *holders) = (self.sum, 0);
+                let to = if storage.is_live { &mut self.live } else { &mut self.lost };
+                to.add(storage.size_bytes);
+            }
+            *holders += 1;
+            if *holders == storage.holders {
+                self.freed.add(storage.size_bytes);
+            }
+        }
+    }
+
+    /// What nobody outside can use.
+    pub(super) fn lost(&self) -> Bytes {
+        self.lost
+    }
+
+    /// What is held from outside too.
+    pub(super) fn live(&self) -> Bytes {
+        self.live
+    }
+
+    /// What no other node holds.
+    pub(super) fn freed(&self) -> Bytes {
+        self.freed
+    }
+}
+
+impl Bytes {
+    fn add(&mut self, size_bytes: Option<u64>) {
+        self.storages += 1;
+        match size_bytes {
+            Some(bytes) => self.known_bytes = self.known_bytes.saturating_add(bytes),
+            None => self.unknown += 1,
+        }
+    }
+
+    /// Both, if they have no storage in common.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            known_bytes: self.known_bytes.saturating_add(other.known_bytes),
+            storages: self.storages + other.storages,
+            unknown: self.unknown + other.unknown,
+        }
+    }
+
+    /// What is left without `part` of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self {
+            known_bytes: self.known_bytes - part.known_bytes,
+            storages: self.storages - part.storages,
+            unknown: self.unknown - part.unknown,
+        }
+    }
+
+    /// Whether there is no storage.
+    pub fn is_none(self) -> bool {
+        self.storages == 0
+    }
+}

@@ -1,0 +1,210 @@
+//! What is found in small graphs, by hand.
+
+use super::*;
+use crate::graph::{Edge, Origin};
+use crate::testing::graph;
+use crate::words;
+
+fn rust(lines: &str) -> (Graph, Findings) {
+    let graph = graph(Origin::Rust, lines);
+    let findings = Findings::of(&graph);
+    (graph, findings)
+}
+
+fn known(bytes: Bytes) -> u64 {
+    assert_eq!(bytes.unknown, 0);
+    bytes.known_bytes
+}
+
+fn suggested(graph: &Graph, cycle: &Cycle) -> Vec<String> {
+    cycle.to_make_weak().iter().map(|cut| words::field(graph, cut)).collect()
+}
+
+#[test]
+fn a_value_that_refers_to_itself_is_a_cycle() {
+    let (graph, findings) = rust("Node .me Node\n Node = 10");
+    let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert_eq!((cycle.proof, cycle.nodes.len(), known(cycle.leaked)), (Proof::Proved, 1, 10));
+    assert_eq!(suggested(&graph, cycle), ["Node .me → Node"]);
+    assert_eq!(words::way(&graph, &cycle.around), "Node .me → Node");
+}
+
+#[test]
+fn of_two_values_the_reference_of_the_younger_is_made_weak() {
+    let (graph, findings) =
+        rust("Trainer .hooks[0] Hook\n Hook .owner Trainer\n Hook .data Buffer\n Buffer = 64");
+    let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert_eq!(words::way(&graph, &cycle.around), "Trainer .hooks[0] → Hook .owner → Trainer");
+    assert_eq!(suggested(&graph, cycle), ["Hook .owner → Trainer"]);
+    assert!(cycle.cuts[0].leads_back && cycle.cuts[0].ends_it);
+    assert_eq!(words::way(&graph, &cycle.to_memory), "Hook .data → Buffer");
+    assert_eq!((known(cycle.leaked), known(cycle.exclusive), known(findings.leaked)), (64, 64, 64));
+}
+
+#[test]
+fn many_children_are_one_field_to_change() {
+    let (graph, findings) = rust(
+        "Tree .children[0] Leaf#1\n Tree .children[1] Leaf#2\n Tree .children[2] Leaf#3
+         Leaf#1 .parent Tree\n Leaf#2 .parent Tree\n Leaf#3 .parent Tree\n Leaf#3 = 5",
+    );
+    let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert_eq!(cycle.nodes.len(), 4);
+    assert_eq!(suggested(&graph, cycle), ["Leaf .parent → Tree"]);
+}
+
+#[test]
+fn where_no_field_is_enough_all_that_are_needed_are_named() {
+    let (graph, findings) =
+        rust("A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1");
+    let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
+    // Without them there is no way around.
+    let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
+    let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
+    assert_eq!(components.count, 3, "{:?}", suggested(&graph, cycle));
+}
+
+#[test]
+fn what_two_cycles_share_belongs_to_neither_alone() {
+    let (_, findings) = rust("A .me A\n A .shared S\n A .own X\n B .you B\n B .shared S\n S = 100\n X = 7");
+    let [first, second] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert_eq!((known(first.leaked), known(first.exclusive)), (107, 7));
+    assert_eq!((known(second.leaked), known(second.exclusive)), (100, 0));
+    assert_eq!(known(findings.leaked), 107, "each storage once");
+}
+
+#[test]
+fn a_storage_that_two_values_hold_is_counted_once_and_freed_with_the_last() {
+    let (_, findings) = rust("A .me A\n A .x X\n X = 50 @1\n B .me B\n B .y Y\n Y = 50 @1");
+    assert_eq!(known(findings.leaked), 50);
+    assert_eq!(findings.leaked.storages, 1);
+    assert!(findings.cycles.iter().all(|cycle| known(cycle.leaked) == 50 && known(cycle.exclusive) == 0));
+}
+
+#[test]
+fn a_cycle_that_hangs_on_another_says_so() {
+    let (graph, findings) = rust("A .me A\n A .next B\n B .me B\n B = 9");
+    let place =
+        |label: &str| findings.cycles.iter().position(|cycle| graph.label(cycle.nodes[0]) == label).unwrap();
+    let (a, b) = (&findings.cycles[place("A")], &findings.cycles[place("B")]);
+    assert_eq!((&a.behind[..], &b.behind[..]), (&[][..], &[place("A") as u32][..]));
+    assert_eq!((known(a.leaked), known(a.exclusive)), (9, 0), "B holds itself");
+    assert_eq!((known(b.leaked), known(b.exclusive)), (9, 9));
+}
+
+#[test]
+fn equal_cycles_are_one_finding_with_their_number() {
+    let lines: String = (0..1000)
+        .map(|n| {
+            format!("Parent#{n} .children[{n}] Child#{n}\n Child#{n} .parent Parent#{n}\n Child#{n} = 3\n")
+        })
+        .collect();
+    let (_, findings) = rust(&lines);
+    let [cycle] = &findings.cycles[..] else { panic!("{} findings", findings.cycles.len()) };
+    assert_eq!((cycle.instances, known(cycle.leaked), known(cycle.all_leaked)), (1000, 3, 3000));
+    assert_eq!((findings.leaks(), known(findings.leaked)), (1000, 3000));
+}
+
+#[test]
+fn what_is_in_use_is_no_leak_and_what_will_leak_is_pinned() {
+    let (_, findings) = rust("A .me A\n A held 2\n A = 4\n B .me B\n B .data D\n D held 1\n D = 8");
+    let [pinning, held] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert_eq!(
+        (held.proof, held.held_by, known(held.leaked), known(held.pinned)),
+        (Proof::HeldOutside, 2, 0, 4)
+    );
+    assert_eq!((pinning.proof, known(pinning.leaked), known(pinning.pinned)), (Proof::Proved, 0, 8));
+    assert_eq!((known(findings.leaked), findings.leaks()), (0, 1));
+}
+
+#[test]
+fn a_weak_pointer_to_what_leads_to_a_cycle_reaches_the_cycle() {
+    let (_, findings) = rust("Head .next A\n Head weak 1\n A .me A\n A = 1\n B .me B\n B = 2");
+    let proofs: Vec<Proof> = findings.cycles.iter().map(|cycle| cycle.proof).collect();
+    assert_eq!(proofs, [Proof::Proved, Proof::WeakHandles]);
+}
+
+#[test]
+fn cycles_without_device_memory_are_only_counted() {
+    let (_, findings) = rust("A .me A\n B = 3\n A .to C");
+    assert!(findings.cycles.is_empty());
+    assert_eq!((findings.without_memory, known(findings.leaked), known(findings.beside)), (1, 0, 3));
+}
+
+#[test]
+fn sizes_that_are_not_known_are_not_added() {
+    let (_, findings) = rust("A .me A\n A = 3\n A .b B\n B = ?");
+    assert_eq!(words::bytes(findings.leaked), "3 B and 1 device buffer of unknown size");
+}
+
+#[test]
+fn a_large_ring_takes_no_stack_and_little_time() {
+    let mut graph = graph(Origin::Rust, "N .next N#1\n N#1 .next N\n N = 1");
+    let label = graph.nodes[0].label;
+    let path = graph.edges[0].path;
+    for node in 2..300_000 {
+        graph.nodes.push(crate::graph::Node { label, serial: None, ..graph.nodes[1].clone() });
+        graph.edges.push(Edge { from: node, to: (node + 1) % 300_000, path });
+    }
+    graph.edges.retain(|edge| edge.from != 1);
+    graph.edges.push(Edge { from: 1, to: 2, path });
+    graph.sort();
+    let findings = Findings::of(&graph);
+    let [cycle] = &findings.cycles[..] else { panic!("{} findings", findings.cycles.len()) };
+    assert_eq!((cycle.nodes.len(), cycle.around.len()), (300_000, 300_000));
+    assert!(words::way(&graph, &cycle.around).len() < 1000);
+}
+
+/// Each node that is on a cycle, by trying.
+fn cyclic_by_trying(graph: &Graph) -> Vec<bool> {
+    let count = graph.nodes.len();
+    let mut reaches = vec![vec![false; count]; count];
+    for edge in &graph.edges {
+        reaches[edge.from as usize][edge.to as usize] = true;
+    }
+    for over in 0..count {
+        for from in 0..count {
+            for to in 0..count {
+                reaches[from][to] |= reaches[from][over] && reaches[over][to];
+            }
+        }
+    }
+    (0..count).map(|node| reaches[node][node]).collect()
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_graph_has_the_cycles_that_it_has(
+        edges in proptest::collection::vec((0_u32..9, 0_u32..9), 0..24),
+        memory in proptest::collection::vec(0_u32..9, 0..5),
+    ) {
+        let mut lines: String = (0..9).map(|node| format!("N{node} .x{node} N{node}x\n")).collect();
+        edges.iter().for_each(|(from, to)| lines += &format!("N{from} .f{to} N{to}\n"));
+        memory.iter().for_each(|node| lines += &format!("N{node} = 1\n"));
+        let (graph, findings) = rust(&lines);
+        let leads = leads_to_memory(&graph);
+        let cyclic = cyclic_by_trying(&graph);
+        let expected: Vec<u32> =
+            (0..graph.nodes.len() as u32).filter(|&node| cyclic[node as usize] && leads[node as usize]).collect();
+        let mut found: Vec<u32> = findings.cycles.iter().flat_map(|cycle| cycle.nodes.clone()).collect();
+        found.sort_unstable();
+        proptest::prop_assert_eq!(found, expected);
+        for cycle in &findings.cycles {
+            // The way around is one, and without what is to be cut there is none.
+            let edge = |edge: u32| graph.edges[edge as usize];
+            let mut way: Vec<_> = cycle.around.iter().map(|&each| edge(each)).collect();
+            way.push(way[0]);
+            proptest::prop_assert!(way.windows(2).all(|pair| pair[0].to == pair[1].from));
+            let cut: HashSet<Field> = cycle.to_make_weak().iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
+            let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
+            let components = Components::of(&graph, |edge| {
+                members.contains(&graph.edges[edge].from) && members.contains(&graph.edges[edge].to) && !cut.contains(&field_of(&graph, edge))
+            });
+            let is_cycle = (0..graph.edges.len()).any(|at| {
+                let Edge { from, to, .. } = graph.edges[at];
+                members.contains(&from) && members.contains(&to) && !cut.contains(&field_of(&graph, at)) && components.of[from as usize] == components.of[to as usize]
+            });
+            proptest::prop_assert!(!is_cycle || cycle.cuts.len() == 8, "{:?}", cycle.cuts);
+        }
+    }
+}

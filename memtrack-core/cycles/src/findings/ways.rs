@@ -1,0 +1,104 @@
+//! Shortest ways along references.
+
+use crate::graph::Graph;
+use std::collections::VecDeque;
+
+/// In which search a node was reached last, and by which edge. Made once for a graph: a new search costs nothing but its steps.
+#[derive(Debug)]
+pub(super) struct Ways<'a> {
+    graph: &'a Graph,
+    reached: Vec<(u32, u32)>,
+    search: u32,
+    left: VecDeque<u32>,
+    /// Edges that were looked at, in all searches.
+    pub(super) steps: u64,
+}
+
+/// A start, which no edge led to.
+const START: u32 = u32::MAX;
+
+impl<'a> Ways<'a> {
+    pub(super) fn new(graph: &'a Graph) -> Self {
+        Self {
+            graph,
+            reached: vec![(0, START); graph.nodes.len()],
+            search: 0,
+            left: VecDeque::new(),
+            steps: 0,
+        }
+    }
+
+    /// Calls `each` with all that can be reached from `starts`, nearest first, those among them, along the edges for which
+    /// `follow` holds, until it says no.
+    pub(super) fn from(
+        &mut self,
+        starts: impl IntoIterator<Item = u32>,
+        follow: impl Fn(usize) -> bool,
+        mut each: impl FnMut(u32) -> bool,
+    ) {
+        self.search += 1;
+        self.left.clear();
+        for start in starts {
+            if self.reached[start as usize].0 != self.search {
+                self.reached[start as usize] = (self.search, START);
+                self.left.push_back(start);
+            }
+        }
+        while let Some(node) = self.left.pop_front() {
+            if !each(node) {
+                return;
+            }
+            for edge in self.graph.edges_of(node) {
+                self.steps += 1;
+                let to = self.graph.edges[edge].to as usize;
+                if self.reached[to].0 != self.search && follow(edge) {
+                    self.reached[to] = (self.search, edge as u32);
+                    self.left.push_back(to as u32);
+                }
+            }
+        }
+    }
+
+    /// The edges by which the last search came to `node`, from its start.
+    fn to(&self, mut node: u32) -> Vec<u32> {
+        let mut edges = Vec::new();
+        while let (_, edge) = self.reached[node as usize]
+            && edge != START
+        {
+            edges.push(edge);
+            node = self.graph.edges[edge as usize].from;
+        }
+        edges.reverse();
+        edges
+    }
+
+    /// A shortest way from one of `starts` to a node for which `is_end` holds, along the edges for which `follow` does, and
+    /// that node.
+    pub(super) fn shortest(
+        &mut self,
+        starts: impl IntoIterator<Item = u32>,
+        follow: impl Fn(usize) -> bool,
+        is_end: impl Fn(u32) -> bool,
+    ) -> Option<(u32, Vec<u32>)> {
+        let mut end = None;
+        self.from(starts, follow, |node| {
+            end = is_end(node).then_some(node);
+            end.is_none()
+        });
+        end.map(|end| (end, self.to(end)))
+    }
+
+    /// A way around that begins and ends at `node`, as short as any, along the edges for which `follow` holds.
+    pub(super) fn around(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
+        let graph = self.graph;
+        let back = |from: u32| {
+            graph
+                .edges_of(from)
+                .find(|&edge| graph.edges[edge].to == node && follow(edge))
+                .map(|edge| edge as u32)
+        };
+        let (end, mut way) = self.shortest([node], &follow, |from| back(from).is_some())?;
+        way.push(back(end)?);
+        Some(way)
+    }
+}

@@ -1,0 +1,72 @@
+//! What leads to device memory: the rest of the garbage is of no interest. The same as `create_graph` of
+//! `torch.utils.viz._cycles` keeps.
+
+use crate::graph::{Edge, Graph};
+
+/// The nodes from which a node with device memory can be reached, those with some among them.
+pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
+    let mut starts = vec![0_u32; graph.nodes.len() + 1];
+    for edge in &graph.edges {
+        starts[edge.to as usize + 1] += 1;
+    }
+    for at in 1..starts.len() {
+        starts[at] += starts[at - 1];
+    }
+    let mut next = starts.clone();
+    let mut sources = vec![0_u32; graph.edges.len()];
+    for edge in &graph.edges {
+        sources[next[edge.to as usize] as usize] = edge.from;
+        next[edge.to as usize] += 1;
+    }
+    let mut kept: Vec<bool> = graph.nodes.iter().map(|node| node.root).collect();
+    let mut left: Vec<u32> = (0..graph.nodes.len() as u32).filter(|&node| kept[node as usize]).collect();
+    while let Some(node) = left.pop() {
+        for &source in &sources[starts[node as usize] as usize..starts[node as usize + 1] as usize] {
+            if !std::mem::replace(&mut kept[source as usize], true) {
+                left.push(source);
+            }
+        }
+    }
+    kept
+}
+
+impl Graph {
+    /// The part that leads to device memory.
+    #[must_use]
+    pub fn of_device_memory(&self) -> Graph {
+        self.only(&leads_to_memory(self))
+    }
+
+    /// The graph of the nodes for which `keep` says so, in their order, with the edges and the memory among them.
+    #[must_use]
+    pub fn only(&self, keep: &[bool]) -> Graph {
+        let mut places = vec![None; self.nodes.len()];
+        let mut nodes = Vec::new();
+        for (node, place) in places.iter_mut().enumerate().filter(|(node, _)| keep[*node]) {
+            *place = Some(nodes.len() as u32);
+            nodes.push(self.nodes[node].clone());
+        }
+        let place = |node: u32| places[node as usize];
+        let edge = |edge: &Edge| Some(Edge { from: place(edge.from)?, to: place(edge.to)?, path: edge.path });
+        let mut graph = Graph {
+            origin: self.origin,
+            texts: self.texts.clone(),
+            nodes,
+            edges: self.edges.iter().filter_map(edge).collect(),
+            starts: Vec::new(),
+            memory: Vec::new(),
+            unexplained: Vec::new(),
+            remarks: self.remarks.clone(),
+        };
+        graph.memory.extend(self.memory.iter().filter_map(|&memory| {
+            let node = place(memory.node)?;
+            Some(crate::graph::Memory { node, ..memory })
+        }));
+        graph.unexplained.extend(self.unexplained.iter().filter_map(|unexplained| {
+            let node = place(unexplained.node)?;
+            Some(crate::graph::Unexplained { node, ..unexplained.clone() })
+        }));
+        graph.sort();
+        graph
+    }
+}

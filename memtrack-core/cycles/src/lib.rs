@@ -1,0 +1,34 @@
+//! Who keeps this device buffer alive? Graphs of who refers to whom, from programs in Rust and in Python; cycles among
+//! them, what they hold, and which reference to make weak.
+//!
+//! [`Graph`] is the waist: a scan of the running program (`live`) and the reader of graph files ([`read`]) make one, and
+//! [`Findings`] and every output (`dot`, `page`, `text`, `json`) take one.
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+pub mod dot;
+pub mod findings;
+pub mod graph;
+pub mod json;
+pub mod keep;
+pub mod live;
+pub mod page;
+pub mod picture;
+mod read;
+#[cfg(test)]
+mod testing;
+pub mod text;
+mod watch;
+pub mod words;
+
+pub use findings::Findings;
+pub use graph::Graph;
+pub use live::{
+    NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, disable, enable,
+    enable_with, find, register, register_dyn,
+};
+pub use read::{ReadError, begins_like_graph, read};
+pub use watch::{
+    Observed, Watch, WatchOptions, check, name_allocations, observe_cycles, warn_device_cycles,
+    warn_device_cycles_with,
+};

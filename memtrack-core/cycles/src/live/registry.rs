@@ -1,0 +1,246 @@
+//! What is registered: weak pointers, with the place where that was done. Each thread has a list of its own for `Rc`; for `Arc`
+//! there are [`SHARDS`] lists, each thread has one of them, and no two the same one while there are no more threads than that.
+//!
+//! What registers, and what is freed when a dead entry goes, is the program's; no lock is held while its code runs. A value that is
+//! registered while its thread's variables are being dropped is not registered.
+
+use super::entries::{Entries, Mortal};
+use super::switch;
+use super::weak::{LocalWeak, SharedWeak};
+use memtrack_model::event::StackId;
+use memtrack_model::references::{Counted, References};
+use memtrack_recorder::recorder::{ForkCell, stack_here, ticks};
+use memtrack_recorder::reentry;
+use memtrack_recorder::scope::{self, ScopeNode};
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Lists of what threads share.
+pub(super) const SHARDS: usize = 64;
+
+/// What is known of a value from its registration.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    /// Where.
+    pub(super) site: &'static Location<'static>,
+    /// When, in ticks: a younger one has a higher number.
+    pub(super) serial: u64,
+    /// What was running.
+    pub(super) scope: Option<&'static ScopeNode>,
+    /// With which stack, if those are kept.
+    pub(super) stack: StackId,
+}
+
+impl Origin {
+    #[inline]
+    pub(super) fn here(site: &'static Location<'static>) -> Self {
+        let stack = if switch::wants_stacks() { stack_here() } else { StackId::NONE };
+        Self { site, serial: ticks(), scope: scope::current_node(), stack }
+    }
+}
+
+/// A value in the registry.
+struct Entry<W> {
+    weak: W,
+    origin: Origin,
+}
+
+impl<W: Mortal> Mortal for Entry<W> {
+    #[inline]
+    fn is_dead(&self) -> bool {
+        self.weak.is_dead()
+    }
+
+    fn let_go(self) {
+        self.weak.let_go();
+    }
+}
+
+/// Alone in its cache lines, so that threads do not wait for each other's.
+#[repr(align(128))]
+struct Shard(Mutex<Entries<Entry<SharedWeak>>>);
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, Entries<Entry<SharedWeak>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A child of a fork leaves it behind: another thread may have held a lock.
+static SHARED: ForkCell<Box<[Shard]>> =
+    ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::new(Entries::new()))).collect());
+
+thread_local! {
+    static LOCAL: RefCell<Entries<Entry<LocalWeak>>> = const { RefCell::new(Entries::new()) };
+    /// The thread's list of what threads share, one more than its place; 0 before it has one.
+    static SHARD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The list that this thread adds to.
+#[inline]
+pub(super) fn shard_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    match SHARD.get() {
+        0 => {
+            let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            SHARD.set(shard + 1);
+            shard
+        }
+        shard => shard - 1,
+    }
+}
+
+/// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share. (An `Arc` of what they
+/// may not share is found where something registered refers to it.)
+pub trait Register: Counted {
+    #[doc(hidden)]
+    fn register_at(&self, site: &'static Location<'static>);
+}
+
+/// The same for a value whose size is not known: `Rc<dyn Layer>`.
+pub trait RegisterDyn: Counted {
+    #[doc(hidden)]
+    fn register_dyn_at(&self, site: &'static Location<'static>);
+}
+
+impl<T: References + 'static> Register for Rc<T> {
+    #[inline]
+    fn register_at(&self, site: &'static Location<'static>) {
+        add_local(|| LocalWeak::plain(self), site);
+    }
+}
+
+impl<T: References + Send + Sync + 'static> Register for Arc<T> {
+    #[inline]
+    fn register_at(&self, site: &'static Location<'static>) {
+        add_shared(|| SharedWeak::plain(self), site);
+    }
+}
+
+impl<T: References + ?Sized + 'static> RegisterDyn for Rc<T> {
+    fn register_dyn_at(&self, site: &'static Location<'static>) {
+        add_local(|| LocalWeak::boxed(self), site);
+    }
+}
+
+impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
+    fn register_dyn_at(&self, site: &'static Location<'static>) {
+        add_shared(|| SharedWeak::boxed(self), site);
+    }
+}
+
+/// Has scans begin at this value too, whatever refers to it. It suffices to register some value of each cycle, such as whatever
+/// has device memory.
+///
+/// While nothing [watches](super::enable) it costs a load and a branch; else some 25 ns, or 50 ns for an `Arc`, and 64 bytes. The
+/// value is not kept alive, but the memory block that it lies in is, until a registration or a scan finds that it is
+/// dead: there are never more such blocks than twice the values that were alive, and 256 more, in each thread.
+///
+/// ```
+/// use memtrack_cycles::live as cycles;
+/// use std::rc::Rc;
+///
+/// let value = Rc::new(String::from("a layer"));
+/// cycles::register(&value);
+/// ```
+#[inline]
+#[track_caller]
+pub fn register(pointer: &impl Register) {
+    if switch::is_on() {
+        pointer.register_at(Location::caller());
+    }
+}
+
+/// [`register`] for a value whose size is not known, such as `Rc<dyn Layer>`. It takes a box more.
+#[inline]
+#[track_caller]
+pub fn register_dyn(pointer: &impl RegisterDyn) {
+    if switch::is_on() {
+        pointer.register_dyn_at(Location::caller());
+    }
+}
+
+fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>) {
+    if !switch::is_on_here() {
+        return;
+    }
+    let origin = Origin::here(site);
+    // The thread is ending; or an allocator of the program's registers what it allocates.
+    let _ = LOCAL.try_with(|local| {
+        if let Ok(mut local) = local.try_borrow_mut() {
+            local.push(Entry { weak: weak(), origin });
+        }
+    });
+}
+
+fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static>) {
+    if !switch::is_on_here() {
+        return;
+    }
+    let entry = Entry { weak: weak(), origin: Origin::here(site) };
+    SHARED.get()[shard_of_thread()].lock().push(entry);
+}
+
+/// Forgets what this thread and all threads together have registered.
+pub(super) fn forget() {
+    let _inside = reentry::enter();
+    let _ = LOCAL.try_with(|local| {
+        if let Ok(mut local) = local.try_borrow_mut() {
+            local.clear();
+        }
+    });
+    if SHARED.is_made() {
+        SHARED.get().iter().for_each(|shard| shard.lock().clear());
+    }
+}
+
+/// All values that are registered and alive, those of this thread and those that threads share, in any order, with a strong
+/// pointer to each. Drops what is dead. The caller is inside memtrack's own work.
+pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
+    /// Whatever happens, the entries are put back.
+    struct Taken<E: Mortal, F: FnMut(Vec<E>)>(Vec<E>, F);
+    impl<E: Mortal, F: FnMut(Vec<E>)> Drop for Taken<E, F> {
+        fn drop(&mut self) {
+            (self.1)(std::mem::take(&mut self.0));
+        }
+    }
+    let _ = LOCAL.try_with(|local| {
+        let taken = local.borrow_mut().take();
+        let mut taken = Taken(taken, |taken| local.borrow_mut().give_back(taken));
+        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+    });
+    if !SHARED.is_made() {
+        return;
+    }
+    for shard in SHARED.get() {
+        // Nobody waits while a list is worked on.
+        let taken = shard.lock().take();
+        let mut taken = Taken(taken, |taken| shard.lock().give_back(taken));
+        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+    }
+}
+
+fn each_alive<W: Mortal>(
+    entries: &mut Vec<Entry<W>>,
+    upgrade: impl Fn(&Entry<W>) -> Option<Box<dyn Counted>>,
+    take: &mut impl FnMut(Box<dyn Counted>, Origin),
+) {
+    let dead = |entry: &mut Entry<W>| match upgrade(entry) {
+        Some(strong) => {
+            take(strong, entry.origin);
+            false
+        }
+        None => true,
+    };
+    entries.extract_if(.., dead).for_each(Mortal::let_go);
+}
+
+/// How many entries there are of this thread and of all together.
+#[cfg(test)]
+pub(super) fn entries() -> (usize, usize) {
+    let shared = SHARED.get().iter().map(|shard| shard.lock().len()).sum();
+    (LOCAL.with(|local| local.borrow().len()), shared)
+}

@@ -1,0 +1,66 @@
+//! Declared roots: statics and caches of which the program says that they are meant to hold what they hold.
+
+use memtrack_model::references::{References, Visitor};
+use memtrack_recorder::recorder::ForkCell;
+use memtrack_recorder::reentry;
+use std::sync::{Mutex, PoisonError};
+
+/// Most roots; more are not kept.
+pub(super) const MOST_ROOTS: usize = 4096;
+
+/// A declared root.
+#[derive(Clone, Copy)]
+pub(super) struct Root {
+    pub(super) name: &'static str,
+    value: Option<&'static (dyn References + Sync)>,
+}
+
+impl Root {
+    /// None.
+    pub(super) const fn nothing() -> Self {
+        Self { name: "", value: None }
+    }
+
+    pub(super) fn visit(&self, to: &mut Visitor<'_>) {
+        if let Some(value) = self.value {
+            value.references(to);
+        }
+    }
+}
+
+static ROOTS: ForkCell<Mutex<Vec<Root>>> = ForkCell::new(Mutex::default);
+
+/// Says that a static holds what it refers to on purpose, so that handles in it are accounted for. A second declaration of a
+/// name replaces the first; at most 4,096 names are kept. The child of a fork declares its own.
+///
+/// ```
+/// use memtrack_cycles::live as cycles;
+/// use std::sync::{Arc, Mutex};
+///
+/// static CACHE: Mutex<Vec<Arc<String>>> = Mutex::new(Vec::new());
+/// cycles::declare_root("the cache", &CACHE);
+/// ```
+pub fn declare_root<T: References + Sync>(name: &'static str, value: &'static T) {
+    let _inside = reentry::enter();
+    let mut roots = ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let root = Root { name, value: Some(value) };
+    match roots.iter().position(|root| root.name == name) {
+        Some(place) => roots[place] = root,
+        None if roots.len() < MOST_ROOTS => roots.push(root),
+        None => {}
+    }
+}
+
+/// All declared roots.
+pub(super) fn declared() -> Vec<Root> {
+    if !ROOTS.is_made() {
+        return Vec::new();
+    }
+    ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Forgets all declared roots.
+#[cfg(test)]
+pub(super) fn forget() {
+    ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

@@ -1,0 +1,225 @@
+//! The graph of the values that are reported, which are looked at once more: now with names.
+
+use super::super::registry;
+use super::table::{HELD, Table};
+use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Text, Texts};
+use foldhash::HashMap;
+use memtrack_model::event::DeviceId;
+use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
+use std::fmt::{self, Write};
+
+/// Most characters of a field that is shown, and most fields.
+const MOST_SHOWN: usize = 40;
+const MOST_FIELDS: usize = 4;
+
+/// Makes the graph; with it the place in the table of each of its values.
+pub(super) fn describe(
+    table: &Table,
+    keep: &[bool],
+    outside: &[i64],
+    weak_outside: &HashMap<u32, u64>,
+) -> (Graph, Vec<u32>) {
+    let kept: Vec<u32> = (0..table.len() as u32).filter(|&place| keep[place as usize]).collect();
+    let mut numbers = vec![u32::MAX; table.len()];
+    kept.iter().enumerate().for_each(|(number, &place)| numbers[place as usize] = number as u32);
+    let mut graph = Graph::new(Origin::Rust);
+    let mut types: HashMap<&'static str, String> = HashMap::default();
+    for &place in &kept {
+        let node = graph.nodes.len() as u32;
+        let mut named = Named {
+            table,
+            numbers: &numbers,
+            node,
+            texts: &mut graph.texts,
+            edges: &mut graph.edges,
+            memory: &mut graph.memory,
+            shown: String::new(),
+            fields: 0,
+            why: None,
+        };
+        let looked = table.look_at(place, &mut named);
+        let Named { shown, why, .. } = named;
+        let why = match (why, looked) {
+            (Some(why), _) => Some(why),
+            (None, false) => Some("its `References` panicked".to_owned()),
+            (None, true) => None,
+        };
+        let name = table.name(place);
+        let mut label = match table.is_root(place) {
+            true => format!("root {name}"),
+            false => types.entry(name).or_insert_with(|| short_type(name)).clone(),
+        };
+        if !shown.is_empty() {
+            label.push('\n');
+            label.push_str(&shown);
+        }
+        let registered = table.registered.get(&place).map(|registered| registered.origin);
+        let texts = &mut graph.texts;
+        let node = Node {
+            label: texts.number(&label),
+            allocated: None,
+            created: registered.map(|origin| texts.number(&created(&origin))),
+            root: graph.memory.last().is_some_and(|memory| memory.node == node),
+            held: match outside[place as usize] {
+                _ if !table.has(place, HELD) => Held::Unreachable,
+                strong @ 1.. => Held::Outside(strong as u64),
+                _ => Held::Reachable,
+            },
+            weak_outside: weak_outside.get(&place).copied().unwrap_or(0),
+            incomplete: why.map(|why| texts.number(&why)),
+            serial: registered.map(|origin| origin.serial),
+        };
+        graph.nodes.push(node);
+    }
+    graph.sort();
+    (graph, kept)
+}
+
+struct Named<'a> {
+    table: &'a Table,
+    numbers: &'a [u32],
+    node: u32,
+    texts: &'a mut Texts,
+    edges: &'a mut Vec<Edge>,
+    memory: &'a mut Vec<Memory>,
+    shown: String,
+    fields: usize,
+    why: Option<String>,
+}
+
+impl Sink for Named<'_> {
+    fn wants_paths(&self) -> bool {
+        true
+    }
+
+    fn strong(&mut self, path: &Path, target: &dyn Counted, _: Option<u64>) {
+        let to = self.table.place_of(target.address()).map_or(u32::MAX, |place| self.numbers[place as usize]);
+        if to != u32::MAX {
+            let path = self.texts.number(&path.to_string());
+            self.edges.push(Edge { from: self.node, to, path });
+        }
+    }
+
+    fn weak(&mut self, _: &Path, _: usize) {}
+
+    fn memory(&mut self, _: &Path, memory: DeviceMemory) {
+        let device = device(self.texts, memory.device);
+        let (storage, size_bytes) = (memory.address, Some(memory.size_bytes));
+        let memory = Memory { node: self.node, device, storage, size_bytes };
+        // A value may have several tensors of one storage.
+        let before = self.memory.iter().rev().take_while(|other| other.node == self.node);
+        if !before.into_iter().any(|other| *other == memory) {
+            self.memory.push(memory);
+        }
+    }
+
+    fn opaque(&mut self, path: &Path, why: &str) {
+        self.why.get_or_insert_with(|| match path.0.is_empty() {
+            true => why.to_owned(),
+            false => format!("{path}: {why}"),
+        });
+    }
+
+    fn show(&mut self, path: &Path, value: &dyn fmt::Debug) {
+        self.fields += 1;
+        if self.fields > MOST_FIELDS {
+            return;
+        }
+        if self.fields > 1 {
+            self.shown.push_str(", ");
+        }
+        let path = path.to_string();
+        let name = path.strip_prefix('.').unwrap_or(&path);
+        let _ = write!(self.shown, "{name}: ");
+        let mut rest = Short { text: &mut self.shown, left: MOST_SHOWN };
+        let _ = write!(rest, "{value:?}");
+    }
+}
+
+/// Takes so many characters and then fails, which ends the writing, however long it would be.
+struct Short<'a> {
+    text: &'a mut String,
+    left: usize,
+}
+
+impl Write for Short<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if self.left == 0 {
+                self.text.push('…');
+                return Err(fmt::Error);
+            }
+            self.text.push(character);
+            self.left -= 1;
+        }
+        Ok(())
+    }
+}
+
+fn device(texts: &mut Texts, device: DeviceId) -> Text {
+    match device {
+        DeviceId::HOST => texts.number("host"),
+        DeviceId::PINNED => texts.number("pinned"),
+        DeviceId(ordinal) => texts.number(&format!("cuda:{ordinal}")),
+    }
+}
+
+/// Where a value was registered: the scope, if there was one, and the place.
+fn created(origin: &registry::Origin) -> String {
+    let scope = origin.scope.map(|node| {
+        let place = node.place();
+        place.operator_name().unwrap_or_else(|| place.prefix())
+    });
+    match scope {
+        Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", origin.site),
+        _ => origin.site.to_string(),
+    }
+}
+
+/// A type without the paths in it: `Mutex<Layer<f32>>`.
+fn short_type(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut segment = 0;
+    let mut characters = name.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            ':' if characters.peek() == Some(&':') => {
+                characters.next();
+                short.truncate(segment);
+            }
+            _ => {
+                short.push(character);
+                if !(character.is_alphanumeric() || character == '_') {
+                    segment = short.len();
+                }
+            }
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_named_without_paths() {
+        for (name, short) in [
+            ("alloc::vec::Vec<my::net::Layer<f32>>", "Vec<Layer<f32>>"),
+            ("(a::B, c::D)", "(B, D)"),
+            ("dyn a::Layer + core::marker::Send", "dyn Layer + Send"),
+            ("&mut [a::b::C; 3]", "&mut [C; 3]"),
+            ("f32", "f32"),
+            ("", ""),
+        ] {
+            assert_eq!(short_type(name), short, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_long_field_is_cut_however_long_it_is() {
+        let mut text = String::new();
+        let _ = write!(Short { text: &mut text, left: 5 }, "{:?}", vec![1; 1_000_000]);
+        assert_eq!(text, "[1, 1…");
+    }
+}

@@ -1,0 +1,157 @@
+//! Which values are reported: of what nobody can reach that from which device memory can be reached, with what it holds of
+//! what others hold, too; and what was asked for beyond that.
+
+use super::super::handles::Forgotten;
+use super::table::{HELD, MEMORY, Table};
+use std::collections::VecDeque;
+
+/// Whether each value is reported.
+pub(super) fn select(
+    table: &Table,
+    unheld: &[u32],
+    forgotten: &[Forgotten],
+    options: &super::Scan,
+) -> Vec<bool> {
+    let mut keep = vec![options.everything; table.len()];
+    if options.everything {
+        return keep;
+    }
+    let mut wanted = vec![false; table.len()];
+    for &place in unheld {
+        wanted[place as usize] = true;
+        for &target in table.targets_of(place).iter().filter(|&&target| table.has(target, HELD)) {
+            let leads_there: Vec<u32> =
+                table.targets_of(target).iter().copied().filter(|&next| table.has(next, MEMORY)).collect();
+            if table.has(target, MEMORY) || !leads_there.is_empty() {
+                wanted[target as usize] = true;
+                leads_there.into_iter().for_each(|next| wanted[next as usize] = true);
+            }
+        }
+    }
+    if options.live_cycles {
+        let on_cycles = on_cycles(table);
+        let mut waiting: Vec<u32> =
+            (0..table.len() as u32).filter(|&place| on_cycles[place as usize]).collect();
+        waiting.iter().for_each(|&place| wanted[place as usize] = true);
+        while let Some(place) = waiting.pop() {
+            for &target in table.targets_of(place) {
+                if !std::mem::replace(&mut wanted[target as usize], true) {
+                    waiting.push(target);
+                }
+            }
+        }
+    }
+    with_memory(table, &wanted, &mut keep);
+    for each in forgotten {
+        to_memory(table, each.place).into_iter().for_each(|place| keep[place as usize] = true);
+    }
+    keep
+}
+
+/// Keeps those of the wanted values from which device memory can be reached along wanted ones.
+fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
+    // Who refers to each, as one list in the order of those that are referred to.
+    let mut starts = vec![0_u32; table.len() + 1];
+    let pointers = || {
+        let from = (0..table.len() as u32).filter(|&place| wanted[place as usize]);
+        let to = |from| table.targets_of(from).iter().map(move |&target| (from, target));
+        from.flat_map(to).filter(|&(_, target)| wanted[target as usize])
+    };
+    pointers().for_each(|(_, target)| starts[target as usize + 1] += 1);
+    for place in 0..table.len() {
+        starts[place + 1] += starts[place];
+    }
+    let mut next = starts.clone();
+    let mut referrers = vec![0_u32; starts[table.len()] as usize];
+    for (from, target) in pointers() {
+        referrers[next[target as usize] as usize] = from;
+        next[target as usize] += 1;
+    }
+    let has_some = |&place: &u32| wanted[place as usize] && table.has(place, MEMORY);
+    let mut waiting: Vec<u32> = (0..table.len() as u32).filter(has_some).collect();
+    waiting.iter().for_each(|&place| keep[place as usize] = true);
+    while let Some(place) = waiting.pop() {
+        let (begin, end) = (starts[place as usize] as usize, starts[place as usize + 1] as usize);
+        for &from in &referrers[begin..end] {
+            if !std::mem::replace(&mut keep[from as usize], true) {
+                waiting.push(from);
+            }
+        }
+    }
+}
+
+/// A value and a shortest way from it to device memory, if there is one.
+pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
+    let mut come_from = foldhash::HashMap::default();
+    come_from.insert(place, place);
+    let mut waiting = VecDeque::from([place]);
+    while let Some(next) = waiting.pop_front() {
+        if table.has(next, MEMORY) {
+            let mut way = vec![next];
+            let mut at = next;
+            while at != place {
+                at = come_from[&at];
+                way.push(at);
+            }
+            return way;
+        }
+        for &target in table.targets_of(next) {
+            come_from.entry(target).or_insert_with(|| {
+                waiting.push_back(target);
+                next
+            });
+        }
+    }
+    vec![place]
+}
+
+/// Which values lead to themselves: Tarjan's strongly connected components, without recursion.
+fn on_cycles(table: &Table) -> Vec<bool> {
+    const UNSEEN: u32 = u32::MAX;
+    const DONE: u32 = u32::MAX - 1;
+    let mut result = vec![false; table.len()];
+    let mut order = vec![UNSEEN; table.len()];
+    let mut low = vec![0_u32; table.len()];
+    let mut open: Vec<u32> = Vec::new();
+    let mut calls: Vec<(u32, u32)> = Vec::new();
+    let mut next_order = 0;
+    for root in 0..table.len() as u32 {
+        if order[root as usize] != UNSEEN {
+            continue;
+        }
+        calls.push((root, table.starts[root as usize]));
+        while let Some(&mut (place, ref mut at)) = calls.last_mut() {
+            let here = place as usize;
+            if order[here] == UNSEEN {
+                order[here] = next_order;
+                low[here] = next_order;
+                next_order += 1;
+                open.push(place);
+            }
+            if *at < table.starts[here + 1] {
+                let target = table.targets[*at as usize];
+                *at += 1;
+                result[here] |= target == place;
+                match order[target as usize] {
+                    UNSEEN => calls.push((target, table.starts[target as usize])),
+                    DONE => {}
+                    seen => low[here] = low[here].min(seen),
+                }
+                continue;
+            }
+            calls.pop();
+            if let Some(&(caller, _)) = calls.last() {
+                low[caller as usize] = low[caller as usize].min(low[here]);
+            }
+            if low[here] == order[here] {
+                let begin = open.iter().rposition(|&each| each == place).expect("it is open until here");
+                let several = open.len() - begin > 1;
+                for each in open.drain(begin..) {
+                    order[each as usize] = DONE;
+                    result[each as usize] |= several;
+                }
+            }
+        }
+    }
+    result
+}

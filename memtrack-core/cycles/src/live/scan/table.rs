@@ -1,0 +1,274 @@
+//! What a scan has seen: each value once, whoever refers to it, with a strong pointer of the scan's own, so that no value ends and no
+//! address is used again while the scan runs. Values that wait to be looked at are in the same list, so that nothing recurses.
+
+use super::super::registry::{self, Origin};
+use super::super::roots::{self, Root};
+use foldhash::HashMap;
+use memtrack_model::references::{Counted, DeviceMemory, Path, Sink, Visitor};
+use memtrack_recorder::reentry;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The value has device memory.
+pub(super) const MEMORY: u8 = 1;
+/// Something in it was not looked at.
+pub(super) const INCOMPLETE: u8 = 2;
+/// Threads share it.
+pub(super) const SHARED: u8 = 4;
+/// It can be reached from outside.
+pub(super) const HELD: u8 = 8;
+
+/// How to look at a value.
+enum Holder {
+    /// By a pointer of the scan's own.
+    Value(Box<dyn Counted>),
+    /// A declared root, which is never dropped.
+    Root(Root),
+}
+
+/// What is known of the values that are registered.
+pub(super) struct Registered {
+    pub(super) origin: Origin,
+    /// Weak pointers of the registry's own.
+    pub(super) weak: usize,
+}
+
+/// All values, in parallel columns.
+pub(super) struct Table {
+    places: HashMap<usize, u32>,
+    holders: Vec<Holder>,
+    addresses: Vec<usize>,
+    pub(super) flags: Vec<u8>,
+    pub(super) registered: HashMap<u32, Registered>,
+    /// Where the strong pointers lead, those of a value side by side.
+    pub(super) targets: Vec<u32>,
+    /// Where each value's begin, and one more for their end.
+    pub(super) starts: Vec<u32>,
+    /// Strong pointers that are not the scan's own.
+    pub(super) strong: Vec<usize>,
+    /// Tracked handles that were seen.
+    pub(super) handles: Vec<u64>,
+    most: usize,
+    /// Pointers to values beyond the most that are looked at.
+    pub(super) left_out: u64,
+}
+
+impl Table {
+    /// Looks at what is registered and declared, and all that can be reached from there, up to `most` values.
+    pub(super) fn discover(most: usize) -> Self {
+        let mut table = Self {
+            places: HashMap::default(),
+            holders: Vec::new(),
+            addresses: Vec::new(),
+            flags: Vec::new(),
+            registered: HashMap::default(),
+            targets: Vec::new(),
+            starts: vec![0],
+            strong: Vec::new(),
+            handles: Vec::new(),
+            most,
+            left_out: 0,
+        };
+        for root in roots::declared() {
+            table.holders.push(Holder::Root(root));
+            table.flags.push(0);
+            table.addresses.push(0);
+        }
+        table.add_registered();
+        let mut next = 0;
+        while next < table.holders.len() {
+            table.look_at_first(next);
+            next += 1;
+        }
+        let strong = table.holders.iter().map(|holder| match holder {
+            Holder::Value(value) => value.strong_count().saturating_sub(1),
+            Holder::Root(_) => 1,
+        });
+        table.strong = strong.collect();
+        table
+    }
+
+    fn add_registered(&mut self) {
+        let mut registered: Vec<(Box<dyn Counted>, Origin)> = Vec::new();
+        registry::upgrade_all(|value, origin| registered.push((value, origin)));
+        registered.sort_by_key(|(_, origin)| origin.serial);
+        self.places.reserve(registered.len());
+        self.registered.reserve(registered.len());
+        let mut twice = Vec::new();
+        for (value, origin) in registered {
+            let place = match self.places.get(&value.address()) {
+                Some(&place) => {
+                    twice.push(value);
+                    place
+                }
+                None if self.holders.len() >= self.most => {
+                    self.left_out += 1;
+                    twice.push(value);
+                    continue;
+                }
+                None => self.add(value),
+            };
+            self.registered.entry(place).or_insert(Registered { origin, weak: 0 }).weak += 1;
+        }
+        let_go(twice);
+    }
+
+    /// Adds a value that is not there yet.
+    fn add(&mut self, value: Box<dyn Counted>) -> u32 {
+        let place = self.holders.len() as u32;
+        self.places.insert(value.address(), place);
+        self.addresses.push(value.address());
+        self.flags.push(if value.is_shared_by_threads() { SHARED } else { 0 });
+        self.holders.push(Holder::Value(value));
+        place
+    }
+
+    fn look_at_first(&mut self, place: usize) {
+        // A look adds to the table; what it looks at is put aside meanwhile, behind the others.
+        let nothing = Holder::Root(Root::nothing());
+        let holder = std::mem::replace(&mut self.holders[place], nothing);
+        let mut found = First { table: self, flags: 0 };
+        if !look(&holder, &mut found) {
+            found.flags |= INCOMPLETE;
+        }
+        let flags = found.flags;
+        self.flags[place] |= flags;
+        self.holders[place] = holder;
+        self.starts.push(self.targets.len() as u32);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Values, without declared roots.
+    pub(super) fn values(&self) -> u64 {
+        self.holders.iter().filter(|holder| matches!(holder, Holder::Value(_))).count() as u64
+    }
+
+    pub(super) fn has(&self, place: u32, flag: u8) -> bool {
+        self.flags[place as usize] & flag != 0
+    }
+
+    /// Where the strong pointers of a value lead.
+    pub(super) fn targets_of(&self, place: u32) -> &[u32] {
+        &self.targets[self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize]
+    }
+
+    /// The place of a value.
+    pub(super) fn place_of(&self, address: usize) -> Option<u32> {
+        self.places.get(&address).copied()
+    }
+
+    /// Where a value lies; 0 for a root.
+    pub(super) fn address(&self, place: u32) -> usize {
+        self.addresses[place as usize]
+    }
+
+    /// Strong pointers to a value now that are not the scan's.
+    pub(super) fn strong_now(&self, place: u32) -> usize {
+        match &self.holders[place as usize] {
+            Holder::Value(value) => value.strong_count().saturating_sub(1),
+            Holder::Root(_) => 1,
+        }
+    }
+
+    /// Weak pointers to a value now that are not the registry's.
+    pub(super) fn weak_now(&self, place: u32) -> usize {
+        match &self.holders[place as usize] {
+            Holder::Value(value) => {
+                let ours = self.registered.get(&place).map_or(0, |registered| registered.weak);
+                value.weak_count().saturating_sub(ours)
+            }
+            Holder::Root(_) => 0,
+        }
+    }
+
+    /// The value's type, or the root's name.
+    pub(super) fn name(&self, place: u32) -> &'static str {
+        match &self.holders[place as usize] {
+            Holder::Value(value) => value.type_name(),
+            Holder::Root(root) => root.name,
+        }
+    }
+
+    pub(super) fn is_root(&self, place: u32) -> bool {
+        matches!(self.holders[place as usize], Holder::Root(_))
+    }
+
+    /// Looks at a value again; false if that panicked.
+    pub(super) fn look_at(&self, place: u32, sink: &mut dyn Sink) -> bool {
+        look(&self.holders[place as usize], sink)
+    }
+
+    /// Drops the scan's pointers, in the order in which the values were found: of a chain that the program has let go
+    /// meanwhile, each value's destructor finds the next one still held. Destructors are the program's code.
+    pub(super) fn let_go(self) {
+        let Self { holders, .. } = self;
+        let_go(holders.into_iter().filter_map(|holder| match holder {
+            Holder::Value(value) => Some(value),
+            Holder::Root(_) => None,
+        }));
+    }
+}
+
+/// Drops pointers; if one is the last to its value, the value is dropped outside of memtrack's own work.
+fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
+    for pointer in pointers {
+        // What a destructor panics with is its own affair: nobody here can use the value.
+        let _ = catch_unwind(AssertUnwindSafe(|| pointer.let_go(|let_go| reentry::outside(let_go))));
+    }
+}
+
+fn look(holder: &Holder, sink: &mut dyn Sink) -> bool {
+    let mut visitor = Visitor::new(sink);
+    let look = AssertUnwindSafe(|| match holder {
+        Holder::Value(value) => value.visit(&mut visitor),
+        Holder::Root(root) => root.visit(&mut visitor),
+    });
+    catch_unwind(look).is_ok()
+}
+
+/// What the first look at a value finds.
+struct First<'a> {
+    table: &'a mut Table,
+    flags: u8,
+}
+
+impl Sink for First<'_> {
+    fn wants_paths(&self) -> bool {
+        false
+    }
+
+    fn strong(&mut self, _: &Path, target: &dyn Counted, handle: Option<u64>) {
+        let table = &mut *self.table;
+        table.handles.extend(handle);
+        let place = match table.places.get(&target.address()) {
+            Some(&place) => place,
+            None if table.holders.len() < table.most => table.add(target.another()),
+            None => {
+                table.left_out += 1;
+                self.flags |= INCOMPLETE;
+                return;
+            }
+        };
+        if table.targets.len() == u32::MAX as usize {
+            table.left_out += 1;
+            self.flags |= INCOMPLETE;
+            return;
+        }
+        table.targets.push(place);
+    }
+
+    fn weak(&mut self, _: &Path, _: usize) {}
+
+    fn memory(&mut self, _: &Path, _: DeviceMemory) {
+        self.flags |= MEMORY;
+    }
+
+    fn opaque(&mut self, _: &Path, _: &str) {
+        self.flags |= INCOMPLETE;
+    }
+
+    fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
+}

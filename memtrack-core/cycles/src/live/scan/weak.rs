@@ -1,0 +1,38 @@
+//! Weak pointers to what nothing holds: with one of them the program may still reach it.
+
+use super::confirm::Confirmed;
+use super::table::Table;
+use foldhash::{HashMap, HashSet};
+
+/// Of each value that nothing holds how many weak pointers to it are outside of all that nobody can reach, if there are any.
+///
+/// A weak pointer inside a value that can be reached by a weak pointer is outside in turn.
+pub(super) fn outside(table: &Table, confirmed: &Confirmed) -> HashMap<u32, u64> {
+    let mut outside: HashMap<u32, u64> =
+        confirmed.weak_counts.iter().map(|(&place, &count)| (place, count as u64)).collect();
+    let mut inside: HashMap<u32, Vec<u32>> = HashMap::default();
+    for &(from, to) in &confirmed.weak {
+        inside.entry(from).or_default().push(to);
+        if let Some(count) = outside.get_mut(&to) {
+            *count = count.saturating_sub(1);
+        }
+    }
+    let mut waiting: Vec<u32> =
+        outside.iter().filter(|&(_, &count)| count > 0).map(|(&place, _)| place).collect();
+    let mut reached: HashSet<u32> = waiting.iter().copied().collect();
+    while let Some(place) = waiting.pop() {
+        for &target in table.targets_of(place) {
+            if reached.insert(target) {
+                waiting.push(target);
+            }
+        }
+        for &target in inside.get(&place).into_iter().flatten() {
+            *outside.entry(target).or_default() += 1;
+            if reached.insert(target) {
+                waiting.push(target);
+            }
+        }
+    }
+    outside.retain(|_, count| *count > 0);
+    outside
+}

@@ -1,0 +1,98 @@
+//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; what threads share is seen by all scans, so
+//! that each test runs [`alone`].
+
+mod found;
+mod handles;
+mod odd;
+mod registry;
+mod threads;
+
+use super::{Report, Scan, disable, enable, register};
+use crate::Graph;
+use crate::graph::{Held, Node};
+use memtrack_model::event::DeviceId;
+use memtrack_model::references::{DeviceMemory, References, Visitor};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Begins a test: nothing is registered, and no other test scans.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    disable();
+    super::roots::forget();
+    enable();
+    guard
+}
+
+fn scan() -> Report {
+    Scan::new().find().expect("nobody else scans")
+}
+
+fn everything() -> Report {
+    Scan::new().everything(true).find().expect("nobody else scans")
+}
+
+/// Device memory of 1 KiB.
+fn buffer(address: u64) -> DeviceMemory {
+    DeviceMemory { device: DeviceId(0), address, size_bytes: 1024 }
+}
+
+/// A value of one thread, with a name, references that can be changed, and perhaps device memory.
+struct Layer {
+    name: &'static str,
+    next: RefCell<Vec<Rc<Layer>>>,
+    memory: Option<DeviceMemory>,
+}
+
+impl Layer {
+    #[track_caller]
+    fn new(name: &'static str, memory: Option<u64>) -> Rc<Self> {
+        let layer = Rc::new(Self { name, next: RefCell::default(), memory: memory.map(buffer) });
+        register(&layer);
+        layer
+    }
+
+    fn refer(&self, to: &Rc<Self>) {
+        self.next.borrow_mut().push(Rc::clone(to));
+    }
+}
+
+impl References for Layer {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.show("name", &self.name);
+        to.field("next", &self.next);
+        if let Some(memory) = self.memory {
+            to.memory(memory);
+        }
+    }
+}
+
+/// Of each node the name that it shows and what keeps it alive, in the order of the names.
+fn names(graph: &Graph) -> Vec<(String, Held)> {
+    let name = |node: &Node| {
+        let label = graph.text(node.label);
+        label.split('"').nth(1).unwrap_or(label).to_owned()
+    };
+    let mut names: Vec<_> = graph.nodes.iter().map(|node| (name(node), node.held)).collect();
+    names.sort_by(|a, b| a.0.cmp(&b.0));
+    names
+}
+
+/// The names of what nobody can reach.
+fn unreachable(graph: &Graph) -> Vec<String> {
+    names(graph).into_iter().filter(|(_, held)| *held == Held::Unreachable).map(|(name, _)| name).collect()
+}
+
+/// Each edge as `from.path -> to`, by names.
+fn edges(graph: &Graph) -> Vec<String> {
+    let name = |node: u32| graph.label(node).split('"').nth(1).unwrap_or("?").to_owned();
+    let mut edges: Vec<String> = graph
+        .edges
+        .iter()
+        .map(|edge| format!("{}{} -> {}", name(edge.from), graph.text(edge.path), name(edge.to)))
+        .collect();
+    edges.sort();
+    edges
+}

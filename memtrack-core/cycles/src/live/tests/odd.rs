@@ -1,0 +1,317 @@
+//! Values that are not as one expects: over-reporting, opaque, panicking, without size, with destructors that do things.
+
+use super::super::{NotScanned, find, register_dyn};
+use super::*;
+use memtrack_model::references::{Counted, Path, Sink};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A value that reports by a function.
+struct Custom {
+    next: RefCell<Vec<Rc<Custom>>>,
+    report: fn(&Custom, &mut Visitor<'_>),
+}
+
+impl Custom {
+    #[track_caller]
+    fn new(report: fn(&Self, &mut Visitor<'_>)) -> Rc<Self> {
+        let custom = Rc::new(Self { next: RefCell::default(), report });
+        register(&custom);
+        custom
+    }
+}
+
+impl References for Custom {
+    fn references(&self, to: &mut Visitor<'_>) {
+        (self.report)(self, to);
+        to.memory(buffer(1));
+    }
+}
+
+fn reports_twice(custom: &Custom, to: &mut Visitor<'_>) {
+    to.field("next", &custom.next);
+    to.field("again", &custom.next);
+}
+
+#[test]
+fn a_pointer_that_is_reported_twice_is_no_finding_while_somebody_holds_the_value() {
+    let _alone = alone();
+    let custom = Custom::new(reports_twice);
+    let itself = Rc::clone(&custom);
+    custom.next.borrow_mut().push(itself);
+    let report = scan();
+    assert_eq!(report.unreachable, 0, "two pointers, of which one is reported twice");
+    let remark = &report.graph.remarks[0];
+    assert!(remark.contains("Custom") && remark.contains("more than once"), "{remark}");
+    drop(custom);
+    let report = scan();
+    assert_eq!(report.unreachable, 0, "more were reported than there are");
+    assert!(report.graph.remarks[0].contains("more than once"), "{:?}", report.graph.remarks);
+}
+
+#[test]
+fn a_pointer_of_another_value_that_is_reported_is_told() {
+    let _alone = alone();
+    // Looks behind a counted pointer, which is not its own.
+    let looks_behind: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
+        to.field("next", &custom.next);
+        custom.next.borrow().iter().for_each(|next| to.field("behind", &next.next));
+    };
+    let outer = Custom::new(looks_behind);
+    let inner = Custom::new(|custom, to| to.field("next", &custom.next));
+    outer.next.borrow_mut().push(Rc::clone(&inner));
+    inner.next.borrow_mut().push(Rc::clone(&outer));
+    drop(inner);
+    let report = scan();
+    assert_eq!(report.unreachable, 0);
+    assert!(report.graph.remarks[0].contains("more than once"), "{:?}", report.graph.remarks);
+    drop(outer);
+}
+
+#[test]
+fn copies_that_are_reported_from_the_stack_are_different_pointers() {
+    let _alone = alone();
+    let copies: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
+        for next in custom.next.borrow().iter() {
+            let copy = Rc::clone(next);
+            to.strong(&copy);
+        }
+    };
+    let custom = Custom::new(copies);
+    let both = [Rc::clone(&custom), Rc::clone(&custom)];
+    custom.next.borrow_mut().extend(both);
+    assert_eq!(scan().unreachable, 0);
+    drop(custom);
+    let report = scan();
+    assert_eq!(report.unreachable, 1);
+    assert!(report.graph.remarks.is_empty(), "{:?}", report.graph.remarks);
+}
+
+#[test]
+fn what_is_opaque_or_panics_hides_what_it_holds() {
+    let _alone = alone();
+    for (report, why) in [
+        ((|_, to| to.opaque("a closure")) as fn(&Custom, &mut Visitor<'_>), "a closure"),
+        (|_, _| panic!("on purpose"), "its `References` panicked"),
+    ] {
+        let custom = Custom::new(report);
+        let itself = Rc::clone(&custom);
+        custom.next.borrow_mut().push(itself);
+        drop(custom);
+        let report = everything();
+        assert_eq!((report.unreachable, report.incomplete), (0, 1));
+        let node = &report.graph.nodes[0];
+        assert_eq!(report.graph.text(node.incomplete.expect("incomplete")), why);
+        disable();
+        enable();
+    }
+}
+
+#[test]
+fn a_value_that_is_borrowed_for_writing_is_passed_over() {
+    let _alone = alone();
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+    let weak = Rc::downgrade(&layer);
+    drop(layer);
+    let strong = weak.upgrade().expect("a cycle");
+    let borrowed = strong.next.borrow_mut();
+    let report = everything();
+    assert_eq!((report.unreachable, report.incomplete), (0, 1));
+    drop(borrowed);
+}
+
+#[test]
+fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
+    let _alone = alone();
+    struct Child {
+        parent: RefCell<std::rc::Weak<Child>>,
+        next: RefCell<Option<Rc<Child>>>,
+    }
+    impl References for Child {
+        fn references(&self, to: &mut Visitor<'_>) {
+            to.field("parent", &self.parent);
+            to.field("next", &self.next);
+            to.memory(buffer(1));
+        }
+    }
+    let new = || Rc::new(Child { parent: RefCell::default(), next: RefCell::default() });
+    let (a, b) = (new(), new());
+    register(&a);
+    *a.next.borrow_mut() = Some(Rc::clone(&b));
+    *b.parent.borrow_mut() = Rc::downgrade(&a);
+    drop((a, b));
+    assert_eq!(scan().values, 0, "with a weak pointer back there is no cycle");
+
+    let (a, b) = (new(), new());
+    register(&a);
+    register(&a);
+    *a.next.borrow_mut() = Some(Rc::clone(&b));
+    *b.next.borrow_mut() = Some(Rc::clone(&a));
+    *b.parent.borrow_mut() = Rc::downgrade(&a);
+    let outside = Rc::downgrade(&b);
+    drop((a, b));
+    let weak =
+        |report: &Report| -> Vec<u64> { report.graph.nodes.iter().map(|node| node.weak_outside).collect() };
+    let report = scan();
+    assert_eq!(report.unreachable, 2);
+    // By the pointer from outside `b` can be reached, and with it `b`'s weak pointer to `a`.
+    assert_eq!(weak(&report), [1, 1]);
+    drop(outside);
+    assert_eq!(weak(&scan()), [0, 0]);
+}
+
+#[test]
+fn one_value_behind_pointers_of_several_types_is_one_node() {
+    let _alone = alone();
+    trait Shape: References {}
+    #[derive(Default)]
+    struct Square(RefCell<Vec<Rc<dyn Shape>>>);
+    impl Shape for Square {}
+    impl References for Square {
+        fn references(&self, to: &mut Visitor<'_>) {
+            to.field("0", &self.0);
+            to.memory(buffer(1));
+        }
+    }
+    let square = Rc::new(Square::default());
+    register(&square);
+    let shape: Rc<dyn Shape> = Rc::clone(&square) as _;
+    register_dyn(&shape);
+    square.0.borrow_mut().push(Rc::clone(&shape));
+    drop((square, shape));
+    let report = scan();
+    assert_eq!((report.values, report.unreachable), (1, 1), "a cycle through a trait object");
+    assert_eq!(report.graph.label(0), "Square");
+    assert_eq!(report.graph.nodes[0].weak_outside, 0);
+    assert_eq!(report.graph.text(report.graph.edges[0].path), ".0[0]");
+}
+
+#[test]
+fn a_value_of_which_only_a_trait_object_is_registered_is_found() {
+    let _alone = alone();
+    trait Shape: References {}
+    struct Square(RefCell<Option<Rc<dyn Shape>>>);
+    impl Shape for Square {}
+    impl References for Square {
+        fn references(&self, to: &mut Visitor<'_>) {
+            to.field("0", &self.0);
+            to.memory(buffer(1));
+        }
+    }
+    let square = Rc::new(Square(RefCell::default()));
+    let shape: Rc<dyn Shape> = Rc::clone(&square) as _;
+    register_dyn(&shape);
+    *square.0.borrow_mut() = Some(shape);
+    drop(square);
+    assert_eq!(scan().unreachable, 1);
+}
+
+#[test]
+fn values_without_size_are_told_apart() {
+    let _alone = alone();
+    struct Nothing;
+    impl References for Nothing {
+        fn references(&self, _: &mut Visitor<'_>) {}
+    }
+    struct Holder(Vec<Rc<Nothing>>, Vec<Rc<dyn References>>);
+    impl References for Holder {
+        fn references(&self, to: &mut Visitor<'_>) {
+            to.field("0", &self.0);
+            to.field("1", &self.1);
+        }
+    }
+    let nothings: Vec<Rc<Nothing>> = (0..1000).map(|_| Rc::new(Nothing)).collect();
+    let others: Vec<Rc<dyn References>> = (0..1000_u32).map(|number| Rc::new(number) as _).collect();
+    let holder = Rc::new(Holder(nothings.clone(), others));
+    register(&holder);
+    nothings.iter().for_each(register);
+    let report = everything();
+    assert_eq!((report.values, report.pointers), (2001, 2000));
+    let held: Vec<Held> = report.graph.nodes.iter().map(|node| node.held).collect();
+    assert_eq!(
+        held.iter().filter(|held| **held == Held::Outside(1)).count(),
+        1001,
+        "the holder, and each once"
+    );
+}
+
+#[test]
+fn a_destructor_that_a_scan_runs_may_register_and_scan() {
+    let _alone = alone();
+    thread_local! {
+        static DROPPED: Cell<Option<Result<u64, NotScanned>>> = const { Cell::new(None) };
+    }
+    /// Lets go of itself while it is looked at, so that the scan has the last pointer.
+    struct Fleeting(RefCell<Option<Rc<Fleeting>>>);
+    impl References for Fleeting {
+        fn references(&self, to: &mut Visitor<'_>) {
+            let itself = self.0.borrow_mut().take();
+            drop(itself);
+            to.memory(buffer(1));
+        }
+    }
+    impl Drop for Fleeting {
+        fn drop(&mut self) {
+            assert!(!memtrack_recorder::reentry::is_inside(), "what it frees is the program's");
+            Layer::new("made by a destructor", Some(2));
+            DROPPED.set(Some(find().map(|report| report.values)));
+            panic!("on purpose");
+        }
+    }
+    let fleeting = Rc::new(Fleeting(RefCell::default()));
+    register(&fleeting);
+    *fleeting.0.borrow_mut() = Some(Rc::clone(&fleeting));
+    drop(fleeting);
+    assert_eq!(scan().unreachable, 0);
+    assert_eq!(DROPPED.get(), Some(Err(NotScanned::Busy)));
+    assert_eq!(scan().values, 0, "all is gone, and scans go on");
+}
+
+#[test]
+fn a_value_that_scans_while_it_is_looked_at_is_told_that_a_scan_runs() {
+    let _alone = alone();
+    let custom = Custom::new(|_, to| {
+        assert_eq!(find().err(), Some(NotScanned::Busy));
+        Layer::new("registered meanwhile", None);
+        to.show("scans", &true);
+    });
+    let report = everything();
+    assert_eq!((report.values, report.incomplete), (1, 0));
+    drop(custom);
+}
+
+#[test]
+fn a_scan_leaves_counts_and_memory_as_they_were() {
+    let _alone = alone();
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+    scan();
+    assert_eq!((Rc::strong_count(&layer), Rc::weak_count(&layer)), (2, 1));
+    assert!(!memtrack_recorder::reentry::is_inside());
+}
+
+/// Who implements `Sink` may panic, and the visitor's counts are its own.
+#[test]
+fn a_visit_that_panics_does_not_stop_the_next() {
+    struct Panics;
+    impl Sink for Panics {
+        fn wants_paths(&self) -> bool {
+            true
+        }
+        fn strong(&mut self, _: &Path, _: &dyn Counted, _: Option<u64>) {
+            panic!("on purpose");
+        }
+        fn weak(&mut self, _: &Path, _: usize) {}
+        fn memory(&mut self, _: &Path, _: DeviceMemory) {}
+        fn opaque(&mut self, _: &Path, _: &str) {}
+        fn show(&mut self, _: &Path, _: &dyn std::fmt::Debug) {}
+    }
+    let _alone = alone();
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+    let visit = || layer.references(&mut Visitor::new(&mut Panics));
+    assert!(catch_unwind(AssertUnwindSafe(visit)).is_err());
+    drop(layer);
+    assert_eq!(scan().unreachable, 1);
+}

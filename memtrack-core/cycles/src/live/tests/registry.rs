@@ -1,0 +1,150 @@
+//! What is registered, and for how long.
+
+use super::super::{NotScanned, Options, enable_with, find, registry};
+use super::*;
+use memtrack_recorder::{scope, switch};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread;
+
+#[test]
+fn nothing_is_registered_and_nothing_scanned_while_it_is_off() {
+    let _alone = alone();
+    disable();
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+    drop(layer);
+    assert_eq!(registry::entries(), (0, 0));
+    assert_eq!(find().err(), Some(NotScanned::Off));
+    enable();
+    assert_eq!(scan().values, 0);
+}
+
+#[test]
+fn dead_values_are_forgotten_as_others_are_registered() {
+    let _alone = alone();
+    let alive: Vec<_> = (0..1000).map(|_| Layer::new("alive", None)).collect();
+    let shared: Vec<Arc<u32>> = (0..1000).map(Arc::new).collect();
+    shared.iter().for_each(register);
+    for number in 0..100_000 {
+        Layer::new("dies", None);
+        register(&Arc::new(number));
+        let (local, all) = registry::entries();
+        assert!(local <= 2 * 1000 + 256 && all <= 2 * 1000 + 256, "{local} and {all} after {number}");
+    }
+    drop((alive, shared));
+    assert_eq!(scan().values, 0);
+    assert_eq!(registry::entries(), (0, 0), "a scan forgets all that is dead");
+}
+
+#[test]
+fn a_value_ends_when_the_program_lets_go_of_it() {
+    let _alone = alone();
+    struct Tells<'a>(&'a Cell<bool>);
+    impl Drop for Tells<'_> {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    impl References for Tells<'static> {
+        fn references(&self, _: &mut Visitor<'_>) {}
+    }
+    let ended: &'static Cell<bool> = Box::leak(Box::default());
+    let tells = Rc::new(Tells(ended));
+    register(&tells);
+    drop(tells);
+    assert!(ended.get());
+}
+
+#[test]
+fn values_of_threads_that_have_ended_are_still_looked_at_if_threads_share_them() {
+    let _alone = alone();
+    let shared = thread::spawn(|| {
+        let shared = Arc::new(5_u32);
+        register(&shared);
+        register(&Rc::new(7_u32));
+        shared
+    });
+    let shared = shared.join().expect("registers");
+    assert_eq!(scan().values, 1);
+    drop(shared);
+}
+
+#[test]
+fn what_is_registered_while_a_thread_ends_is_no_trouble() {
+    let _alone = alone();
+    struct Late(Option<Rc<Layer>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            Layer::new("late", None);
+            register(&Arc::new(1_u8));
+            assert!(find().is_ok());
+            self.0.take();
+        }
+    }
+    thread_local! {
+        static BEFORE: Cell<Option<Late>> = const { Cell::new(None) };
+        static AFTER: Cell<Option<Late>> = const { Cell::new(None) };
+    }
+    let ended = thread::spawn(|| {
+        BEFORE.set(Some(Late(None)));
+        let layer = Layer::new("a", None);
+        BEFORE.set(Some(Late(Some(layer))));
+        AFTER.set(Some(Late(None)));
+    });
+    ended.join().expect("ends");
+}
+
+#[test]
+fn of_two_scans_one_finds_the_other_one_running_and_leaves_it_alone() {
+    let _alone = alone();
+    struct Slow(std::sync::Barrier);
+    impl References for Slow {
+        fn references(&self, _: &mut Visitor<'_>) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+    let slow = Arc::new(Slow(std::sync::Barrier::new(2)));
+    register(&slow);
+    thread::scope(|scope| {
+        let scan = scope.spawn(|| find().map(|report| report.values));
+        slow.0.wait();
+        assert_eq!(find().err(), Some(NotScanned::Busy));
+        assert_eq!(find().err(), Some(NotScanned::Busy), "it was not ended by who found it running");
+        slow.0.wait();
+        assert_eq!(scan.join().expect("scans"), Ok(1));
+    });
+    disable();
+    enable();
+    assert_eq!(scan().values, 0);
+}
+
+/// A function that a stack names.
+#[inline(never)]
+fn makes_a_leaking_layer() {
+    let layer = Layer::new("a", Some(1));
+    layer.refer(&layer);
+}
+
+#[test]
+fn a_value_tells_its_scope_and_its_place_and_if_wanted_its_stack() {
+    let _alone = alone();
+    enable_with(Options::new().stacks(true));
+    switch::set(switch::SCOPES, true);
+    {
+        let _net = scope::root("Net");
+        let _module = scope::module("encoder");
+        makes_a_leaking_layer();
+    }
+    switch::set(switch::SCOPES, false);
+    let mut report = scan();
+    let created =
+        |report: &Report| report.graph.text(report.graph.nodes[0].created.expect("registered")).to_owned();
+    let place = created(&report);
+    assert!(place.starts_with("in encoder") && place.contains("tests/registry.rs:"), "{place}");
+    assert!(!place.contains("makes_a_leaking_layer"), "{place}");
+    report.name_stacks();
+    let stack = created(&report);
+    assert!(stack.starts_with(&place) && stack.contains("makes_a_leaking_layer"), "{stack}");
+}

@@ -1,0 +1,115 @@
+//! The registry's weak pointers. A pointer to a value of a known size is one that knows the value's [`References`]; any other
+//! one needs a box of its own.
+
+use super::entries::Mortal;
+use memtrack_model::references::{Counted, References};
+use memtrack_recorder::reentry;
+use std::rc::{self, Rc};
+use std::sync::{self, Arc};
+
+/// A weak pointer to whatever it is.
+pub(super) trait Weakly {
+    /// Whether the value is there.
+    fn is_alive(&self) -> bool;
+    /// A strong pointer, if the value is there.
+    fn upgrade(&self) -> Option<Box<dyn Counted>>;
+    /// Drops the pointer as the program's, whose memory block it may free, and the box as memtrack's.
+    fn let_go(self: Box<Self>);
+}
+
+macro_rules! weakly {
+    ($weak:ty) => {
+        impl<T: References + ?Sized + 'static> Weakly for $weak {
+            fn is_alive(&self) -> bool {
+                self.strong_count() > 0
+            }
+
+            fn upgrade(&self) -> Option<Box<dyn Counted>> {
+                Some(Box::new(<$weak>::upgrade(self)?))
+            }
+
+            fn let_go(self: Box<Self>) {
+                let weak = *self;
+                reentry::outside(|| drop(weak));
+            }
+        }
+    };
+}
+
+weakly!(rc::Weak<T>);
+weakly!(sync::Weak<T>);
+
+/// To a value of this thread.
+pub(super) enum LocalWeak {
+    Plain(rc::Weak<dyn References>),
+    Boxed(Box<dyn Weakly>),
+}
+
+/// To a value that threads share.
+pub(super) enum SharedWeak {
+    Plain(sync::Weak<dyn References + Send + Sync>),
+    Boxed(Box<dyn Weakly + Send + Sync>),
+}
+
+macro_rules! either {
+    ($name:ident) => {
+        impl $name {
+            /// A strong pointer, if the value is there.
+            pub(super) fn upgrade(&self) -> Option<Box<dyn Counted>> {
+                match self {
+                    Self::Plain(weak) => Some(Box::new(weak.upgrade()?)),
+                    Self::Boxed(weak) => weak.upgrade(),
+                }
+            }
+        }
+
+        impl Mortal for $name {
+            fn is_dead(&self) -> bool {
+                match self {
+                    Self::Plain(weak) => weak.strong_count() == 0,
+                    Self::Boxed(weak) => !weak.is_alive(),
+                }
+            }
+
+            fn let_go(self) {
+                match self {
+                    Self::Plain(weak) => reentry::outside(|| drop(weak)),
+                    Self::Boxed(weak) => weak.let_go(),
+                }
+            }
+        }
+    };
+}
+
+either!(LocalWeak);
+either!(SharedWeak);
+
+impl LocalWeak {
+    /// To a value of a known size.
+    #[inline]
+    pub(super) fn plain<T: References + 'static>(pointer: &Rc<T>) -> Self {
+        let weak: rc::Weak<T> = Rc::downgrade(pointer);
+        Self::Plain(weak)
+    }
+
+    /// To any other.
+    pub(super) fn boxed<T: References + ?Sized + 'static>(pointer: &Rc<T>) -> Self {
+        let _inside = reentry::enter();
+        Self::Boxed(Box::new(Rc::downgrade(pointer)))
+    }
+}
+
+impl SharedWeak {
+    /// To a value of a known size.
+    #[inline]
+    pub(super) fn plain<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
+        let weak: sync::Weak<T> = Arc::downgrade(pointer);
+        Self::Plain(weak)
+    }
+
+    /// To any other.
+    pub(super) fn boxed<T: References + Send + Sync + ?Sized + 'static>(pointer: &Arc<T>) -> Self {
+        let _inside = reentry::enter();
+        Self::Boxed(Box::new(Arc::downgrade(pointer)))
+    }
+}

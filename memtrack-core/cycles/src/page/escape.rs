@@ -1,0 +1,56 @@
+//! Untrusted text in HTML and XML.
+
+use memtrack_model::text::cut;
+use memtrack_model::units::printable;
+
+/// Text between tags or in quotes, of at most so many bytes; what is left out is said. Line breaks stay. Control characters,
+/// which XML forbids, and those that turn the direction of what follows are replaced.
+pub(crate) fn escaped(text: &str, most_bytes: usize) -> String {
+    let kept = cut(text, most_bytes);
+    let mut out = String::with_capacity(kept.len() + kept.len() / 8);
+    for (number, line) in kept.split('\n').enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
+        for c in printable(line).chars() {
+            match c {
+                '&' => out += "&amp;",
+                '<' => out += "&lt;",
+                '>' => out += "&gt;",
+                '"' => out += "&quot;",
+                '\'' => out += "&#39;",
+                // Not in XML.
+                '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
+                c => out.push(c),
+            }
+        }
+    }
+    if kept.len() < text.len() {
+        let left_out = memtrack_model::units::human_bytes((text.len() - kept.len()) as u64);
+        out += &format!("… ({left_out} of text left out)");
+    }
+    out
+}
+
+/// The same in one line.
+pub(crate) fn line(text: &str, most_bytes: usize) -> String {
+    escaped(text, most_bytes).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_ends_an_element_a_quote_or_a_section() {
+        let text = escaped("</script>]]>\"'&\0\u{202e}\u{ffff}\nb", 100);
+        assert_eq!(text, "&lt;/script&gt;]]&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}\u{fffd}\nb");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let text = escaped(&"é".repeat(3000), 11);
+        assert_eq!(text, "ééééé… (5.8 KiB of text left out)");
+        assert_eq!(line("a\nb", 10), "a b");
+    }
+}

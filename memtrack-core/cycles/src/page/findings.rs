@@ -1,0 +1,203 @@
+//! What is found, as text: a table of facts for each cycle.
+
+use super::escape::{escaped, line};
+use crate::findings::{Cycle, Findings, Proof};
+use crate::graph::Graph;
+use crate::picture::{Drawn, MOST_CYCLES};
+use crate::words;
+use memtrack_model::units::{counted, human_count};
+use std::fmt::Write;
+
+/// Most bytes of a stack, and of anything else.
+const STACK_BYTES: usize = 6000;
+const TEXT_BYTES: usize = 4000;
+/// Most references that are listed as ones to make weak.
+const MOST_CUTS: usize = 12;
+/// The same where one of them is enough.
+const MOST_ALTERNATIVES: usize = 3;
+
+pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+    if !findings.cycles.is_empty() {
+        out.push_str("<ol class=\"cycles\">\n");
+        for (number, cycle) in findings.cycles.iter().enumerate().take(MOST_CYCLES) {
+            write_cycle(graph, number, cycle, drawn, out);
+        }
+        out.push_str("</ol>\n");
+    }
+    if findings.cycles.len() > MOST_CYCLES {
+        let more = counted((findings.cycles.len() - MOST_CYCLES) as u64, "cycle");
+        let _ = writeln!(
+            out,
+            "<p>{more} of other kinds are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+        );
+    }
+    if !graph.unexplained.is_empty() {
+        write_unexplained(graph, findings, drawn, out);
+    }
+}
+
+/// A link to a value in the picture.
+fn show(node: Option<u32>, drawn: &Drawn, text: &str) -> String {
+    match node.filter(|&node| drawn.has(node)) {
+        Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
+        None => text.to_owned(),
+    }
+}
+
+fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: &mut String) {
+    let kept = if cycle.proof == Proof::HeldOutside { cycle.pinned } else { cycle.all_leaked };
+    let many = if cycle.instances > 1 {
+        format!("{} cycles of this kind keep ", human_count(cycle.instances))
+    } else {
+        String::new()
+    };
+    let verb = match (cycle.proof, cycle.instances) {
+        (Proof::HeldOutside, _) => "leads to ",
+        (_, 1) => "keeps ",
+        _ => "",
+    };
+    let heading = format!("{many}{verb}{}", words::bytes(kept));
+    let first = cycle.nodes.iter().find(|&&node| drawn.has(node)).copied();
+    let _ = write!(
+        out,
+        "<li class=\"cycle tint-{}\" id=\"c{}\" data-cycle=\"{number}\"><h2>{} <span>{}</span></h2>\n<p class=\"way\">{}</p>\n<table class=\"facts\"><tbody>\n",
+        number % 6,
+        number + 1,
+        show(first, drawn, &format!("Cycle {}", number + 1)),
+        escaped(&heading, TEXT_BYTES),
+        way(graph, &cycle.around, drawn),
+    );
+    let mut row = |what: &str, html: &str| {
+        let _ = writeln!(out, "<tr><th scope=\"row\">{what}</th><td>{html}</td></tr>");
+    };
+    let weak = words::make_weak(graph, cycle);
+    if !weak.is_empty() {
+        let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
+        let most = if is_enough { MOST_ALTERNATIVES } else { MOST_CUTS };
+        let mut lines: Vec<String> = weak
+            .iter()
+            .take(most)
+            .enumerate()
+            .map(|(at, text)| {
+                let text = escaped(text, TEXT_BYTES);
+                if at == 0 { format!("<b class=\"weak\">{text}</b>") } else { text }
+            })
+            .collect();
+        if weak.len() > most {
+            lines.push(format!("… {} more", weak.len() - most));
+        }
+        let ends = if is_enough {
+            "<br/><small>Without it, these values form no cycle. A suggestion: which of two owns the other is for you to say.</small>"
+        } else {
+            ""
+        };
+        row("What to do", &format!("{}{ends}", lines.join("<br/>")));
+    }
+    let mut proof = words::proof(cycle);
+    if cycle.weak_outside > 0 {
+        let _ = write!(proof, " ({} from outside)", counted(cycle.weak_outside, "weak handle"));
+    }
+    row("Proof", &escaped(&proof, TEXT_BYTES));
+    if cycle.proof != Proof::HeldOutside {
+        let mut keeps = words::bytes(cycle.leaked);
+        if cycle.instances > 1 {
+            keeps += " each";
+        }
+        if cycle.exclusive != cycle.leaked && !cycle.leaked.is_none() {
+            let _ = write!(keeps, "; {} if only this cycle is ended", words::bytes(cycle.exclusive));
+        }
+        row("Keeps", &escaped(&keeps, TEXT_BYTES));
+    }
+    if !cycle.pinned.is_none() && cycle.proof != Proof::HeldOutside {
+        row("Will keep", &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), TEXT_BYTES));
+    }
+    if cycle.nodes.len() > cycle.around.len() {
+        row(
+            "Values",
+            &escaped(&format!("{} lead to each other", human_count(cycle.nodes.len() as u64)), TEXT_BYTES),
+        );
+    }
+    if !cycle.behind.is_empty() {
+        let link = |other: &u32| {
+            let name = format!("cycle {}", other + 1);
+            if (*other as usize) < MOST_CYCLES {
+                format!("<a href=\"#c{}\">{name}</a>", other + 1)
+            } else {
+                name
+            }
+        };
+        let others: Vec<String> = cycle.behind.iter().map(link).collect();
+        row("Also held by", &format!("{}: end that first", others.join(", ")));
+    }
+    if !cycle.to_memory.is_empty() {
+        row("Way to its memory", &way(graph, &cycle.to_memory, drawn));
+    }
+    if let Some(node) = cycle.memory_node {
+        let of = &graph.nodes[node as usize];
+        for (text, what) in [(of.allocated, "Memory allocated at"), (of.created, "Registered at")] {
+            if let Some(text) = text {
+                row(what, &format!("<pre>{}</pre>", escaped(graph.text(text), STACK_BYTES)));
+                break;
+            }
+        }
+        if of.allocated.is_none() {
+            row("Memory allocated at", "not known");
+        }
+    }
+    out.push_str("</tbody></table></li>\n");
+}
+
+/// A way with its values as links to the picture; the middle of a long one is counted.
+fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
+    const SHOWN: usize = 8;
+    let value = |node: u32| show(Some(node), drawn, &line(&words::label(graph, node), TEXT_BYTES));
+    let Some(&first) = edges.first() else { return String::new() };
+    let mut out = value(graph.edges[first as usize].from);
+    for (at, &edge) in edges.iter().enumerate() {
+        if edges.len() > 2 * SHOWN && (SHOWN..edges.len() - SHOWN).contains(&at) {
+            if at == SHOWN {
+                let _ = write!(out, " → <i>… {} more …</i>", human_count((edges.len() - 2 * SHOWN) as u64));
+            }
+            continue;
+        }
+        let to = graph.edges[edge as usize].to;
+        let _ = write!(out, " <code>{}</code> → {}", line(&words::path(graph, edge), TEXT_BYTES), value(to));
+    }
+    out
+}
+
+fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+    out.push_str(
+        "<h2>Handles that nobody accounts for</h2>\n<p>Forgotten, or where memtrack cannot see them. These are no cycles.</p>\n\
+         <table class=\"handles\"><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Handles</th><th scope=\"col\">Made at</th>\
+         <th scope=\"col\">Leads to</th></tr></thead><tbody>\n",
+    );
+    for handles in findings.unexplained.iter().take(MOST_CYCLES) {
+        let first = &graph.unexplained[handles.first];
+        let mut made = escaped(&first.site, TEXT_BYTES);
+        if let Some(scope) = &first.scope {
+            let _ = write!(made, "<br/>in {}", escaped(scope, TEXT_BYTES));
+        }
+        if let Some(since) = words::since(handles) {
+            let _ = write!(made, "<br/>{since}");
+        }
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
+            show(Some(first.node), drawn, &line(&words::label(graph, first.node), TEXT_BYTES)),
+            match handles.values {
+                1 => human_count(handles.handles),
+                values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),
+            },
+            words::bytes(handles.held),
+        );
+    }
+    out.push_str("</tbody></table>\n");
+    if findings.unexplained.len() > MOST_CYCLES {
+        let more = human_count((findings.unexplained.len() - MOST_CYCLES) as u64);
+        let _ = writeln!(
+            out,
+            "<p>{more} more are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+        );
+    }
+}

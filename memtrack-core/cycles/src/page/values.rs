@@ -1,0 +1,138 @@
+//! The table of the values that are drawn: what each is, and all that is known of it. The script shows its rows beside the
+//! picture.
+
+use super::escape::{escaped, line};
+use crate::findings::Findings;
+use crate::graph::{Graph, Held, Origin};
+use crate::picture::{Drawn, MOST_CYCLES, Referrers};
+use crate::words;
+use foldhash::{HashMap, HashMapExt};
+use memtrack_model::units::{counted, human_bytes, human_count};
+use std::fmt::Write;
+
+/// Most bytes of a label, of a stack, of a reference's name.
+const LABEL_BYTES: usize = 2000;
+const STACK_BYTES: usize = 6000;
+const NAME_BYTES: usize = 200;
+/// Most references of a value, to it, and storages, that are listed.
+const MOST_LISTED: usize = 24;
+
+pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+    let referrers = Referrers::of(graph);
+    let mut cycle_of = HashMap::new();
+    for (cycle, number) in findings.cycles.iter().take(MOST_CYCLES).zip(1..) {
+        for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {
+            cycle_of.entry(node).or_insert(number);
+        }
+    }
+    let held = if graph.origin == Origin::Rust { "<th scope=\"col\">Kept alive by</th>" } else { "" };
+    let _ = writeln!(
+        out,
+        "<section class=\"values\" aria-label=\"Values\">\n<h2>Values</h2>\n<table><thead><tr><th scope=\"col\">Value</th>\
+         <th scope=\"col\">Device memory</th><th scope=\"col\">Where from</th><th scope=\"col\">Refers to</th>\
+         <th scope=\"col\">Referred to by</th>{held}</tr></thead>\n<tbody>"
+    );
+    for &node in &drawn.nodes {
+        let of = &graph.nodes[node as usize];
+        let _ = write!(
+            out,
+            "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>",
+            escaped(graph.label(node), LABEL_BYTES)
+        );
+        if let Some(number) = cycle_of.get(&node) {
+            let number: &i32 = number;
+            let _ = write!(out, " <a class=\"in\" href=\"#c{number}\">cycle {number}</a>");
+        }
+        if let Some(why) = of.incomplete {
+            let _ = write!(
+                out,
+                "<p class=\"note\">Not all that it refers to is known: {}</p>",
+                escaped(graph.text(why), LABEL_BYTES)
+            );
+        }
+        out.push_str("</th><td>");
+        memory(graph, node, out);
+        out.push_str("</td><td>");
+        let mut from = false;
+        for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
+            if let Some(text) = text {
+                from = true;
+                let text = graph.text(text);
+                let _ = write!(out, "<p>{what}</p><pre>{}</pre>", escaped(text, STACK_BYTES));
+            }
+        }
+        if !from {
+            out.push_str(if of.root {
+                "<p class=\"note\">where it was allocated is not known</p>"
+            } else {
+                ""
+            });
+        }
+        out.push_str("</td><td>");
+        let edges: Vec<u32> = graph.edges_of(node).take(MOST_LISTED).map(|edge| edge as u32).collect();
+        references(graph, drawn, &edges, graph.edges_of(node).len(), true, out);
+        out.push_str("</td><td>");
+        let edges = referrers.of_node(node);
+        references(graph, drawn, &edges[..edges.len().min(MOST_LISTED)], edges.len(), false, out);
+        out.push_str("</td>");
+        if graph.origin == Origin::Rust {
+            let mut by = match of.held {
+                Held::Unreachable => "values that nothing else holds".to_owned(),
+                Held::Outside(handles) => format!("{} from outside", counted(handles, "strong pointer")),
+                Held::Reachable => "a value that is held from outside".to_owned(),
+            };
+            if of.weak_outside > 0 {
+                let _ = write!(by, "; {} outside", counted(of.weak_outside, "weak handle"));
+            }
+            let _ = write!(out, "<td>{by}</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table>\n</section>\n");
+}
+
+fn memory(graph: &Graph, node: u32, out: &mut String) {
+    let memory = graph.memory_of(node);
+    if memory.is_empty() && graph.nodes[node as usize].root {
+        out.push_str("1 device buffer of unknown size");
+    }
+    for (at, memory) in memory.iter().enumerate() {
+        if at == MOST_LISTED {
+            break;
+        }
+        let size = memory.size_bytes.map_or("size unknown".into(), human_bytes);
+        let device = line(graph.text(memory.device), NAME_BYTES);
+        let _ = write!(
+            out,
+            "{}<b>{size}</b> on {device}<br/><small>{:#x}</small>",
+            if at > 0 { "<br/>" } else { "" },
+            memory.storage
+        );
+    }
+    if memory.len() > MOST_LISTED {
+        let _ = write!(out, "<br/>… {} more", human_count((memory.len() - MOST_LISTED) as u64));
+    }
+}
+
+fn references(graph: &Graph, drawn: &Drawn, edges: &[u32], all: usize, forward: bool, out: &mut String) {
+    if all == 0 {
+        return;
+    }
+    out.push_str("<ul>");
+    for &number in edges {
+        let edge = graph.edges[number as usize];
+        let other = if forward { edge.to } else { edge.from };
+        let label = line(&words::label(graph, other), NAME_BYTES);
+        let label = if drawn.has(other) { format!("<a href=\"#v{other}\">{label}</a>") } else { label };
+        let path = line(graph.text(edge.path), NAME_BYTES);
+        let _ = if forward {
+            write!(out, "<li><code>{path}</code> → {label}</li>")
+        } else {
+            write!(out, "<li>{label} <code>{path}</code></li>")
+        };
+    }
+    if all > edges.len() {
+        let _ = write!(out, "<li class=\"note\">… {} more</li>", human_count((all - edges.len()) as u64));
+    }
+    out.push_str("</ul>");
+}

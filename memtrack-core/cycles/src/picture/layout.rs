@@ -1,0 +1,432 @@
+//! Where each box and line of a picture is: layers from left to right, as Graphviz lays out PyTorch's graphs.
+//!
+//! The library (dagre) finds places for the boxes, the lines and what is written at them. Its time grows with the square of
+//! how many layers all lines cross together, its stack with the length of a chain; so each part that hangs together is laid out
+//! for itself, only lines that cross few layers take part, and it runs on a thread with room enough. The other lines are drawn
+//! straight across, behind the boxes. Should it fail, the boxes stand in columns.
+
+use super::ranks::ranks;
+use dagre::graph::{Graph, GraphOptions};
+use dagre::layout::types::{Acyclicer, LabelPos};
+use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
+use std::collections::HashMap;
+
+/// Layers that the lines which the library places may cross, all together.
+const MOST_CROSSED: usize = 1200;
+/// A chain of as many boxes as are drawn takes less than a quarter of it.
+const STACK_BYTES: usize = 8 << 20;
+/// Between boxes of a layer, between lines, and between layers.
+const BETWEEN_BOXES: f64 = 26.0;
+const BETWEEN_LINES: f64 = 14.0;
+const BETWEEN_LAYERS: f64 = 22.0;
+/// Between parts that do not hang together.
+const BETWEEN_PARTS: f64 = 56.0;
+/// How wide a picture is in comparison with its height, if its parts allow it.
+const ASPECT: f64 = 1.5;
+
+/// A place in the picture, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// A line between two boxes, which are not the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Between {
+    pub from: usize,
+    pub to: usize,
+    /// The room for what is written at it.
+    pub width: f64,
+    pub height: f64,
+}
+
+/// The picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Layout {
+    /// Each box's upper left corner.
+    pub boxes: Vec<Point>,
+    /// Each line's points, from the one box's edge to the other's.
+    pub lines: Vec<Vec<Point>>,
+    /// The middle of what is written at each line.
+    pub names: Vec<Point>,
+    pub width: f64,
+    pub height: f64,
+}
+
+/// Places boxes of these sizes. The same answer for the same question.
+pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
+    let parts = parts(sizes.len(), lines);
+    let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
+    let placed = std::thread::scope(|scope| {
+        let all = || work.iter().map(Part::by_library).collect::<Vec<_>>();
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, all);
+        thread.ok().and_then(|thread| thread.join().ok())
+    });
+    let mut placed = placed.unwrap_or_else(|| vec![None; work.len()]);
+    let placed = work.iter().zip(&mut placed).map(|(part, placed)| {
+        placed.take().filter(|placed| part.is_sound(placed)).unwrap_or_else(|| part.in_columns())
+    });
+    pack(sizes, lines, &work, placed.collect())
+}
+
+/// The boxes that hang together, each part in the order of the boxes.
+fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
+    let mut of: Vec<usize> = (0..boxes).collect();
+    fn root(of: &mut [usize], mut at: usize) -> usize {
+        while of[at] != at {
+            of[at] = of[of[at]];
+            at = of[at];
+        }
+        at
+    }
+    for line in lines {
+        let (a, b) = (root(&mut of, line.from), root(&mut of, line.to));
+        of[a.max(b)] = a.min(b);
+    }
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut places = HashMap::new();
+    for at in 0..boxes {
+        let place = *places.entry(root(&mut of, at)).or_insert_with(|| {
+            parts.push(Vec::new());
+            parts.len() - 1
+        });
+        parts[place].push(at);
+    }
+    parts
+}
+
+/// Boxes that hang together, with their lines.
+struct Part {
+    boxes: Vec<usize>,
+    sizes: Vec<(f64, f64)>,
+    /// Lines as places in all lines, and with the boxes' places in this part.
+    lines: Vec<(usize, Between)>,
+    /// Whether the library places a line.
+    is_placed: Vec<bool>,
+    ranks: Vec<usize>,
+}
+
+/// Where the boxes (their upper left corners) and those lines are that the library has placed, with what is written at them.
+#[derive(Clone, Debug)]
+struct Placed {
+    boxes: Vec<Point>,
+    lines: HashMap<usize, (Vec<Point>, Point)>,
+}
+
+impl Part {
+    fn of(boxes: &[usize], sizes: &[(f64, f64)], all: &[Between]) -> Self {
+        let places: HashMap<usize, usize> = boxes.iter().copied().zip(0..).collect();
+        let lines: Vec<(usize, Between)> = all
+            .iter()
+            .enumerate()
+            .filter_map(|(number, line)| {
+                let (from, to) = (*places.get(&line.from)?, *places.get(&line.to)?);
+                Some((number, Between { from, to, ..line.clone() }))
+            })
+            .collect();
+        let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
+        let ranks = ranks(boxes.len(), &pairs);
+        let crossed = |&(from, to): &(usize, usize)| ranks[from].abs_diff(ranks[to]).max(1);
+        // Short ones first.
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by_key(|&at| crossed(&pairs[at]));
+        let mut is_placed = vec![false; pairs.len()];
+        let mut sum = 0;
+        for at in order {
+            sum += crossed(&pairs[at]);
+            is_placed[at] = sum <= MOST_CROSSED;
+        }
+        Self {
+            boxes: boxes.to_vec(),
+            sizes: boxes.iter().map(|&at| sizes[at]).collect(),
+            lines,
+            is_placed,
+            ranks,
+        }
+    }
+
+    fn by_library(&self) -> Option<Placed> {
+        let options = GraphOptions { directed: true, multigraph: true, compound: false };
+        let mut graph = Graph::<NodeLabel, EdgeLabel>::with_options(options);
+        for (at, &(width, height)) in self.sizes.iter().enumerate() {
+            graph.set_node(at.to_string(), Some(NodeLabel { width, height, ..NodeLabel::default() }));
+        }
+        let placed = || {
+            self.lines.iter().zip(&self.is_placed).filter(|(_, is_placed)| **is_placed).map(|(line, _)| line)
+        };
+        for (number, line) in placed() {
+            let label = EdgeLabel {
+                width: line.width,
+                height: line.height,
+                labelpos: LabelPos::Center,
+                ..EdgeLabel::default()
+            };
+            graph.set_edge(
+                line.from.to_string(),
+                line.to.to_string(),
+                Some(label),
+                Some(&number.to_string()),
+            );
+        }
+        let options = LayoutOptions {
+            rankdir: RankDir::LR,
+            nodesep: BETWEEN_BOXES,
+            edgesep: BETWEEN_LINES,
+            ranksep: BETWEEN_LAYERS,
+            // Depth first, which is what it does otherwise, a cycle reads as one does; but where everything leads to everything
+            // it makes a long row.
+            acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
+                .then_some(Acyclicer::Greedy),
+            ..LayoutOptions::default()
+        };
+        dagre::layout(&mut graph, Some(options));
+        let boxes = self.sizes.iter().enumerate().map(|(at, &(width, height))| {
+            let label = graph.node(&at.to_string())?;
+            Some(Point { x: label.x? - width / 2.0, y: label.y? - height / 2.0 })
+        });
+        let boxes = boxes.collect::<Option<Vec<_>>>()?;
+        let lines = placed().map(|(number, line)| {
+            let label =
+                graph.edge(&line.from.to_string(), &line.to.to_string(), Some(&number.to_string()))?;
+            let points: Vec<Point> =
+                label.points.iter().map(|point| Point { x: point.x, y: point.y }).collect();
+            Some((*number, (points, Point { x: label.x?, y: label.y? })))
+        });
+        Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
+    }
+
+    /// Whether a picture can be drawn like this: everything is somewhere, and no box lies on another.
+    fn is_sound(&self, placed: &Placed) -> bool {
+        let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
+        let lies_on = |a: usize, b: usize| {
+            let (at, other) = (placed.boxes[a], placed.boxes[b]);
+            at.x < other.x + self.sizes[b].0
+                && other.x < at.x + self.sizes[a].0
+                && at.y < other.y + self.sizes[b].1
+                && other.y < at.y + self.sizes[a].1
+        };
+        placed.boxes.len() == self.sizes.len()
+            && placed.boxes.iter().all(is_number)
+            && placed
+                .lines
+                .values()
+                .all(|(points, name)| points.len() > 1 && points.iter().all(is_number) && is_number(name))
+            && (0..placed.boxes.len()).all(|a| (0..a).all(|b| !lies_on(a, b)))
+    }
+
+    /// Each layer a column.
+    fn in_columns(&self) -> Placed {
+        let layers = self.ranks.iter().max().map_or(0, |last| last + 1);
+        let mut widths = vec![0.0_f64; layers];
+        for (&rank, size) in self.ranks.iter().zip(&self.sizes) {
+            widths[rank] = widths[rank].max(size.0);
+        }
+        let name = self.lines.iter().map(|(_, line)| line.width).fold(0.0, f64::max);
+        let mut x = vec![0.0; layers];
+        for layer in 1..layers {
+            x[layer] = x[layer - 1] + widths[layer - 1] + name + 2.0 * BETWEEN_LAYERS;
+        }
+        let mut y = vec![0.0; layers];
+        let boxes = self.ranks.iter().zip(&self.sizes).map(|(&rank, size)| {
+            let point = Point { x: x[rank], y: y[rank] };
+            y[rank] += size.1 + BETWEEN_BOXES;
+            point
+        });
+        Placed { boxes: boxes.collect(), lines: HashMap::new() }
+    }
+}
+
+/// Puts the parts side by side in rows, in their order.
+fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Placed>) -> Layout {
+    let mut layout = Layout {
+        boxes: vec![Point { x: 0.0, y: 0.0 }; sizes.len()],
+        lines: vec![Vec::new(); lines.len()],
+        names: vec![Point { x: 0.0, y: 0.0 }; lines.len()],
+        ..Layout::default()
+    };
+    let mut pieces = Vec::new();
+    for (part, mut placed) in parts.iter().zip(placed) {
+        for (number, line) in &part.lines {
+            placed.lines.entry(*number).or_insert_with(|| {
+                let end = |at: usize| (placed.boxes[at], part.sizes[at]);
+                across(end(line.from), end(line.to))
+            });
+        }
+        pieces.push((part, extent(part, &placed), placed));
+    }
+    let area: f64 = pieces
+        .iter()
+        .map(|(_, (low, high), _)| (high.x - low.x + BETWEEN_PARTS) * (high.y - low.y + BETWEEN_PARTS))
+        .sum();
+    let widest = pieces.iter().map(|(_, (low, high), _)| high.x - low.x).fold(0.0, f64::max);
+    let row = widest.max((area * ASPECT).sqrt());
+    let (mut x, mut y, mut lowest) = (0.0, 0.0, 0.0_f64);
+    for (part, (low, high), placed) in pieces {
+        let (width, height) = (high.x - low.x, high.y - low.y);
+        if x > 0.0 && x + width > row {
+            (x, y) = (0.0, lowest + BETWEEN_PARTS);
+        }
+        let moved = |point: Point| Point { x: point.x - low.x + x, y: point.y - low.y + y };
+        for (&at, &point) in part.boxes.iter().zip(&placed.boxes) {
+            layout.boxes[at] = moved(point);
+        }
+        for (number, (points, name)) in placed.lines {
+            layout.lines[number] = points.into_iter().map(moved).collect();
+            layout.names[number] = moved(name);
+        }
+        layout.width = layout.width.max(x + width);
+        lowest = lowest.max(y + height);
+        x += width + BETWEEN_PARTS;
+    }
+    layout.height = lowest;
+    layout
+}
+
+/// The corners of all that is in a part.
+fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
+    let mut low = Point { x: f64::MAX, y: f64::MAX };
+    let mut high = Point { x: f64::MIN, y: f64::MIN };
+    let mut add = |point: Point, width: f64, height: f64| {
+        low = Point { x: low.x.min(point.x), y: low.y.min(point.y) };
+        high = Point { x: high.x.max(point.x + width), y: high.y.max(point.y + height) };
+    };
+    for (&point, &(width, height)) in placed.boxes.iter().zip(&part.sizes) {
+        add(point, width, height);
+    }
+    for (number, line) in &part.lines {
+        let (points, name) = &placed.lines[number];
+        points.iter().for_each(|&point| add(point, 0.0, 0.0));
+        add(Point { x: name.x - line.width / 2.0, y: name.y - line.height / 2.0 }, line.width, line.height);
+    }
+    (low, high)
+}
+
+/// A line straight across to the right; back, around below.
+fn across((from, from_size): (Point, (f64, f64)), (to, to_size): (Point, (f64, f64))) -> (Vec<Point>, Point) {
+    let right = Point { x: from.x + from_size.0, y: from.y + from_size.1 / 2.0 };
+    let left = Point { x: to.x, y: to.y + to_size.1 / 2.0 };
+    let (a, b, c, d) = if left.x > right.x {
+        let bend = ((left.x - right.x) / 2.0).min(120.0);
+        (right, Point { x: right.x + bend, ..right }, Point { x: left.x - bend, ..left }, left)
+    } else {
+        let below = |at: Point, size: (f64, f64)| Point { x: at.x + size.0 / 2.0, y: at.y + size.1 };
+        let (begin, end) = (below(from, from_size), below(to, to_size));
+        let low = begin.y.max(end.y) + 60.0;
+        (begin, Point { y: low, ..begin }, Point { y: low, ..end }, end)
+    };
+    // Points of a Bézier curve.
+    let at = |t: f64| {
+        let mix = |a: f64, b: f64, c: f64, d: f64| {
+            let s = 1.0 - t;
+            s * s * s * a + 3.0 * s * s * t * b + 3.0 * s * t * t * c + t * t * t * d
+        };
+        Point { x: mix(a.x, b.x, c.x, d.x), y: mix(a.y, b.y, c.y, d.y) }
+    };
+    ((0..=8).map(|step| at(f64::from(step) / 8.0)).collect(), at(0.5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn between(from: usize, to: usize) -> Between {
+        Between { from, to, width: 50.0, height: 16.0 }
+    }
+
+    fn check(sizes: &[(f64, f64)], lines: &[Between], layout: &Layout) {
+        let end = |at: usize| (layout.boxes[at], sizes[at]);
+        for a in 0..sizes.len() {
+            let (at, size) = end(a);
+            assert!(
+                at.x >= 0.0
+                    && at.y >= 0.0
+                    && at.x + size.0 <= layout.width + 0.01
+                    && at.y + size.1 <= layout.height + 0.01
+            );
+            for b in 0..a {
+                let (other, other_size) = end(b);
+                let lies_on = at.x < other.x + other_size.0
+                    && other.x < at.x + size.0
+                    && at.y < other.y + other_size.1
+                    && other.y < at.y + size.1;
+                assert!(!lies_on, "boxes {a} and {b}");
+            }
+        }
+        let touches = |point: Point, at: usize| {
+            let (corner, size) = end(at);
+            point.x >= corner.x - 1.0
+                && point.x <= corner.x + size.0 + 1.0
+                && point.y >= corner.y - 1.0
+                && point.y <= corner.y + size.1 + 1.0
+        };
+        for (line, points) in lines.iter().zip(&layout.lines) {
+            assert!(touches(points[0], line.from), "{line:?} begins at its box");
+            assert!(touches(points[points.len() - 1], line.to), "{line:?} ends at its box");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn no_box_lies_on_another_and_each_line_joins_its_boxes(
+            sizes in prop::collection::vec((30.0..220.0, 20.0..70.0), 1..14),
+            ends in prop::collection::vec((0_usize..14, 0_usize..14), 0..24),
+        ) {
+            let count = sizes.len();
+            let lines: Vec<_> = ends.into_iter().map(|(from, to)| between(from % count, to % count)).filter(|line| line.from != line.to).collect();
+            let placed = layout(&sizes, &lines);
+            check(&sizes, &lines, &placed);
+            prop_assert_eq!(placed, layout(&sizes, &lines));
+        }
+    }
+
+    #[test]
+    fn columns_are_a_picture_too() {
+        let sizes = vec![(100.0, 30.0); 9];
+        let lines: Vec<_> = (0..9)
+            .flat_map(|at| [between(at, (at + 1) % 9), between(at, (at * 5 + 2) % 9)])
+            .filter(|line| line.from != line.to)
+            .collect();
+        let part = Part::of(&(0..9).collect::<Vec<_>>(), &sizes, &lines);
+        let columns = part.in_columns();
+        assert!(part.is_sound(&columns));
+        check(&sizes, &lines, &pack(&sizes, &lines, &[part], vec![columns]));
+    }
+
+    #[test]
+    fn a_picture_that_cannot_be_drawn_is_noticed() {
+        let sizes = [(10.0, 10.0); 2];
+        let part = Part::of(&[0, 1], &sizes, &[between(0, 1)]);
+        let placed = |x: f64| Placed {
+            boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }],
+            lines: HashMap::new(),
+        };
+        assert!(part.is_sound(&placed(10.0)));
+        assert!(!part.is_sound(&placed(9.0)) && !part.is_sound(&placed(f64::NAN)));
+    }
+
+    #[test]
+    fn many_lines_between_all_boxes_are_drawn_without_the_library_placing_each() {
+        let sizes = vec![(100.0, 30.0); 40];
+        let lines: Vec<_> = (0..40)
+            .flat_map(|from| (0..40).map(move |to| between(from, to)))
+            .filter(|line| line.from != line.to)
+            .take(900)
+            .collect();
+        let part = Part::of(&(0..40).collect::<Vec<_>>(), &sizes, &lines);
+        assert!(part.is_placed.iter().any(|is_placed| !is_placed));
+        check(&sizes, &lines, &layout(&sizes, &lines));
+    }
+
+    #[test]
+    fn the_longest_chain_that_is_drawn_fits_the_stack() {
+        let count = super::super::select::MOST_NODES;
+        let sizes = vec![(60.0, 30.0); count];
+        let lines: Vec<_> = (0..count).map(|from| between(from, (from + 1) % count)).collect();
+        let placed = layout(&sizes, &lines);
+        check(&sizes, &lines, &placed);
+        assert!(placed.height < 400.0, "by the library: one row, not a column");
+    }
+}

@@ -1,0 +1,100 @@
+//! The lines of a picture: all references from one value to another are one line.
+
+use super::select::Drawn;
+use crate::findings::Findings;
+use crate::graph::Graph;
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+
+/// Most lines in a picture. The rest is counted, those of cycles last of all.
+pub(crate) const MOST_LINES: usize = 900;
+
+/// References from one drawn value to another, or to itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Places in the graph's nodes.
+    pub from: u32,
+    pub to: u32,
+    /// Places in the graph's edges; at least one.
+    pub edges: Vec<u32>,
+    /// The cycle that it is a part of, as a place in the findings.
+    pub cycle: Option<u32>,
+    /// Whether one of its references is what should become weak.
+    pub cut: bool,
+    /// Whether it is on the way that is shown of a cycle, or from one to device memory.
+    pub shown: bool,
+}
+
+/// The lines among drawn values, those of the worst cycles first; and how many references are in no line.
+pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<Line>, u64) {
+    let cycle_of = cycle_of(findings, drawn);
+    let cuts = suggested(graph, findings, drawn);
+    let shown: HashSet<u32> = findings
+        .cycles
+        .iter()
+        .flat_map(|cycle| cycle.around.iter().chain(&cycle.to_memory).copied())
+        .take(1 << 16)
+        .collect();
+    let mut lines = Vec::<Line>::new();
+    let mut places = HashMap::<(u32, u32), usize>::new();
+    let mut left_out = 0;
+    for &from in &drawn.nodes {
+        for edge in graph.edges_of(from) {
+            let (to, number) = (graph.edges[edge].to, edge as u32);
+            if !drawn.has(to) {
+                continue;
+            }
+            let place = *places.entry((from, to)).or_insert_with(|| {
+                let cycle = cycle_of.get(&from).filter(|cycle| cycle_of.get(&to) == Some(cycle));
+                let (cycle, edges) = (cycle.copied(), Vec::new());
+                lines.push(Line { from, to, edges, cycle, cut: false, shown: false });
+                lines.len() - 1
+            });
+            let line = &mut lines[place];
+            line.edges.push(number);
+            line.cut |= cuts.contains(&number);
+            line.shown |= shown.contains(&number);
+        }
+    }
+    lines.sort_by_key(|line| (!line.cut, !line.shown, line.cycle.is_none()));
+    for line in lines.drain(lines.len().min(MOST_LINES)..) {
+        left_out += line.edges.len() as u64;
+    }
+    (lines, left_out)
+}
+
+/// The references that are suggested to become weak: the best of each cycle, or all where one is not enough; and those among
+/// drawn values that are the same field, as they change with it.
+pub(crate) fn suggested(graph: &Graph, findings: &Findings, drawn: &Drawn) -> HashSet<u32> {
+    let field = |edge: u32| {
+        let edge = graph.edges[edge as usize];
+        let label = |node: u32| graph.nodes[node as usize].label;
+        (label(edge.from), edge.path, label(edge.to))
+    };
+    let cycle_of = cycle_of(findings, drawn);
+    let mut suggested = HashSet::new();
+    for (cycle, number) in findings.cycles.iter().take(super::MOST_CYCLES).zip(0..) {
+        let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
+        let cuts = cycle.cuts.iter().take(if is_enough { 1 } else { usize::MAX }).map(|cut| cut.edge);
+        suggested.extend(cuts.clone());
+        let fields: HashSet<_> = cuts.map(field).collect();
+        let is_in = |node: u32| cycle_of.get(&node) == Some(&number);
+        for &node in cycle.nodes.iter().filter(|&&node| is_in(node)) {
+            let edges = graph.edges_of(node).map(|edge| edge as u32);
+            suggested.extend(
+                edges.filter(|&edge| is_in(graph.edges[edge as usize].to) && fields.contains(&field(edge))),
+            );
+        }
+    }
+    suggested
+}
+
+/// The cycle of each drawn value that is a part of one.
+pub(crate) fn cycle_of(findings: &Findings, drawn: &Drawn) -> HashMap<u32, u32> {
+    let mut cycle_of = HashMap::new();
+    for (cycle, number) in findings.cycles.iter().take(super::MOST_CYCLES).zip(0..) {
+        for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {
+            cycle_of.entry(node).or_insert(number);
+        }
+    }
+    cycle_of
+}

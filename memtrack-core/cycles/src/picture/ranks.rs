@@ -1,0 +1,73 @@
+//! Columns for the values of a graph with cycles: how far from the left each is, along references, where those that lead back
+//! do not count.
+
+/// The column of each node. `edges` are places of nodes; where they lead back depends on the order of the nodes.
+pub(super) fn ranks(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+    let mut out = vec![Vec::new(); nodes];
+    for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
+        out[from].push(to);
+    }
+    // Depth first without recursion. In the reverse of the order in which nodes are left, every edge leads on, but for those
+    // to a node that is being visited.
+    #[derive(Clone, Copy, PartialEq)]
+    enum State {
+        New,
+        Open,
+        Left,
+    }
+    let mut state = vec![State::New; nodes];
+    let mut left = Vec::with_capacity(nodes);
+    let mut back = std::collections::HashSet::new();
+    for start in 0..nodes {
+        let mut way = vec![(start, 0)];
+        if state[start] != State::New {
+            continue;
+        }
+        state[start] = State::Open;
+        while let Some((node, next)) = way.last_mut() {
+            let node = *node;
+            let Some(&to) = out[node].get(*next) else {
+                state[node] = State::Left;
+                left.push(node);
+                way.pop();
+                continue;
+            };
+            *next += 1;
+            match state[to] {
+                State::New => {
+                    state[to] = State::Open;
+                    way.push((to, 0));
+                }
+                State::Open => {
+                    back.insert((node, to));
+                }
+                State::Left => {}
+            }
+        }
+    }
+    let mut ranks = vec![0; nodes];
+    for &node in left.iter().rev() {
+        for &to in out[node].iter().filter(|&&to| !back.contains(&(node, to))) {
+            ranks[to] = ranks[to].max(ranks[node] + 1);
+        }
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranks;
+
+    #[test]
+    fn a_node_is_right_of_what_refers_to_it_unless_that_leads_back() {
+        assert_eq!(ranks(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
+        assert_eq!(ranks(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
+        assert_eq!(ranks(3, &[]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_long_chain_takes_no_stack() {
+        let edges: Vec<_> = (1..200_000).map(|to| (to - 1, to)).collect();
+        assert_eq!(ranks(200_000, &edges)[199_999], 199_999);
+    }
+}

@@ -1,0 +1,386 @@
+//! The picture as SVG: a file of its own, or the part of a page whose script and style build on its classes.
+
+use super::boxes::{self, LINE, PADDING, SMALL_LINE, Words};
+use super::layout::{Between, Layout, Point, layout};
+use super::lines::{Line, cycle_of, lines, suggested};
+use super::select::Drawn;
+use crate::findings::Findings;
+use crate::graph::Graph;
+use crate::page::escape::{escaped, line};
+use crate::words;
+use memtrack_model::units::counted;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("picture.css");
+/// Tints of cycles, of which each has one.
+const TINTS: u32 = 6;
+/// Around everything.
+const MARGIN: f64 = 16.0;
+/// Room above a box for a reference from a value to itself.
+const LOOP: f64 = 34.0;
+/// How far a cycle's tint goes beyond its boxes.
+const HULL: f64 = 9.0;
+/// Most bytes and lines of a text that is shown when the pointer rests on something.
+const TIP_BYTES: usize = 1500;
+const TIP_LINES: usize = 14;
+
+/// The picture as a file.
+pub fn svg(graph: &Graph, findings: &Findings) -> String {
+    Picture::new(graph, findings, &Drawn::of(graph, findings)).svg(false)
+}
+
+/// Everything that is drawn, in its place.
+pub(crate) struct Picture<'a> {
+    graph: &'a Graph,
+    drawn: &'a Drawn,
+    words: Vec<Words>,
+    /// Of the boxes without the room for loops.
+    sizes: Vec<(f64, f64)>,
+    /// Lines between boxes, in the order of `layout.lines`; then those from a value to itself.
+    lines: Vec<Line>,
+    loops: Vec<Line>,
+    names: Vec<Vec<(String, bool)>>,
+    loop_names: Vec<Vec<(String, bool)>>,
+    /// Upper left corners of the boxes without the room for loops.
+    corners: Vec<Point>,
+    layout: Layout,
+    /// References between drawn values that are in no line.
+    pub lines_left_out: u64,
+    cycles: Vec<(u32, Vec<usize>)>,
+}
+
+impl<'a> Picture<'a> {
+    pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a Drawn) -> Self {
+        let (all, lines_left_out) = lines(graph, findings, drawn);
+        let (loops, mut lines): (Vec<Line>, Vec<Line>) =
+            all.into_iter().partition(|line| line.from == line.to);
+        let place = |node: u32| drawn.places[&node] as usize;
+        // The library begins each part's columns at the first line's value: best at the worst cycle's first.
+        lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
+        let suggested = suggested(graph, findings, drawn);
+        let names = |lines: &[Line]| -> Vec<_> {
+            lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
+        };
+        let (names, loop_names) = (names(&lines), names(&loops));
+        let words: Vec<Words> = drawn.nodes.iter().map(|&node| boxes::words(graph, node)).collect();
+        let mut sizes: Vec<_> = words.iter().map(boxes::size).collect();
+        let mut room = sizes.clone();
+        for (line, names) in loops.iter().zip(&loop_names) {
+            let (at, (width, height)) = (place(line.from), boxes::names_size(names));
+            // The name stands beside the loop.
+            sizes[at].0 = sizes[at].0.max(64.0);
+            room[at] = (sizes[at].0.max(width + 62.0), sizes[at].1 + LOOP.max(height));
+        }
+        let between: Vec<Between> = lines
+            .iter()
+            .zip(&names)
+            .map(|(line, names)| {
+                let (width, height) = boxes::names_size(names);
+                Between { from: place(line.from), to: place(line.to), width, height }
+            })
+            .collect();
+        let mut layout = layout(&room, &between);
+        let corner =
+            |(at, corner): (usize, &Point)| Point { x: corner.x, y: corner.y + room[at].1 - sizes[at].1 };
+        let corners: Vec<Point> = layout.boxes.iter().enumerate().map(corner).collect();
+        for (line, points) in between.iter().zip(&mut layout.lines) {
+            join(points, &corners, &sizes, line);
+        }
+        let cycle_of = cycle_of(findings, drawn);
+        let mut cycles: Vec<(u32, Vec<usize>)> = Vec::new();
+        let mut of: Vec<_> = cycle_of.iter().map(|(&node, &cycle)| (cycle, place(node))).collect();
+        of.sort_unstable();
+        for (cycle, at) in of {
+            match cycles.last_mut() {
+                Some((last, boxes)) if *last == cycle => boxes.push(at),
+                _ => cycles.push((cycle, vec![at])),
+            }
+        }
+        Self {
+            graph,
+            drawn,
+            words,
+            sizes,
+            lines,
+            loops,
+            names,
+            loop_names,
+            corners,
+            layout,
+            lines_left_out,
+            cycles,
+        }
+    }
+
+    /// The picture. On a page its values and references are links to the table of values, where a script finds them, too.
+    pub fn svg(&self, on_page: bool) -> String {
+        let (width, height) =
+            ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
+        let cycles = self.cycles.len() as u64;
+        let about = format!(
+            "Who refers to whom: {}, {}",
+            counted(self.drawn.nodes.len() as u64, "value"),
+            counted(cycles, "cycle")
+        );
+        let mut out = String::new();
+        let size = if on_page { String::new() } else { format!(" width=\"{width}\" height=\"{height}\"") };
+        let _ = writeln!(
+            out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"graph\" viewBox=\"0 0 {width} {height}\"{size} \
+             role=\"group\" aria-label=\"{about}\">\n<style>{STYLE}</style>"
+        );
+        out.push_str("<defs>");
+        for kind in ["plain", "ring", "weak"] {
+            let _ = write!(
+                out,
+                "<marker id=\"arrow-{kind}\" class=\"arrow {kind}\" viewBox=\"0 0 8 8\" refX=\"7.4\" refY=\"4\" markerWidth=\"8\" \
+                 markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 .6 7.6 4 0 7.4z\"/></marker>"
+            );
+        }
+        out.push_str("</defs>\n");
+        if !on_page {
+            let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>");
+        }
+        let _ = writeln!(out, "<g transform=\"translate({MARGIN} {MARGIN})\">");
+        self.hulls(&mut out);
+        out.push_str("<g class=\"lines\">\n");
+        for ((line, names), (points, name)) in
+            self.lines.iter().zip(&self.names).zip(self.layout.lines.iter().zip(&self.layout.names))
+        {
+            self.line(line, names, &smooth(points), (*name, "middle"), on_page, &mut out);
+        }
+        for (line, names) in self.loops.iter().zip(&self.loop_names) {
+            let at = self.drawn.places[&line.from] as usize;
+            let (corner, rise) = (self.corners[at], LOOP - 8.0);
+            let (x, y, top) = (corner.x + 14.0, corner.y, corner.y - rise);
+            let path = format!("M{x:.1} {y:.1}C{x:.1} {top:.1} {0:.1} {top:.1} {0:.1} {y:.1}", x + 34.0);
+            let height = names.len() as f64 * SMALL_LINE;
+            let name = Point { x: x + 40.0, y: y - 6.0 - height / 2.0 };
+            self.line(line, names, &path, (name, "start"), on_page, &mut out);
+        }
+        out.push_str("</g>\n<g class=\"nodes\">\n");
+        for at in 0..self.words.len() {
+            self.node(at, on_page, &mut out);
+        }
+        out.push_str("</g>\n</g>\n</svg>\n");
+        out
+    }
+
+    /// What is behind a cycle's values and the references among them.
+    fn hulls(&self, out: &mut String) {
+        out.push_str("<g class=\"hulls\">\n");
+        for (cycle, boxes) in &self.cycles {
+            let _ = write!(out, "<g class=\"hull tint-{}\" data-cycle=\"{cycle}\">", cycle % TINTS);
+            for &at in boxes {
+                let (corner, size) = (self.corners[at], self.sizes[at]);
+                let _ = write!(
+                    out,
+                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{:.1}\"/>",
+                    corner.x - HULL,
+                    corner.y - HULL,
+                    size.0 + 2.0 * HULL,
+                    size.1 + 2.0 * HULL,
+                    HULL + 4.0
+                );
+            }
+            let inside =
+                self.lines.iter().zip(&self.layout.lines).filter(|(line, _)| line.cycle == Some(*cycle));
+            for (_, points) in inside {
+                let _ = write!(out, "<path d=\"{}\"/>", smooth(points));
+            }
+            out.push_str("</g>\n");
+        }
+        out.push_str("</g>\n");
+    }
+
+    fn line(
+        &self,
+        it: &Line,
+        names: &[(String, bool)],
+        path: &str,
+        (name, anchor): (Point, &str),
+        on_page: bool,
+        out: &mut String,
+    ) {
+        let mut class = String::from("line");
+        if it.cycle.is_some() {
+            class += " ring";
+        }
+        if it.cut {
+            class += " weak";
+        }
+        let arrow = if it.cut {
+            "weak"
+        } else if it.cycle.is_some() {
+            "ring"
+        } else {
+            "plain"
+        };
+        let first = names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let (from, to) = (words::label(self.graph, it.from), words::label(self.graph, it.to));
+        let tip = line(&format!("{from} {first} → {to}"), TIP_BYTES);
+        let (open, close) =
+            if on_page { (format!("<a href=\"#v{}\"", it.to), "</a>") } else { ("<g".into(), "</g>") };
+        let _ = write!(
+            out,
+            "{open} class=\"{class}\" data-from=\"{}\" data-to=\"{}\" aria-label=\"{tip}\"><title>{tip}</title>\
+             <path class=\"hit\" d=\"{path}\"/><path class=\"stroke\" d=\"{path}\" marker-end=\"url(#arrow-{arrow})\"/>",
+            it.from, it.to
+        );
+        let (width, height) = boxes::names_size(names);
+        let left = if anchor == "middle" { name.x - width / 2.0 } else { name.x - 4.0 };
+        let _ = write!(
+            out,
+            "<rect class=\"plate\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{width}\" height=\"{height}\" rx=\"3\"/><text text-anchor=\"{anchor}\">",
+            name.y - height / 2.0
+        );
+        let top = name.y - (names.len() as f64 - 1.0) * SMALL_LINE / 2.0 + 3.6;
+        for (at, (name_text, is_weak)) in names.iter().enumerate() {
+            let class = if *is_weak { " class=\"weak\"" } else { "" };
+            let _ = write!(
+                out,
+                "<tspan{class} x=\"{:.1}\" y=\"{:.1}\">{}</tspan>",
+                name.x,
+                top + at as f64 * SMALL_LINE,
+                line(name_text, TIP_BYTES)
+            );
+        }
+        let _ = writeln!(out, "</text>{close}");
+    }
+
+    fn node(&self, at: usize, on_page: bool, out: &mut String) {
+        let (node, corner, (width, height)) = (self.drawn.nodes[at], self.corners[at], self.sizes[at]);
+        let words = &self.words[at];
+        let cycle = self.cycles.iter().find(|(_, boxes)| boxes.contains(&at)).map(|(cycle, _)| *cycle);
+        let class = if words.memory.is_some() { "node memory" } else { "node" };
+        let (open, close) = if on_page {
+            (format!("<a href=\"#v{node}\" id=\"n{node}\""), "</a>")
+        } else {
+            ("<g".into(), "</g>")
+        };
+        let mut name = words::label(self.graph, node);
+        if let Some(memory) = &words.memory {
+            let _ = write!(name, ", {memory}");
+        }
+        if let Some(cycle) = cycle {
+            let _ = write!(name, ", in cycle {}", cycle + 1);
+        }
+        let _ = write!(
+            out,
+            "{open} class=\"{class}\" data-node=\"{node}\" aria-label=\"{}\" transform=\"translate({:.1} {:.1})\"><title>{}</title>\
+             <rect width=\"{width}\" height=\"{height}\" rx=\"4\"/>",
+            line(&name, TIP_BYTES),
+            corner.x,
+            corner.y,
+            self.tip(node),
+        );
+        if words.memory.is_some() {
+            let _ = write!(
+                out,
+                "<rect class=\"inner\" x=\"3\" y=\"3\" width=\"{}\" height=\"{}\" rx=\"2\"/>",
+                width - 6.0,
+                height - 6.0
+            );
+        }
+        out.push_str("<text>");
+        let mut y = PADDING + LINE - 6.0;
+        for (text, class) in words
+            .label
+            .iter()
+            .map(|text| (text, ""))
+            .chain(words.memory.iter().map(|text| (text, " class=\"bytes\"")))
+        {
+            let _ = write!(
+                out,
+                "<tspan{class} x=\"{:.1}\" y=\"{y:.1}\">{}</tspan>",
+                width / 2.0,
+                line(text, TIP_BYTES)
+            );
+            y += LINE;
+        }
+        out.push_str("</text>");
+        if let Some(cycle) = cycle {
+            let number = (cycle + 1).to_string();
+            let room = number.len() as f64 * 6.5 + 9.0;
+            let _ = write!(
+                out,
+                "<g class=\"badge tint-{}\" transform=\"translate({:.1} -8)\"><rect width=\"{room:.1}\" height=\"15\" rx=\"7.5\"/>\
+                 <text x=\"{:.1}\" y=\"11\">{number}</text></g>",
+                cycle % TINTS,
+                width - room + 6.0,
+                room / 2.0
+            );
+        }
+        let _ = writeln!(out, "{close}");
+    }
+
+    /// The whole label, and where the value's memory was allocated or it was registered.
+    fn tip(&self, node: u32) -> String {
+        let of = &self.graph.nodes[node as usize];
+        let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), TIP_BYTES));
+        for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
+            let Some(text) = text else { continue };
+            let text = memtrack_model::text::cut(self.graph.text(text), TIP_BYTES);
+            let _ = write!(tip, "\n{what}");
+            text.lines().take(TIP_LINES).for_each(|line| tip.extend(["\n  ", line]));
+        }
+        escaped(&tip, 3 * TIP_BYTES)
+    }
+}
+
+/// Lets a line that was placed for boxes with room above them end at the boxes themselves.
+fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Between) {
+    let last = points.len() - 1;
+    for (end, at) in [(0, line.from), (last, line.to)] {
+        let (corner, size) = (corners[at], sizes[at]);
+        let inside = |x: f64, from: f64, room: f64| x.clamp(from, from + room);
+        let point = &mut points[end];
+        // The nearest place on the box's edge.
+        *point = Point { x: inside(point.x, corner.x, size.0), y: inside(point.y, corner.y, size.1) };
+    }
+}
+
+/// A curve through the points, which does not turn back where they lead on to the right or to the left: layers do. Names lie on
+/// it.
+fn smooth(points: &[Point]) -> String {
+    let points: Vec<Point> = points
+        .iter()
+        .enumerate()
+        .filter(|(at, point)| *at == 0 || (point.x - points[at - 1].x).abs() > 0.5 || points.len() == 2)
+        .map(|(_, point)| *point)
+        .collect();
+    let mut out = format!("M{:.1} {:.1}", points[0].x, points[0].y);
+    let rise = |pair: &[Point]| (pair[1].y - pair[0].y) / (pair[1].x - pair[0].x);
+    let is_onward =
+        points.windows(3).all(|three| (three[1].x - three[0].x) * (three[2].x - three[1].x) > 0.0);
+    if points.len() < 3 || !is_onward {
+        points[1..].iter().for_each(|point| {
+            let _ = write!(out, "L{:.1} {:.1}", point.x, point.y);
+        });
+        return out;
+    }
+    let rises: Vec<f64> = points.windows(2).map(rise).collect();
+    // Level where the way turns; nowhere steeper than what follows allows.
+    let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
+        true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
+        false => 0.0,
+    });
+    let mut slopes = vec![0.0];
+    slopes.extend(inner);
+    slopes[0] = (3.0 * rises[0] - slopes[1]) / 2.0;
+    slopes.push((3.0 * rises[rises.len() - 1] - slopes[rises.len() - 1]) / 2.0);
+    for (pair, slope) in points.windows(2).zip(slopes.windows(2)) {
+        let third = (pair[1].x - pair[0].x) / 3.0;
+        let _ = write!(
+            out,
+            "C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}",
+            pair[0].x + third,
+            pair[0].y + slope[0] * third,
+            pair[1].x - third,
+            pair[1].y - slope[1] * third,
+            pair[1].x,
+            pair[1].y
+        );
+    }
+    out
+}

@@ -1,0 +1,308 @@
+//! Reads graph files (docs/CYCLES.md): those that `memtrack export-script --cycles` and PyTorch's `create_graph` describe, a
+//! list of nodes with their references, and those that memtrack writes itself, whose findings are found again.
+//!
+//! What is read takes memory in proportion to the file. Nothing in it is trusted: references to nodes that are not there, two
+//! values of a key, numbers that do not fit are errors that say where.
+
+use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Unexplained};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Why a file is no graph.
+#[derive(Debug)]
+pub struct ReadError(String);
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// The version of the files that memtrack writes.
+pub(crate) const VERSION: u64 = 1;
+
+/// Whether a file with these first bytes may be a graph.
+pub fn begins_like_graph(head: &[u8]) -> bool {
+    matches!(first(without_mark(head)), Some(b'[' | b'{'))
+}
+
+fn first(bytes: &[u8]) -> Option<u8> {
+    bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+/// Some editors put a byte order mark before everything.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// Reads a graph.
+///
+/// # Errors
+/// When the bytes are no JSON or no graph; says where.
+pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
+    let bytes = without_mark(bytes);
+    let first = first(bytes);
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let graph = match first {
+        None => return Err(ReadError("the file is empty".into())),
+        Some(b'[') => json.deserialize_seq(PythonNodes),
+        Some(b'{') => own_graph(&mut json),
+        Some(_) => {
+            let what =
+                "this is no graph of references, which is JSON (memtrack export-script --cycles writes them)";
+            return Err(ReadError(what.into()));
+        }
+    };
+    let graph = graph.and_then(|graph| json.end().map(|()| graph));
+    let mut graph = graph.map_err(|error| ReadError(described(&error)))?;
+    let nodes = graph.nodes.len();
+    if let Some(edge) =
+        graph.edges.iter().find(|edge| edge.to as usize >= nodes || edge.from as usize >= nodes)
+    {
+        let (from, to) = (edge.from, edge.to);
+        return Err(ReadError(format!(
+            "node {from} refers to node {to}, and the graph has {nodes} nodes (counted from 0)"
+        )));
+    }
+    if let Some(unexplained) = graph.unexplained.iter().find(|unexplained| unexplained.node as usize >= nodes)
+    {
+        let node = unexplained.node;
+        return Err(ReadError(format!(
+            "a handle refers to node {node}, and the graph has {nodes} nodes (counted from 0)"
+        )));
+    }
+    graph.sort();
+    Ok(graph)
+}
+
+/// What serde says, for people.
+fn described(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return format!("the file ends too early, in line {}", error.line());
+    }
+    format!("this is no graph of references: {error}")
+}
+
+/// A number of nodes or edges that fits.
+fn number<E: de::Error>(number: usize) -> Result<u32, E> {
+    u32::try_from(number)
+        .ok()
+        .filter(|&number| number < u32::MAX)
+        .ok_or_else(|| E::custom("more than four billion nodes or edges"))
+}
+
+/// A node as Python programs write it.
+#[derive(Deserialize)]
+struct PythonNode<'a> {
+    #[serde(borrow)]
+    label: Cow<'a, str>,
+    #[serde(borrow, default)]
+    context: Option<Cow<'a, str>>,
+    #[serde(default)]
+    root: bool,
+    #[serde(borrow)]
+    references: Vec<(Cow<'a, str>, u64)>,
+    /// Of the storage of a root; not in PyTorch's form.
+    #[serde(default)]
+    bytes: Option<u64>,
+    /// What tells that storage from others.
+    #[serde(default)]
+    storage: Option<u64>,
+    #[serde(borrow, default)]
+    device: Option<Cow<'a, str>>,
+}
+
+struct PythonNodes;
+
+impl<'de> Visitor<'de> for PythonNodes {
+    type Value = Graph;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of nodes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut nodes: A) -> Result<Graph, A::Error> {
+        let mut graph = Graph::new(Origin::Python);
+        while let Some(node) = nodes.next_element::<PythonNode<'de>>()? {
+            add_python_node(&mut graph, &node)?;
+        }
+        Ok(graph)
+    }
+}
+
+fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Result<(), E> {
+    let from = number(graph.nodes.len())?;
+    for (path, to) in &node.references {
+        let missing = || E::custom(format_args!("node {from} refers to node {to}, which no graph has"));
+        let to = u32::try_from(*to).map_err(|_| missing())?;
+        let path = graph.texts.number(path);
+        number::<E>(graph.edges.len())?;
+        graph.edges.push(Edge { from, to, path });
+    }
+    if node.root {
+        // Without a number of its own each tensor has a storage of its own.
+        let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
+        let device = graph.texts.number(node.device.as_deref().unwrap_or("device"));
+        graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });
+    }
+    let node = Node {
+        label: graph.texts.number(&node.label),
+        allocated: node.context.as_deref().map(|text| graph.texts.number(text)),
+        created: None,
+        root: node.root,
+        held: Held::Unreachable,
+        weak_outside: 0,
+        incomplete: None,
+        serial: None,
+    };
+    graph.nodes.push(node);
+    Ok(())
+}
+
+/// A graph as memtrack writes it; what else is in it, such as the findings, follows from this.
+#[derive(Deserialize)]
+struct Own<'a> {
+    memtrack_cycles: u64,
+    #[serde(borrow)]
+    origin: Cow<'a, str>,
+    #[serde(default)]
+    remarks: Vec<String>,
+    #[serde(borrow)]
+    nodes: Vec<OwnNode<'a>>,
+    #[serde(borrow, default)]
+    edges: Vec<OwnEdge<'a>>,
+    #[serde(default)]
+    unexplained: Vec<OwnUnexplained>,
+}
+
+#[derive(Deserialize)]
+struct OwnNode<'a> {
+    #[serde(borrow)]
+    label: Cow<'a, str>,
+    #[serde(borrow, default)]
+    allocated: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    created: Option<Cow<'a, str>>,
+    #[serde(default)]
+    root: bool,
+    #[serde(default)]
+    held: OwnHeld,
+    #[serde(default)]
+    held_outside: u64,
+    #[serde(default)]
+    weak_outside: u64,
+    #[serde(borrow, default)]
+    incomplete: Option<Cow<'a, str>>,
+    #[serde(default)]
+    serial: Option<u64>,
+    #[serde(borrow, default)]
+    memory: Vec<OwnMemory<'a>>,
+}
+
+/// [`Held`], without its number.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+enum OwnHeld {
+    #[default]
+    Unreachable,
+    Outside,
+    Reachable,
+}
+
+#[derive(Deserialize)]
+struct OwnMemory<'a> {
+    #[serde(borrow)]
+    device: Cow<'a, str>,
+    storage: u64,
+    #[serde(default)]
+    bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct OwnEdge<'a> {
+    from: u64,
+    to: u64,
+    #[serde(borrow)]
+    path: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct OwnUnexplained {
+    node: u32,
+    handles: u64,
+    site: String,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    ended_roots: u64,
+}
+
+fn own_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error> {
+    let own = Own::deserialize(json)?;
+    if own.memtrack_cycles != VERSION {
+        let found = own.memtrack_cycles;
+        return Err(D::Error::custom(format_args!(
+            "its version is {found}, and this memtrack reads version {VERSION}"
+        )));
+    }
+    let mut graph = Graph::new(match &*own.origin {
+        "rust" => Origin::Rust,
+        "python" => Origin::Python,
+        other => {
+            return Err(D::Error::custom(format_args!(
+                "the origin {other:?} is neither \"rust\" nor \"python\""
+            )));
+        }
+    });
+    graph.remarks = own.remarks;
+    for node in &own.nodes {
+        let place = number(graph.nodes.len())?;
+        let texts = &mut graph.texts;
+        for memory in &node.memory {
+            let device = texts.number(&memory.device);
+            graph.memory.push(Memory {
+                node: place,
+                device,
+                storage: memory.storage,
+                size_bytes: memory.bytes,
+            });
+        }
+        graph.nodes.push(Node {
+            label: texts.number(&node.label),
+            allocated: node.allocated.as_deref().map(|text| texts.number(text)),
+            created: node.created.as_deref().map(|text| texts.number(text)),
+            root: node.root,
+            held: match node.held {
+                OwnHeld::Unreachable => Held::Unreachable,
+                OwnHeld::Outside => Held::Outside(node.held_outside),
+                OwnHeld::Reachable => Held::Reachable,
+            },
+            weak_outside: node.weak_outside,
+            incomplete: node.incomplete.as_deref().map(|text| texts.number(text)),
+            serial: node.serial,
+        });
+    }
+    for edge in &own.edges {
+        number::<D::Error>(graph.edges.len())?;
+        let node = |number: u64| {
+            let missing =
+                || D::Error::custom(format_args!("an edge names node {number}, which no graph has"));
+            u32::try_from(number).map_err(|_| missing())
+        };
+        let (from, to) = (node(edge.from)?, node(edge.to)?);
+        graph.edges.push(Edge { from, to, path: graph.texts.number(&edge.path) });
+    }
+    graph.unexplained = own.unexplained.into_iter().map(OwnUnexplained::into_model).collect();
+    Ok(graph)
+}
+
+impl OwnUnexplained {
+    fn into_model(self) -> Unexplained {
+        let Self { node, handles, site, scope, ended_roots } = self;
+        Unexplained { node, handles, site, scope, ended_roots }
+    }
+}

@@ -1,0 +1,56 @@
+//! Graphs in few words, for tests.
+
+use crate::graph::{Edge, Graph, Held, Memory, Node, Origin};
+
+/// A graph of lines: `A .next B` is a reference (values are made as they are named, and are the older the earlier), `A = 10`
+/// device memory of ten bytes, `A = 10 @3` the storage 3, `A = ?` one of unknown size, `A held 2` two pointers from outside, `A used` a
+/// value that can be reached, `A weak 1` a weak pointer from outside.
+pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
+    let mut graph = Graph::new(origin);
+    let mut names = Vec::<String>::new();
+    let mut node = |graph: &mut Graph, name: &str| -> u32 {
+        if let Some(at) = names.iter().position(|known| known == name) {
+            return at as u32;
+        }
+        names.push(name.to_owned());
+        // `Hook#2` is another value of the type `Hook`.
+        let label = graph.texts.number(name.split('#').next().unwrap_or(name));
+        graph.nodes.push(Node {
+            label,
+            allocated: None,
+            created: None,
+            root: false,
+            held: Held::Unreachable,
+            weak_outside: 0,
+            incomplete: None,
+            serial: Some(names.len() as u64),
+        });
+        names.len() as u32 - 1
+    };
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let from = node(&mut graph, words[0]);
+        let of = from as usize;
+        match words[1..] {
+            ["=", size, ref storage @ ..] => {
+                let own = u64::from(from) + 1000;
+                let storage =
+                    storage.first().map_or(own, |number| number.trim_start_matches('@').parse().unwrap());
+                let device = graph.texts.number("cuda:0");
+                graph.memory.push(Memory { node: from, device, storage, size_bytes: size.parse().ok() });
+                graph.nodes[of].root = true;
+            }
+            ["held", count] => graph.nodes[of].held = Held::Outside(count.parse().unwrap()),
+            ["used"] => graph.nodes[of].held = Held::Reachable,
+            ["weak", count] => graph.nodes[of].weak_outside = count.parse().unwrap(),
+            [path, to] => {
+                let to = node(&mut graph, to);
+                let path = graph.texts.number(path);
+                graph.edges.push(Edge { from, to, path });
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    graph.sort();
+    graph
+}

@@ -1,0 +1,97 @@
+//! The findings as text: the answer first, then each cycle with what it keeps and what to make weak.
+
+use crate::findings::{Cycle, Findings, Proof};
+use crate::graph::Graph;
+use crate::words;
+use memtrack_model::units::{counted, human_count, printable};
+use std::fmt::Write;
+
+/// Most lines of the stack of an allocation.
+const FRAMES: usize = 8;
+
+/// The findings, at most `rows` cycles.
+pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
+    let mut out = format!("{}\n", words::answer(graph, findings));
+    for remark in &graph.remarks {
+        let _ = writeln!(out, "{}", printable(remark));
+    }
+    for (number, cycle) in findings.cycles.iter().enumerate().take(rows) {
+        write_cycle(graph, number + 1, cycle, &mut out);
+    }
+    if findings.cycles.len() > rows {
+        let more = (findings.cycles.len() - rows) as u64;
+        let _ = writeln!(out, "\n… and {} of other kinds (-n 0 lists all)", counted(more, "cycle"));
+    }
+    if !graph.unexplained.is_empty() {
+        out.push_str("\nHandles that nobody accounts for: forgotten, or where memtrack cannot see them. These are no cycles.\n");
+        for handles in findings.unexplained.iter().take(rows) {
+            let first = &graph.unexplained[handles.first];
+            let scope =
+                first.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
+            let since = words::since(handles).map(|since| format!(" ({since})")).unwrap_or_default();
+            let what = words::handles(graph, handles);
+            let held = words::bytes(handles.held);
+            let _ = writeln!(
+                out,
+                "  {what}, made at {}{scope}{since}; leading to {held}",
+                printable(&first.site)
+            );
+        }
+        if findings.unexplained.len() > rows {
+            let more = (findings.unexplained.len() - rows) as u64;
+            let _ = writeln!(out, "  … and those of {} (-n 0 lists all)", counted(more, "other place"));
+        }
+    }
+    out
+}
+
+fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
+    let _ = writeln!(out, "\n{number}. {}", words::way(graph, &cycle.around));
+    let mut facts = vec![words::proof(cycle)];
+    if cycle.instances > 1 {
+        facts.push(format!(
+            "{} of the kind, which keep {} together",
+            human_count(cycle.instances),
+            words::bytes(cycle.all_leaked)
+        ));
+    }
+    if cycle.nodes.len() > cycle.around.len() {
+        facts.push(format!("{} lead to each other", counted(cycle.nodes.len() as u64, "value")));
+    }
+    let _ = writeln!(out, "   {}", facts.join("; "));
+    let mut keeps = Vec::new();
+    if cycle.proof != Proof::HeldOutside {
+        keeps.push(format!("keeps {}", words::bytes(cycle.leaked)));
+        if cycle.exclusive != cycle.leaked && !cycle.leaked.is_none() {
+            keeps.push(format!("{} if only this cycle is ended", words::bytes(cycle.exclusive)));
+        }
+        if !cycle.pinned.is_none() {
+            keeps.push(format!("will keep {} that is in use now", words::bytes(cycle.pinned)));
+        }
+    } else {
+        keeps.push(format!("leads to {}", words::bytes(cycle.pinned)));
+    }
+    let _ = writeln!(out, "   {}", keeps.join("; "));
+    if !cycle.behind.is_empty() {
+        let others: Vec<String> = cycle.behind.iter().map(|other| format!("{}", other + 1)).collect();
+        let _ = writeln!(out, "   also held by cycle {}: end that first", others.join(", "));
+    }
+    for line in words::make_weak(graph, cycle) {
+        let _ = writeln!(out, "   {line}");
+    }
+    if !cycle.to_memory.is_empty() {
+        let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
+    }
+    let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
+    if let Some(text) = node.and_then(|node| node.allocated.or(node.created)) {
+        out.push_str("   allocated at\n");
+        let text = graph.text(text);
+        for line in text.lines().take(FRAMES) {
+            let _ = writeln!(out, "     {}", printable(line));
+        }
+        let more = text.lines().count().saturating_sub(FRAMES);
+        if more > 0 {
+            let _ = writeln!(out, "     … {}", counted(more as u64, "more frame"));
+        }
+    }
+}

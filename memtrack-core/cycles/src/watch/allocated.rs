@@ -1,0 +1,85 @@
+//! Where the device memory of a graph was allocated, as the recorder knows it.
+
+use crate::graph::Graph;
+use memtrack_model::Frame;
+use memtrack_model::event::DeviceId;
+use memtrack_recorder::recorder::{Allocated, allocated_at};
+use memtrack_recorder::reentry;
+use memtrack_recorder::stack::modules::loaded_modules;
+use memtrack_symbols::Symbolizer;
+
+/// Most buffers whose stacks are named. Naming reads debug information, which takes long.
+const MOST: usize = 256;
+
+/// Adds to each value with device memory where that was allocated: its scope and its stack, if the program is monitored
+/// and the allocation was recorded. Reads debug information, which takes tenths of a second the first time.
+pub fn name_allocations(graph: &mut Graph) {
+    let _inside = reentry::enter();
+    let mut symbols = None;
+    let mut left = MOST;
+    for at in 0..graph.memory.len() {
+        let memory = graph.memory[at];
+        if graph.nodes[memory.node as usize].allocated.is_some() {
+            continue;
+        }
+        let Some(device) = device_id(graph.text(memory.device)) else { continue };
+        let Some(allocated) = allocated_at(device, memory.storage) else { continue };
+        left -= 1;
+        let symbols = symbols.get_or_insert_with(|| Symbolizer::new(&loaded_modules()));
+        let lines = described(&allocated, symbols);
+        if !lines.is_empty() {
+            graph.nodes[memory.node as usize].allocated = Some(graph.texts.number(&lines));
+        }
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+/// The device that a text of a scan names.
+fn device_id(text: &str) -> Option<DeviceId> {
+    match text {
+        "host" => Some(DeviceId::HOST),
+        "pinned" => Some(DeviceId::PINNED),
+        _ => text.strip_prefix("cuda:")?.parse().ok().map(DeviceId),
+    }
+}
+
+/// The scope, and a frame to a line: what the program itself did.
+fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
+    let place = &allocated.place;
+    let scope = place.operator_name().unwrap_or_else(|| place.prefix());
+    let mut lines: Vec<String> = Vec::new();
+    if !scope.is_empty() {
+        lines.push(format!("in {scope}"));
+    }
+    lines.extend(frames_of(&allocated.stack, symbols));
+    lines.join("\n")
+}
+
+/// What the program itself did in a stack: a line for each frame, but for those at the ends that are nobody's.
+pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
+    /// Most frames.
+    const MOST: usize = 24;
+    let frames = symbols.stack(stack);
+    let inner = frames.iter().skip_while(|frame| is_plumbing(&frame.function));
+    let own = inner
+        .take_while(|frame| !frame.function.starts_with("std::sys::backtrace::__rust_begin_short_backtrace"));
+    own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line).collect()
+}
+
+/// What lies between the program and its allocator.
+fn is_plumbing(function: &str) -> bool {
+    let name = function.trim_start_matches('<');
+    ["__rust", "__rdl", "alloc::", "core::", "std::", "hashbrown::", "memtrack_"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
+}
+
+fn line(frame: &Frame) -> String {
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{file}:{line}:{}", frame.function),
+        (Some(file), None) => format!("{file}:{}", frame.function),
+        (None, _) => frame.function.clone(),
+    }
+}

@@ -1,0 +1,104 @@
+//! The warning: a line on stderr, and a page that stays.
+
+use super::Observed;
+use crate::{page, words};
+use memtrack_file::ReplacingFile;
+use memtrack_recorder::{message, reentry};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What is watched, and where pages about it go.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    folder: Option<PathBuf>,
+    every: Duration,
+    pages: u32,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WatchOptions {
+    /// Pages in the folder for temporary files, twenty at most; what threads share is looked at every ten seconds.
+    pub const fn new() -> Self {
+        Self { folder: None, every: Duration::from_secs(10), pages: 20 }
+    }
+
+    /// Where pages are written. The folder must exist.
+    #[must_use]
+    pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), ..self }
+    }
+
+    /// How often what threads share is looked at; [`Duration::MAX`] only at the ends of root scopes. The shortest time that
+    /// anybody asks for holds.
+    #[must_use]
+    pub const fn shared_every(mut self, every: Duration) -> Self {
+        self.every = every;
+        self
+    }
+
+    /// Most pages that are written; further cycles are only said.
+    #[must_use]
+    pub const fn pages(mut self, pages: u32) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    pub(super) fn every(&self) -> Duration {
+        self.every
+    }
+}
+
+/// Writes pages and says so.
+pub(super) struct Pages {
+    options: WatchOptions,
+    written: AtomicU32,
+}
+
+impl Pages {
+    pub(super) fn new(options: WatchOptions) -> Self {
+        Self { options, written: AtomicU32::new(0) }
+    }
+
+    /// Says what is new, in a message.
+    pub(super) fn warn(&self, observed: &Observed<'_>) {
+        let _inside = reentry::enter();
+        let (graph, findings) = (&observed.report.graph, observed.findings);
+        let number = self.written.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let page = (number <= self.options.pages).then(|| self.write(observed, number));
+        let mut said = String::new();
+        for (at, &place) in observed.new.iter().enumerate() {
+            if at > 0 {
+                said += "\n  and ";
+            }
+            said += &words::warning(graph, &findings.cycles[place]);
+        }
+        match page {
+            Some(Ok(path)) => message::say(format_args!("{said}\n  see {}", path.display())),
+            Some(Err(error)) => message::say(format_args!("{said}\n  no page about it: {error}")),
+            None => message::say(said),
+        }
+    }
+
+    /// A page about all that was found; its path.
+    fn write(&self, observed: &Observed<'_>, number: u32) -> io::Result<PathBuf> {
+        let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
+        let path = self.options.folder.clone().unwrap_or_else(std::env::temp_dir).join(name);
+        let path = std::path::absolute(path)?;
+        let title = std::env::args_os().next().unwrap_or_default();
+        let title = PathBuf::from(title)
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let html = page::html(&observed.report.graph, observed.findings, &title);
+        let mut file = ReplacingFile::create(&path)?;
+        file.write_all(html.as_bytes())?;
+        file.commit()?;
+        Ok(path)
+    }
+}

@@ -1,0 +1,196 @@
+//! What is said of findings, in words: for the text, the page and the log alike.
+
+use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
+use crate::graph::{Graph, Origin};
+use memtrack_model::text::cut;
+use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
+
+/// Most characters of a value's label in a line.
+const LABEL_CHARACTERS: usize = 60;
+/// No more of a text is looked at, however long it is.
+const LOOKED_AT_BYTES: usize = 4096;
+/// Most steps of a way that are shown at its beginning, and at its end.
+const STEPS_SHOWN: usize = 8;
+
+/// A value's label in a line: its type, and its contents.
+pub fn label(graph: &Graph, node: u32) -> String {
+    let label = cut(graph.label(node), LOOKED_AT_BYTES);
+    // What all Python objects begin with says nothing.
+    let label = match graph.origin {
+        Origin::Python => label.strip_prefix("object\n").unwrap_or(label),
+        Origin::Rust => label,
+    };
+    let line = label.split('\n').collect::<Vec<_>>().join(" ");
+    shorten_middle(&printable(&line), LABEL_CHARACTERS)
+}
+
+/// The label of a reference in a line.
+pub fn path(graph: &Graph, edge: u32) -> String {
+    shorten_middle(
+        &printable(cut(graph.text(graph.edges[edge as usize].path), LOOKED_AT_BYTES)),
+        LABEL_CHARACTERS,
+    )
+}
+
+/// A way along references: `Trainer .hooks[0] → Hook .owner → Trainer`. The middle of a long one is counted.
+pub fn way(graph: &Graph, edges: &[u32]) -> String {
+    let mut out = String::new();
+    let Some(&first) = edges.first() else { return out };
+    out += &label(graph, graph.edges[first as usize].from);
+    for (at, &edge) in edges.iter().enumerate() {
+        if at == STEPS_SHOWN && edges.len() > 2 * STEPS_SHOWN {
+            out += &format!(" → … {} more …", human_count((edges.len() - 2 * STEPS_SHOWN) as u64));
+        }
+        if at >= STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
+            continue;
+        }
+        out += &format!(" {} → {}", path(graph, edge), label(graph, graph.edges[edge as usize].to));
+    }
+    out
+}
+
+/// How sure it is that nobody can use the values of a cycle.
+pub fn proof(cycle: &Cycle) -> String {
+    match cycle.proof {
+        Proof::Proved => "held only by itself".into(),
+        Proof::WeakHandles => "held only by itself, but weak handles exist".into(),
+        Proof::HeldOutside => {
+            format!(
+                "still held from outside ({}): no leak yet",
+                counted(cycle.held_by.max(1), "strong pointer")
+            )
+        }
+    }
+}
+
+/// An amount of device memory; where sizes are not known, how many buffers it is.
+pub fn bytes(bytes: Bytes) -> String {
+    let buffers = |count: u64| counted(count, "device buffer");
+    match (bytes.storages, bytes.unknown) {
+        (0, _) => "no device memory".into(),
+        (storages, unknown) if unknown == storages => format!("{} of unknown size", buffers(storages)),
+        (storages, 0) => format!("{} ({})", human_bytes(bytes.known_bytes), buffers(storages)),
+        (_, unknown) => {
+            format!("{} and {} of unknown size", human_bytes(bytes.known_bytes), buffers(unknown))
+        }
+    }
+}
+
+/// The field that an edge is a reference by, and where it leads: `Hook .owner → Trainer`.
+pub fn field(graph: &Graph, cut: &Cut) -> String {
+    let edge = graph.edges[cut.edge as usize];
+    format!("{} {} → {}", label(graph, edge.from), path(graph, cut.edge), label(graph, edge.to))
+}
+
+/// What to make weak, as a line each; the first is the suggestion.
+pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
+    // In Python that is a `weakref`, or a `del` when the work is done.
+    let what = match graph.origin {
+        Origin::Rust => "make weak",
+        Origin::Python => "cut",
+    };
+    let back = |cut: &Cut| if cut.leads_back { " (leads back from the younger to the older)" } else { "" };
+    let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
+    let mut lines: Vec<String> = Vec::new();
+    for (at, cut) in cycle.cuts.iter().enumerate() {
+        let begin = match (at, is_enough) {
+            (0, false) if cycle.cuts.len() > 1 => format!("{what} all of"),
+            (0, _) => what.into(),
+            (_, true) => "or".into(),
+            (_, false) => "and".into(),
+        };
+        lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
+    }
+    lines
+}
+
+/// Handles that nobody accounts for, without where they were made: `12 handles to 12 values: Buffer`.
+pub fn handles(graph: &Graph, handles: &Handles) -> String {
+    let first = &graph.unexplained[handles.first];
+    let value = label(graph, first.node);
+    match handles.values {
+        1 => format!("{} to {value}", counted(handles.handles, "handle")),
+        values => {
+            format!("{} to {} like {value}", counted(handles.handles, "handle"), counted(values, "value"))
+        }
+    }
+}
+
+/// Since when there are handles, and how fast they become more: `the oldest 12 root scopes ago, 1.0 more in each`.
+pub fn since(handles: &Handles) -> Option<String> {
+    let ended = handles.ended_roots;
+    let since = match (ended, handles.handles) {
+        (0, _) => return None,
+        (1, _) => "made in a root scope that has ended since".to_owned(),
+        (_, 1) => format!("made {} ago", counted(ended, "root scope")),
+        (_, count) => {
+            let each = count as f64 / ended as f64;
+            format!("the oldest made {} ago, {each:.1} more in each", counted(ended, "root scope"))
+        }
+    };
+    Some(since)
+}
+
+/// A cycle as a warning: what it keeps, and the way around.
+pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
+    let one = cycle.instances == 1;
+    let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };
+    let keeps = match (cycle.all_leaked.is_none(), one) {
+        (true, true) => format!("will keep {} that is in use now", bytes(cycle.pinned)),
+        (true, false) => format!("will keep {} each that is in use now", bytes(cycle.pinned)),
+        (false, true) => format!("keeps {} until the program ends", bytes(cycle.leaked)),
+        (false, false) => format!("keep {} until the program ends", bytes(cycle.all_leaked)),
+    };
+    let weak: Vec<String> = cycle.to_make_weak().iter().map(|cut| field(graph, cut)).collect();
+    let weak = if weak.is_empty() { String::new() } else { format!("; make weak: {}", weak.join(" and ")) };
+    format!(
+        "{} that nothing else holds{sure} {keeps}: {}{weak}",
+        counted(cycle.instances, "cycle"),
+        way(graph, &cycle.around)
+    )
+}
+
+/// The answer in a line.
+pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
+    let leaks = findings.leaks();
+    let held = findings
+        .cycles
+        .iter()
+        .filter(|cycle| cycle.proof == Proof::HeldOutside)
+        .map(|cycle| cycle.instances)
+        .sum::<u64>();
+    let more = |count: u64| {
+        if count == 0 { String::new() } else { format!(" {} more were not looked into.", human_count(count)) }
+    };
+    let keeps = |count: u64| if count == 1 { "keeps" } else { "keep" };
+    let rest = more(findings.not_measured);
+    let answer = match (leaks, held, graph.origin) {
+        (0, 0, _) if findings.without_memory == 0 => format!("No cycle.{rest}"),
+        (0, 0, _) => format!(
+            "No cycle keeps device memory alive; {} without.{rest}",
+            counted(findings.without_memory, "cycle")
+        ),
+        (0, held, _) => format!(
+            "No cycle has leaked. {} of values in use {} to device memory: it will leak when the last outside pointer goes.{rest}",
+            counted(held, "cycle"),
+            if held == 1 { "leads" } else { "lead" }
+        ),
+        (leaks, _, Origin::Rust) => format!(
+            "{} that nothing else holds {} {} until the program ends.{rest}",
+            counted(leaks, "cycle"),
+            keeps(leaks),
+            bytes(findings.leaked)
+        ),
+        (leaks, _, Origin::Python) => format!(
+            "{} of garbage {} {} until the collector runs.{rest}",
+            counted(leaks, "cycle"),
+            keeps(leaks),
+            bytes(findings.leaked)
+        ),
+    };
+    if findings.beside.is_none() {
+        answer
+    } else {
+        format!("{answer} Garbage that no cycle holds has {}.", bytes(findings.beside))
+    }
+}

@@ -1,0 +1,7 @@
+//! Graphs of references.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::cycles(data));

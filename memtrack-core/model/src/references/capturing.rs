@@ -1,0 +1,133 @@
+//! Closures with what they capture beside them, where it can be seen.
+
+use super::{References, Visitor};
+use std::fmt;
+use std::mem::needs_drop;
+
+/// A closure that can be looked into, because what it would capture lies beside it: `handles`, which it is called with.
+///
+/// Nobody can look into a closure. In an autodiff engine, the classic cycle is a backward closure that captures the tensor
+/// that keeps it, and it would go unseen. Here the closure captures nothing; it is given its handles in each call:
+///
+/// ```
+/// use memtrack_model::references::{Capturing, References};
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// // The engine: what a node of its tape keeps is a trait object, and so can be looked into.
+/// trait Backward: References {
+///     fn backward(&self, gradient: &f32);
+/// }
+///
+/// impl<H: References, F: Fn(&H, &f32)> Backward for Capturing<H, F> {
+///     fn backward(&self, gradient: &f32) {
+///         self.call(gradient);
+///     }
+/// }
+///
+/// // An operator of it.
+/// let (a, b) = (Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0)));
+/// let add: Box<dyn Backward> = Box::new(Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient| {
+///     a.set(a.get() + gradient);
+///     b.set(b.get() + gradient);
+/// }));
+/// add.backward(&1.5);
+/// assert_eq!((a.get(), b.get()), (1.5, 1.5));
+/// ```
+///
+/// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] for those whose argument is
+/// borrowed, and [`Capturing::of`] for functions of the engine that know how they call. A closure that calls methods of its
+/// argument says of which type it is (`gradient: &Tensor`), unless such a function does. Several arguments are a tuple.
+///
+/// ```
+/// # use memtrack_model::references::{Capturing, References};
+/// # use std::rc::Rc;
+/// # struct Tensor;
+/// # impl Tensor { fn rows(&self) -> usize { 2 } }
+/// # trait Backward: References { fn backward(&self, gradient: &Tensor) -> usize; }
+/// # impl<H: References, F: Fn(&H, &Tensor) -> usize> Backward for Capturing<H, F> {
+/// #     fn backward(&self, gradient: &Tensor) -> usize { self.call(gradient) }
+/// # }
+/// fn tape<H: References + 'static>(
+///     handles: H,
+///     call: impl Fn(&H, &Tensor) -> usize + 'static,
+/// ) -> Rc<dyn Backward> {
+///     Rc::new(Capturing::of(handles, call))
+/// }
+///
+/// let rows = tape(Rc::new(3), |factor, gradient| **factor * gradient.rows());
+/// assert_eq!(rows.backward(&Tensor), 6);
+/// ```
+///
+/// If the closure captures something after all that has to be dropped, it is reported as not looked into.
+#[derive(Clone, Copy)]
+pub struct Capturing<H, F> {
+    handles: H,
+    call: F,
+}
+
+impl<H, F> Capturing<H, F> {
+    /// Calls `call` with `handles` and a value.
+    pub const fn new<A, R>(handles: H, call: F) -> Self
+    where
+        F: Fn(&H, A) -> R,
+    {
+        Self { handles, call }
+    }
+
+    /// Calls `call` with `handles` and something borrowed.
+    pub const fn by_ref<A: ?Sized, R>(handles: H, call: F) -> Self
+    where
+        F: Fn(&H, &A) -> R,
+    {
+        Self { handles, call }
+    }
+
+    /// Keeps `handles` beside any `call`: for functions that know how they will call it
+    /// (`fn push<H: References, F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
+    pub const fn of(handles: H, call: F) -> Self {
+        Self { handles, call }
+    }
+
+    /// Calls it.
+    pub fn call<A, R>(&self, argument: A) -> R
+    where
+        F: Fn(&H, A) -> R,
+    {
+        (self.call)(&self.handles, argument)
+    }
+
+    /// What it is called with.
+    pub const fn handles(&self) -> &H {
+        &self.handles
+    }
+
+    /// What it is called with, and itself: to call what changes when it is called, or can be called once.
+    pub fn into_parts(self) -> (H, F) {
+        (self.handles, self.call)
+    }
+
+    /// As [`Capturing::into_parts`], borrowed.
+    pub const fn parts_mut(&mut self) -> (&mut H, &mut F) {
+        (&mut self.handles, &mut self.call)
+    }
+}
+
+impl<H: References, F> References for Capturing<H, F> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.field("handles", &self.handles);
+        // What has nothing to drop holds no counted pointer.
+        if needs_drop::<F>() {
+            to.step(
+                || super::Step::Field("call"),
+                |to| to.opaque("a closure that captures values of its own"),
+            );
+        }
+    }
+}
+
+impl<H: fmt::Debug, F> fmt::Debug for Capturing<H, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capturing").field("handles", &self.handles).finish_non_exhaustive()
+    }
+}

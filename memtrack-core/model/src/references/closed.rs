@@ -1,0 +1,82 @@
+//! The standard library's types that nobody can look into. What is in them counts as held from outside, and reports say that
+//! it was not looked at.
+
+use super::{Asked, References, Visitor};
+use std::any::Any;
+use std::cell::{Cell, LazyCell};
+use std::error::Error;
+use std::mem::needs_drop;
+use std::sync::{LazyLock, mpsc};
+use std::{io, rc, sync, task, thread};
+
+/// What has nothing to drop holds no counted pointer, so only the others are worth a word.
+macro_rules! closed_around_values {
+    ($($type:ty: $why:literal),* $(,)?) => {$(
+        impl<T> References for $type {
+            #[inline]
+            fn references(&self, to: &mut Visitor<'_>) {
+                if needs_drop::<T>() {
+                    to.opaque($why);
+                }
+            }
+
+            #[inline]
+            fn never_refers(_asked: &mut Asked) -> bool {
+                !needs_drop::<T>()
+            }
+        }
+    )*};
+}
+
+closed_around_values!(
+    Cell<T>: "a Cell shows its value to nobody (a RefCell would)",
+    mpsc::Sender<T>: "a channel",
+    mpsc::SyncSender<T>: "a channel",
+    mpsc::Receiver<T>: "a channel",
+);
+
+macro_rules! closed {
+    ($([$($generic:tt)*] $type:ty: $why:literal),* $(,)?) => {$(
+        impl<$($generic)*> References for $type {
+            fn references(&self, to: &mut Visitor<'_>) {
+                to.opaque($why);
+            }
+        }
+    )*};
+}
+
+// The minimum compiler cannot ask a lazy value whether it is there.
+closed!(
+    [T, F] LazyCell<T, F>: "made on first use, and looking would make it",
+    [T, F] LazyLock<T, F>: "made on first use, and looking would make it",
+    [T] thread::JoinHandle<T>: "what a thread holds",
+    [T] thread::ScopedJoinHandle<'_, T>: "what a thread holds",
+    [] task::Waker: "what wakes a task",
+    [] dyn Any: "a value of any type",
+    [] dyn Any + Send: "a value of any type",
+    [] dyn Any + Send + Sync: "a value of any type",
+    [] dyn Error: "an error of any type",
+    [] dyn Error + Send: "an error of any type",
+    [] dyn Error + Send + Sync: "an error of any type",
+);
+
+/// Only an error that was made from another one holds something.
+impl References for io::Error {
+    fn references(&self, to: &mut Visitor<'_>) {
+        if self.get_ref().is_some() {
+            to.opaque("an error of any type");
+        }
+    }
+}
+
+macro_rules! pinned {
+    ($($pointer:ty),*) => {$(
+        impl<T: ?Sized> References for std::pin::Pin<$pointer> {
+            fn references(&self, to: &mut Visitor<'_>) {
+                to.opaque("a pinned counted pointer");
+            }
+        }
+    )*};
+}
+
+pinned!(rc::Rc<T>, sync::Arc<T>);

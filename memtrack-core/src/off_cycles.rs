@@ -1,0 +1,78 @@
+//! What libraries call of `cycles`, for a build without it: every call compiles, and does nothing. A program that wants to know has
+//! the feature.
+
+use memtrack_model::references::{Counted, References, Visitor};
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A counted pointer to a value that can be registered.
+pub trait Register: Counted {}
+
+/// The same for a value whose size is not known: `Rc<dyn Layer>`.
+pub trait RegisterDyn: Counted {}
+
+impl<T: References + 'static> Register for Rc<T> {}
+impl<T: References + Send + Sync + 'static> Register for Arc<T> {}
+impl<T: References + ?Sized + 'static> RegisterDyn for Rc<T> {}
+impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {}
+
+/// Does nothing without the feature `cycles`.
+#[inline(always)]
+pub fn register(_pointer: &impl Register) {}
+
+/// Does nothing without the feature `cycles`.
+#[inline(always)]
+pub fn register_dyn(_pointer: &impl RegisterDyn) {}
+
+/// Does nothing without the feature `cycles`.
+#[inline(always)]
+pub fn declare_root<T: References + Sync>(_name: &'static str, _value: &'static T) {}
+
+/// The pointer alone, without the feature `cycles`.
+#[derive(Clone)]
+pub struct Tracked<P: Counted>(P);
+
+impl<P: Register> Tracked<P> {
+    /// A handle.
+    #[inline(always)]
+    pub fn new(pointer: P) -> Self {
+        Self(pointer)
+    }
+}
+
+impl<P: RegisterDyn> Tracked<P> {
+    /// A handle of a value whose size is not known.
+    #[inline(always)]
+    pub fn new_dyn(pointer: P) -> Self {
+        Self(pointer)
+    }
+}
+
+impl<P: Counted> Tracked<P> {
+    /// The pointer.
+    pub fn pointer(this: &Self) -> &P {
+        &this.0
+    }
+}
+
+impl<P: Counted + Deref> Deref for Tracked<P> {
+    type Target = P::Target;
+
+    fn deref(&self) -> &P::Target {
+        &self.0
+    }
+}
+
+impl<P: Counted> References for Tracked<P> {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.strong(&self.0);
+    }
+}
+
+impl<P: Counted + fmt::Debug> fmt::Debug for Tracked<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,291 @@
+//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is handed to the visitor under its name.
+//! What is wrong is an error at the word that is wrong, beside an implementation that reports nothing: one mistake is one
+//! error.
+
+mod attributes;
+mod bounds;
+
+use attributes::{FieldArgs, Look, TypeArgs, VariantArgs};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Member, Result, Token, Type};
+
+/// The whole expansion.
+pub(crate) fn expand(item: TokenStream) -> TokenStream {
+    let item: DeriveInput = match syn::parse2(item) {
+        Ok(item) => item,
+        Err(error) => return error.into_compile_error(),
+    };
+    let (args, wrong) = TypeArgs::take(&item.attrs);
+    let derived = match wrong {
+        None => Derived::of(&item, &args),
+        Some(wrong) => Err(wrong),
+    };
+    match derived {
+        Ok(derived) => derived.implement(&item, &args),
+        Err(error) => {
+            let mut all = error.into_compile_error();
+            all.extend(Derived::opaque().implement(&item, &args));
+            all
+        }
+    }
+}
+
+/// What the implementation consists of.
+struct Derived {
+    /// The statements of `references`.
+    body: TokenStream,
+    /// The types that are looked at as themselves.
+    visited: Vec<Type>,
+    /// Whether nothing is reported but what these types report, which may be nothing.
+    only_visited: bool,
+}
+
+/// A field that is not left out: the name under which its value is needed, if it is, and what is done with it.
+struct Reported {
+    bound: Option<(Member, Ident)>,
+    statements: TokenStream,
+}
+
+impl Derived {
+    /// Nothing is looked at, and reports say so.
+    fn opaque() -> Self {
+        let to = to();
+        Self { body: quote!(#to.opaque("not looked into");), visited: Vec::new(), only_visited: false }
+    }
+
+    fn of(item: &DeriveInput, args: &TypeArgs) -> Result<Self> {
+        let krate = args.krate(item.ident.span());
+        let mut derived = Self { body: TokenStream::new(), visited: Vec::new(), only_visited: true };
+        match &item.data {
+            Data::Union(union) => {
+                let message = "`#[derive(References)]` goes on a struct or an enum, not on a union, of which nobody knows \
+                               which field is there: write `impl References` by hand, or put \
+                               `#[references(opaque)]` on the union";
+                if !args.opaque {
+                    return Err(Error::new(union.union_token.span, message));
+                }
+            }
+            Data::Struct(data) => {
+                let (pattern, statements) = derived.fields(&data.fields, None, args, &krate)?;
+                if !args.opaque {
+                    refuse_packed(&item.attrs)?;
+                    if !statements.is_empty() {
+                        let this = this();
+                        derived.body = quote!(let Self #pattern = #this; #statements);
+                    }
+                }
+            }
+            Data::Enum(data) => {
+                let mut arms = TokenStream::new();
+                let mut wrong = None;
+                for variant in &data.variants {
+                    match derived.variant(variant, args, &krate) {
+                        Ok(arm) => arms.extend(arm),
+                        Err(error) => combine(&mut wrong, error),
+                    }
+                }
+                if let Some(wrong) = wrong {
+                    return Err(wrong);
+                }
+                let this = this();
+                if !arms.is_empty() {
+                    derived.body = quote!(match #this { #arms });
+                }
+            }
+        }
+        Ok(if args.opaque { Self::opaque() } else { derived })
+    }
+
+    fn variant(
+        &mut self,
+        variant: &syn::Variant,
+        args: &TypeArgs,
+        krate: &TokenStream,
+    ) -> Result<TokenStream> {
+        let own = VariantArgs::take(&variant.attrs)?;
+        let name = &variant.ident;
+        if own.skip || own.opaque {
+            if let Some(place) = variant.fields.iter().find_map(|field| own_attribute(&field.attrs)) {
+                let message = "the variant is not looked into, so that its fields have no `#[references(…)]`";
+                return Err(Error::new(place, message));
+            }
+            self.only_visited &= own.skip;
+            let (to, why) = (to(), format!("not looked into: the variant {}", name.unraw()));
+            let statements = own.opaque.then(|| quote!(#to.opaque(#why);));
+            return Ok(quote!(Self::#name { .. } => { #statements }));
+        }
+        let (pattern, statements) = self.fields(&variant.fields, Some(name), args, krate)?;
+        Ok(quote!(Self::#name #pattern => { #statements }))
+    }
+
+    /// The pattern that binds what is looked at, and how.
+    fn fields(
+        &mut self,
+        fields: &Fields,
+        variant: Option<&Ident>,
+        args: &TypeArgs,
+        krate: &TokenStream,
+    ) -> Result<(TokenStream, TokenStream)> {
+        let mut wrong = None;
+        let mut reported = Vec::new();
+        for (member, field) in fields.members().zip(fields) {
+            match FieldArgs::take(&field.attrs) {
+                Ok(own) => reported.extend(self.field(member, &field.ty, &own, variant, krate)),
+                Err(error) => combine(&mut wrong, error),
+            }
+            if args.opaque
+                && let Some(place) = own_attribute(&field.attrs)
+            {
+                let message = "the type is `opaque`, so that its fields have no `#[references(…)]`";
+                combine(&mut wrong, Error::new(place, message));
+            }
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        let bindings = reported.iter().filter_map(|field| field.bound.as_ref());
+        let bindings = bindings.map(|(member, binding)| quote!(#member: #binding));
+        let pattern = quote!({ #(#bindings,)* .. });
+        Ok((pattern, reported.iter().map(|field| field.statements.clone()).collect()))
+    }
+
+    /// How a field is looked at, if it is.
+    fn field(
+        &mut self,
+        member: Member,
+        ty: &Type,
+        own: &FieldArgs,
+        variant: Option<&Ident>,
+        krate: &TokenStream,
+    ) -> Option<Reported> {
+        let place = Span::mixed_site().located_at(ty.span());
+        let to = to();
+        let name = match (&own.rename, &member) {
+            (Some(name), _) => name.clone(),
+            (None, Member::Named(name)) => LitStr::new(&name.unraw().to_string(), place),
+            (None, Member::Unnamed(index)) => LitStr::new(&index.index.to_string(), place),
+        };
+        let binding = match &member {
+            Member::Named(name) => format_ident!("field_{}", name.unraw(), span = place),
+            Member::Unnamed(index) => format_ident!("field_{}", index.index, span = place),
+        };
+        let variant = variant.map(|variant| variant.unraw().to_string());
+        let step = match &variant {
+            Some(variant) => quote!(#krate::references::Step::Variant(#variant, #name)),
+            None => quote!(#krate::references::Step::Field(#name)),
+        };
+        let stepping = |look: TokenStream| quote!(#to.step(|| #step, |#to| #look););
+        let mut statements = match &own.look {
+            // A function pointer captures nothing; one that takes references is none of those that implement the trait.
+            Look::Visit if is_function_pointer(ty) => TokenStream::new(),
+            Look::Visit => {
+                self.visited.push(ty.clone());
+                // The type is written out for the compiler's error to stand under all of it.
+                match &variant {
+                    None => quote_spanned!(place=> #to.field::<#ty>(#name, #binding);),
+                    Some(variant) => quote_spanned!(place=> #to.variant::<#ty>(#variant, #name, #binding);),
+                }
+            }
+            Look::Skip => TokenStream::new(),
+            Look::Opaque => stepping(quote!(#to.opaque("not looked into"))),
+            Look::Tensors => stepping(quote_spanned!(place=> #to.tensors(#binding))),
+            Look::With(with) => stepping(quote_spanned!(with.span()=> #with(#binding, #to))),
+        };
+        if own.show {
+            statements.extend(quote_spanned!(place=> #to.show_at(|| #step, #binding);));
+        }
+        self.only_visited &= !own.show && matches!(own.look, Look::Visit | Look::Skip);
+        let is_bound = own.show || !matches!(own.look, Look::Opaque);
+        (!statements.is_empty())
+            .then(|| Reported { bound: is_bound.then_some((member, binding)), statements })
+    }
+
+    fn implement(&self, item: &DeriveInput, args: &TypeArgs) -> TokenStream {
+        let Self { body, visited, .. } = self;
+        let (name, krate, to, this) = (&item.ident, args.krate(item.ident.span()), to(), this());
+        let types = quote!(#krate::references);
+        let mut generics = item.generics.clone();
+        match &args.bound {
+            Some(bound) => generics.make_where_clause().predicates.extend(bound.clone()),
+            None => bounds::add(&mut generics, name, visited, &quote!(#types::References)),
+        }
+        let (for_all, of, where_clause) = generics.split_for_impl();
+        let never_refers = self.never_refers(item, &types);
+        quote! {
+            #[automatically_derived]
+            #[allow(deprecated)]
+            impl #for_all #types::References for #name #of #where_clause {
+                fn references(&#this, #to: &mut #types::Visitor<'_>) {
+                    let _ = &#to;
+                    #body
+                }
+
+                #never_refers
+            }
+        }
+    }
+
+    /// Numbers that were given names are still numbers.
+    fn never_refers(&self, item: &DeriveInput, types: &TokenStream) -> Option<TokenStream> {
+        let visited = &self.visited;
+        let is_itself = |word: &Ident| *word == item.ident || word == "Self";
+        if !self.only_visited || visited.iter().any(|ty| bounds::mentions(ty.to_token_stream(), &is_itself)) {
+            return None;
+        }
+        let asked = Ident::new("asked", Span::mixed_site());
+        Some(quote! {
+            fn never_refers(#asked: &mut #types::Asked) -> ::core::primitive::bool {
+                #[allow(unused_imports)]
+                use #types::{AskKnown as _, AskUnknown as _};
+                let _ = &#asked;
+                true #(&& (&#types::Type::<#visited>::new()).ask(#asked))*
+            }
+        })
+    }
+}
+
+/// The visitor's name in the expansion.
+fn to() -> Ident {
+    Ident::new("to", Span::mixed_site())
+}
+
+fn this() -> Token![self] {
+    Token![self](Span::mixed_site())
+}
+
+/// Also in the groups that macros make.
+fn is_function_pointer(ty: &Type) -> bool {
+    match ty {
+        Type::FnPtr(_) => true,
+        Type::Group(group) => is_function_pointer(&group.elem),
+        Type::Paren(paren) => is_function_pointer(&paren.elem),
+        _ => false,
+    }
+}
+
+/// Whoever borrows a field of a packed struct borrows it unaligned.
+fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("repr")) {
+        if bounds::mentions(attribute.meta.to_token_stream(), &|word| word == "packed") {
+            let message = "the fields of a packed struct cannot be borrowed: write `impl References` by hand, or put \
+                           `#[references(opaque)]` on the struct";
+            return Err(Error::new(attribute.path().span(), message));
+        }
+    }
+    Ok(())
+}
+
+/// Where a `#[references(…)]` stands.
+fn own_attribute(attributes: &[Attribute]) -> Option<Span> {
+    attributes.iter().map(Attribute::path).find(|path| path.is_ident("references")).map(Spanned::span)
+}
+
+fn combine(all: &mut Option<Error>, error: Error) {
+    match all {
+        Some(all) => all.combine(error),
+        None => *all = Some(error),
+    }
+}

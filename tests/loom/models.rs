@@ -1,0 +1,226 @@
+//! The recorder's three protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
+//! while it is filled, the hand-over of a full chunk to the ring, and the stamps that order events of one address.
+//! `chunk.rs` and `order.rs` are memtrack-core's own files; only their atomics and cells are loom's. What lies around
+//! them there (a dashmap shard, the store's lock) is a plain loom lock here.
+#![cfg(test)]
+#![allow(dead_code, unsafe_code)]
+
+/// Stands for `recorder::sync`.
+mod sync {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+
+    /// Books of bytes held, which no model asks for.
+    pub(crate) fn hold(_bytes: usize) {}
+    pub(crate) fn release(_bytes: usize) {}
+}
+
+#[path = "../../memtrack-core/recorder/src/recorder/chunk.rs"]
+mod chunk;
+#[path = "../../memtrack-core/recorder/src/recorder/order.rs"]
+mod order;
+
+mod tests {
+    use super::chunk::Chunk;
+    use super::order::stamp;
+    use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    /// Appends; the callers below have one writer per chunk.
+    fn push<T: Copy>(chunk: &Chunk<T>, event: T) -> bool {
+        // SAFETY: each model below has one thread that pushes to a chunk.
+        unsafe { chunk.push(event) }
+    }
+
+    #[test]
+    fn a_reader_beside_the_writer_sees_a_prefix() {
+        loom::model(|| {
+            let chunk = Arc::new(Chunk::new(3));
+            let writer = thread::spawn({
+                let chunk = Arc::clone(&chunk);
+                move || {
+                    for event in 0..3_u32 {
+                        assert!(push(&chunk, event));
+                    }
+                    assert!(!push(&chunk, 3));
+                }
+            });
+            let first: Vec<_> = chunk.iter_rows(0..chunk.len()).collect();
+            let second: Vec<_> = chunk.iter_rows(0..chunk.len()).collect();
+            assert_eq!(first, (0..first.len() as u32).collect::<Vec<_>>());
+            assert_eq!(second, (0..second.len() as u32).collect::<Vec<_>>());
+            assert!(first.len() <= second.len(), "events never go away");
+            writer.join().unwrap();
+            assert_eq!(chunk.iter_rows(0..chunk.len()).collect::<Vec<_>>(), [0, 1, 2]);
+        });
+    }
+
+    /// As `Slot::chunk` and `Store`: the chunk being filled, and the full ones behind a lock.
+    struct Shared {
+        slot: AtomicPtr<Chunk<u32>>,
+        full: Mutex<Vec<std::sync::Arc<Chunk<u32>>>>,
+    }
+
+    impl Shared {
+        /// As `Hook::event` and `Hook::hand_over`: a full chunk moves into the ring, and the next one into the slot,
+        /// while the store is locked.
+        fn record(&self, event: u32) {
+            let chunk = self.slot.load(Ordering::Relaxed);
+            // SAFETY: only this thread takes a chunk out of the slot.
+            let pushed = unsafe { chunk.as_ref() }.is_some_and(|chunk| push(chunk, event));
+            if !pushed {
+                self.hand_over(chunk);
+                // SAFETY: `hand_over` left a chunk there.
+                assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event));
+            } else if unsafe { (*chunk).is_full() } {
+                self.hand_over(chunk);
+            }
+        }
+
+        fn hand_over(&self, old: *mut Chunk<u32>) {
+            // SAFETY: a pointer in the slot came from `into_raw` below and is taken back once.
+            let full = (!old.is_null()).then(|| unsafe { std::sync::Arc::from_raw(old.cast_const()) });
+            let fresh = std::sync::Arc::into_raw(std::sync::Arc::new(Chunk::new(1))).cast_mut();
+            let mut ring = self.full.lock().unwrap();
+            self.slot.store(fresh, Ordering::Release);
+            ring.extend(full);
+        }
+
+        /// As `Recorder::events_of`: the ring's chunks are taken along under the lock and read after it.
+        fn collect(&self) -> Vec<u32> {
+            let ring = self.full.lock().unwrap();
+            let full: Vec<_> = ring.iter().map(std::sync::Arc::clone).collect();
+            let mut newest = Vec::new();
+            // SAFETY: the writer takes a chunk out of the slot only under the lock, which is held.
+            if let Some(chunk) = unsafe { self.slot.load(Ordering::Acquire).as_ref() } {
+                newest.extend(chunk.iter_rows(0..chunk.len()));
+            }
+            drop(ring);
+            full.iter()
+                .flat_map(|chunk| chunk.iter_rows(0..chunk.len()).collect::<Vec<_>>())
+                .chain(newest)
+                .collect()
+        }
+    }
+
+    impl Drop for Shared {
+        fn drop(&mut self) {
+            let last = self.slot.load(Ordering::Relaxed);
+            if !last.is_null() {
+                // SAFETY: as in `hand_over`.
+                drop(unsafe { std::sync::Arc::from_raw(last.cast_const()) });
+            }
+        }
+    }
+
+    #[test]
+    fn a_collector_sees_each_event_once_while_chunks_are_handed_over() {
+        loom::model(|| {
+            let shared =
+                Arc::new(Shared { slot: AtomicPtr::new(std::ptr::null_mut()), full: Mutex::new(Vec::new()) });
+            let writer = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || (0..3).for_each(|event| shared.record(event))
+            });
+            let seen = shared.collect();
+            assert_eq!(seen, (0..seen.len() as u32).collect::<Vec<_>>(), "each once, none left out");
+            writer.join().unwrap();
+            assert_eq!(shared.collect(), [0, 1, 2]);
+        });
+    }
+
+    /// Clocks of two processors that disagree in every way that matters: behind, equal, ahead.
+    const CLOCKS: [[u64; 4]; 4] = [[10, 11, 12, 13], [3, 2, 1, 0], [5, 5, 5, 5], [100, 0, 100, 0]];
+
+    /// As `LiveTable`: the shard's lock guards its blocks and its newest stamp.
+    #[derive(Default)]
+    struct Shard {
+        newest: u64,
+        live: bool,
+    }
+
+    /// One thread's two events at an address: it hands the block out when it is free, and gives it back.
+    fn use_block(
+        shard: &Mutex<Shard>,
+        free: &Mutex<bool>,
+        log: &Mutex<Vec<(u64, bool)>>,
+        clock: [u64; 2],
+        newest_of_thread: &mut u64,
+    ) {
+        // The allocator's own lock: the address is handed out only after it was given back.
+        if !std::mem::replace(&mut *free.lock().unwrap(), false) {
+            return;
+        }
+        for (now, is_alloc) in clock.into_iter().zip([true, false]) {
+            let ticks = {
+                let mut shard = shard.lock().unwrap();
+                assert_ne!(shard.live, is_alloc, "two live blocks at one address, or a free of none");
+                shard.live = is_alloc;
+                shard.newest = stamp(now, shard.newest, *newest_of_thread);
+                shard.newest
+            };
+            assert!(ticks > *newest_of_thread, "a thread's own order is kept");
+            *newest_of_thread = ticks;
+            // Written after the lock is released, in any order: only the stamps count.
+            log.lock().unwrap().push((ticks, is_alloc));
+        }
+        *free.lock().unwrap() = true;
+    }
+
+    #[test]
+    fn no_free_is_stamped_before_its_alloc_when_threads_pass_an_address_on() {
+        for clocks in CLOCKS {
+            for first in [0, 50] {
+                loom::model(move || {
+                    let shard = Arc::new(Mutex::new(Shard::default()));
+                    let free = Arc::new(Mutex::new(true));
+                    let log = Arc::new(Mutex::new(Vec::new()));
+                    let other = thread::spawn({
+                        let (shard, free, log) = (Arc::clone(&shard), Arc::clone(&free), Arc::clone(&log));
+                        move || {
+                            use_block(&shard, &free, &log, [clocks[2], clocks[3]], &mut { first });
+                        }
+                    });
+                    use_block(&shard, &free, &log, [clocks[0], clocks[1]], &mut { 0 });
+                    other.join().unwrap();
+                    let mut log = log.lock().unwrap().clone();
+                    log.sort_unstable();
+                    for (index, pair) in log.windows(2).enumerate() {
+                        assert!(pair[0].0 < pair[1].0, "stamps of one address differ");
+                        assert_eq!(pair[0].1, index % 2 == 0);
+                    }
+                    assert!(!log.is_empty() && !log[log.len() - 1].1);
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_freed_by_another_thread_is_stamped_in_order() {
+        loom::model(|| {
+            let shard = Arc::new(Mutex::new(Shard::default()));
+            // 0: not handed over yet. The stamp itself is what is passed on, to compare with.
+            let passed = Arc::new(AtomicU64::new(0));
+            let taker = thread::spawn({
+                let (shard, passed) = (Arc::clone(&shard), Arc::clone(&passed));
+                move || {
+                    let alloc = passed.load(Ordering::Acquire);
+                    if alloc != 0 {
+                        let mut shard = shard.lock().unwrap();
+                        // This processor's clock is far behind.
+                        shard.newest = stamp(1, shard.newest, 0);
+                        assert!(shard.newest > alloc);
+                    }
+                }
+            });
+            let ticks = {
+                let mut shard = shard.lock().unwrap();
+                shard.newest = stamp(1000, shard.newest, 0);
+                shard.newest
+            };
+            passed.store(ticks, Ordering::Release);
+            taker.join().unwrap();
+        });
+    }
+}

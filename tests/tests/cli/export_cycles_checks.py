@@ -1,0 +1,482 @@
+"""What memtrack's script for reference cycles makes of garbage. Says `right` at the end of each check.
+
+Runs in a folder that has the script as `memtrack_cycles.py`, and `torch.py` in place of PyTorch.
+"""
+import contextlib
+import gc
+import glob
+import io
+import json
+import os
+import sys
+import threading
+import time
+import types
+import weakref
+
+import memtrack_cycles as cycles
+import torch
+
+LATER = []
+
+
+class Thing:
+    pass
+
+
+def nothing():
+    """What is observed comes at the next call of a function."""
+
+
+def collect():
+    gc.collect()
+    nothing()
+
+
+def pair(size=4):
+    first, second = Thing(), Thing()
+    first.peer, second.owner, first.weight = second, first, torch.zeros(size)
+
+
+def edges(nodes):
+    return {(node["label"].split("\n")[-1], text, nodes[to]["label"].split("\n")[-1]) for node in nodes for text, to in node["references"]}
+
+
+def observed(make, **options):
+    """The graphs that are made while a function runs and its garbage is collected."""
+    graphs = []
+    disarm = cycles.observe(graphs.append, **options)
+    gc.disable()
+    try:
+        make()
+        collect()
+    finally:
+        gc.enable()
+        disarm()
+    return graphs
+
+
+def said(run):
+    text = io.StringIO()
+    with contextlib.redirect_stderr(text):
+        run()
+    return text.getvalue().splitlines()
+
+
+def attributes_of_instances_keep_their_names():
+    [nodes] = observed(pair)
+    assert sorted(node["label"].split("\n")[0] for node in nodes if "Thing" in node["label"]) == ["object"] * 2, nodes
+    # Where Python keeps attributes without a dictionary, asking for names must not move them to one.
+    direct = {("__main__.Thing", "peer", "__main__.Thing"), ("__main__.Thing", "weight", "torch.Tensor (torch.Size([4]))")}
+    by_dictionary = {("dict[2]", "['peer']", "__main__.Thing"), ("dict[2]", "['weight']", "torch.Tensor (torch.Size([4]))")}
+    assert (direct if sys.version_info >= (3, 11) else by_dictionary) <= edges(nodes), edges(nodes)
+    assert [node["root"] for node in nodes].count(True) == 1
+    # A second look, when the dictionaries are made.
+    first = Thing()
+    first.me, first.weight = first, torch.zeros(4)
+    objects = [first, first.weight]
+    for _ in range(2):
+        if sys.version_info < (3, 11):
+            objects.append(first.__dict__)
+        found = edges(cycles.graph(objects, context=lambda _: None))
+        assert any("weight" in text for _, text, _ in found), found
+
+
+def tensors_below_slots_frames_and_exceptions_are_named():
+    class Slots:
+        __slots__ = ("me", "buffer")
+
+    class Child(Slots):
+        __slots__ = ("more",)
+
+    def slots():
+        held = Child()
+        held.me, held.buffer, held.more = held, torch.zeros(1), [held]
+
+    def exception():
+        tensor = torch.zeros(2)
+        try:
+            raise ValueError("x")
+        except ValueError as failure:
+            kept = failure
+
+    def closure():
+        tensor = torch.zeros(3)
+
+        def again(times, *, start={"at": 1}):
+            return again(times - 1) if times else tensor + start["at"]
+
+    [nodes] = observed(slots)
+    found = edges(nodes)
+    assert {text for _, text, _ in found} >= {"me", "buffer", "more", "[0]"} and "?" not in str(found), found
+    [nodes] = observed(exception)
+    assert {("builtins.ValueError", "__traceback__", "builtins.traceback")} <= edges(nodes), edges(nodes)
+    assert {text for _, text, _ in edges(nodes)} >= {"tb_frame", "local tensor", "local kept"}, edges(nodes)
+    [nodes] = observed(closure)
+    assert {text for _, text, _ in edges(nodes)} >= {"__closure__", "cell_contents", "[0]", "__kwdefaults__"}, edges(nodes)
+
+
+def roots_say_what_they_hold_and_where_it_was_allocated():
+    def views():
+        held = [torch.zeros(4), torch.zeros(4), torch.zeros(8), torch.zeros(16, "cpu"), torch.zeros(0)]
+        held.append(held)
+
+    [nodes] = observed(views)
+    roots = [node for node in nodes if node["root"]]
+    assert [(root["device"], root["bytes"], root.get("storage"), root["context"]) for root in roots] == [
+        ("cuda:0", 16, 0x7F00_0000_0800, "train.py:7:forward\ntrain.py:9:main"),
+        ("cuda:0", 16, 0x7F00_0000_0800, "train.py:7:forward\ntrain.py:9:main"),
+        ("cuda:0", 32, 0x7F00_0000_1000, None), ("cuda:0", 0, None, None),
+    ], roots
+    assert all(list(node) == ["label", "context", "root", "references"] for node in nodes if not node["root"])
+    on_host = [node for node in nodes if node["label"] == "object\ntorch.Tensor"]
+    assert len(on_host) == 1 and not on_host[0]["root"], nodes
+    [nodes] = observed(views, cpu=True)
+    assert sum(node["root"] for node in nodes) == 5
+    assert torch.HISTORY == [("state",)], torch.HISTORY
+    # Two tensors of one storage count once.
+    assert "held 4 tensors with 48 B on cuda:0" in cycles._held(observed(views)[0])
+
+
+def garbage_is_freed_and_the_collector_is_left_as_it_was():
+    for generation in range(3):
+        alive = []
+
+        def make():
+            first, second = Thing(), [torch.zeros(2)]
+            first.peer = second
+            second.append(first)
+            alive.append(weakref.ref(first))
+
+        gc.collect()
+        graphs = []
+        disarm = cycles.observe(graphs.append)
+        make()
+        gc.collect(generation)
+        nothing()
+        assert len(graphs) == 1 and alive[0]() is None, (generation, graphs)
+        disarm()
+    assert observed(lambda: LATER.append([LATER])) == [], "nothing holds a tensor"
+    assert gc.garbage == [] and gc.get_debug() == 0 and gc.isenabled() and sys.getprofile() is None
+    assert not any("Collector" in repr(callback) for callback in gc.callbacks)
+    # What others put there stays.
+    gc.garbage.append("mine")
+    assert len(observed(pair)) == 1 and gc.garbage == ["mine"]
+    gc.garbage.clear()
+
+
+def profilers_are_put_back():
+    calls = []
+
+    def profile(frame, event, argument):
+        calls.append(frame.f_code.co_name)
+
+    sys.setprofile(profile)
+    graphs = observed(pair)
+    there = sys.getprofile()
+    sys.setprofile(None)
+    assert there is profile and len(graphs) == 1 and "nothing" in calls
+
+
+def callbacks_of_others_do_not_bring_it_into_the_collector():
+    def other(phase, info):
+        nothing()
+
+    disarm = cycles.observe(LATER.append)
+    gc.callbacks.append(other)
+    LATER.clear()
+    pair()
+    collect()
+    gc.callbacks.remove(other)
+    disarm()
+    assert len(LATER) == 1 and gc.garbage == [], LATER
+    LATER.clear()
+
+
+def failures_of_a_callback_are_told_and_do_not_reach_the_program():
+    def fails(_):
+        raise RuntimeError("no")
+
+    def run():
+        disarm = cycles.observe(fails)
+        pair()
+        collect()
+        disarm()
+
+    assert said(run) == ["memtrack_cycles: RuntimeError: no"] and gc.garbage == []
+
+
+def what_was_collected_last_is_seen_when_it_ends():
+    graphs = []
+    disarm = cycles.observe(graphs.append)
+    pair()
+    gc.collect()
+    disarm()
+    assert len(graphs) == 1
+
+
+def threads_collect_too():
+    graphs = []
+    disarm = cycles.observe(graphs.append)
+
+    def work():
+        for size in range(1, 30):
+            pair(size)
+            collect()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    collect()
+    disarm()
+    assert graphs and gc.garbage == [] and gc.get_debug() == 0 and sys.getprofile() is None, gc.garbage
+
+
+def one_file_for_each_finding_that_is_new():
+    os.mkdir("found")
+    with open("found/cycles-2.json", "w") as file:
+        file.write("mine")
+
+    def run():
+        disarm = cycles.warn_tensor_cycles("found", files=3)
+        for size in (4, 4, 8, 4):
+            pair(size)
+            collect()
+        # Two of them at once, one of which is known.
+        pair(4), pair(16)
+        collect()
+        for size in (32, 64):
+            pair(size)
+            collect()
+        disarm()
+        pair(128)
+        collect()
+
+    # Collections that nobody asks for might be left alone, and then counts are the least.
+    gc.disable()
+    lines = said(run)
+    gc.enable()
+    files = sorted(glob.glob("found/*"))
+    assert files == [f"found/cycles-{number}.json" for number in range(1, 5)], files
+    with open("found/cycles-2.json") as file:
+        assert file.read() == "mine"
+    for line, number in zip(lines, (1, 3, 4)):
+        path = os.path.abspath(f"found/cycles-{number}.json")
+        assert f"wrote {path}; to look at it: memtrack cycles {path} -o {path[:-5]}.html" in line, line
+    assert "held 1 tensor with 16 B on cuda:0" in lines[0], lines
+    assert lines[3:] == [
+        "memtrack_cycles: more findings, which are not written: there are files enough",
+        "memtrack_cycles: found 4 times: cycles-1.json", "memtrack_cycles: not written: 2 findings of 2 shapes",
+    ], lines
+    with open("found/cycles-4.json") as file:
+        nodes = json.load(file)
+    assert [node["label"] for node in nodes if node["root"]] == ["object\ntorch.Tensor (torch.Size([16]))"], nodes
+
+
+def a_folder_that_is_not_writable_is_told_once():
+    with open("file", "w"):
+        pass
+
+    def run():
+        disarm = cycles.warn_tensor_cycles("file/in")
+        for size in (4, 8):
+            pair(size)
+            collect()
+        disarm()
+
+    lines = said(run)
+    assert len(lines) == 2 and "cannot write findings" in lines[0] and "not written" in lines[1], lines
+
+
+def write_takes_what_is_garbage_now():
+    assert cycles.write("now.json") == 0 and not os.path.exists("now.json")
+    pair(4), pair(8)
+    LATER.append([])
+    assert cycles.write("now.json") == 2 and gc.garbage == [] and gc.get_debug() == 0
+    with open("now.json") as file:
+        assert sum(node["root"] for node in json.load(file)) == 2
+    with contextlib.suppress(OSError):
+        pair()
+        cycles.write("no/such/now.json")
+        raise AssertionError
+    assert gc.garbage == [] and gc.get_debug() == 0
+
+
+def no_code_of_the_program_runs():
+    class Nasty(type):
+        def __eq__(cls, other):
+            raise SystemExit("compared")
+
+        __hash__ = None
+
+        def __getattribute__(cls, name):
+            raise SystemExit(name)
+
+    class Key:
+        def __repr__(self):
+            raise SystemExit("repr")
+
+    class Text(str):
+        __repr__ = Key.__repr__
+
+    class Mapping(dict):
+        def items(self):
+            raise SystemExit("items")
+
+        __len__ = __iter__ = items
+
+    def make():
+        kind = Nasty("Kind", (), {"__dict__": property(Key.__repr__), "own": property(Key.__repr__)})
+        held = Mapping({Key(): torch.zeros(1), Text("t"): kind})
+        dict.__setitem__(held, "me", [held, Text("u")])
+        held.own = held
+
+    [nodes] = observed(make)
+    found = edges(nodes)
+    assert ("dict[3]", "[<__main__.Key>]", "torch.Tensor (torch.Size([1]))") in found, found
+    assert ("dict[3]", "['t']", "Kind") in found or ("dict[3]", "['t']", "?") in found, found
+
+
+def much_is_cut_and_told():
+    limit, cycles.NODES = cycles.NODES, 100
+    more, cycles.OBJECTS = cycles.OBJECTS, 100_000
+    try:
+        def chain(length):
+            first = last = [torch.zeros(4)]
+            for _ in range(length):
+                last = [last, "x" * 1000]
+            first.append(last)
+
+        for length in (50, 1_000, 150_000):
+            [nodes] = observed(lambda: chain(length))
+            assert len(nodes) <= 101 and sum(node["root"] for node in nodes) == 1, len(nodes)
+            assert max(len(node["label"]) for node in nodes) <= cycles.LENGTH
+            left_out = sum(node.get("left_out", 0) for node in nodes)
+            assert (left_out > 0) == (length > 50), left_out
+            # The lists, the tensor and what it has.
+            assert len(nodes) - (left_out > 0) + left_out in (length + 2, length + 3), (len(nodes), left_out, length)
+            assert all(0 <= to < len(nodes) for node in nodes for _, to in node["references"])
+            holders = [node for node in nodes if any(nodes[to]["root"] for _, to in node["references"])]
+            assert holders
+        # As many tensors as objects: still those that hold some of them.
+        [nodes] = observed(lambda: [pair(size) for size in range(1, 500)])
+        labels = [node["label"] for node in nodes]
+        assert 60 < len(nodes) <= 101 and "object\n__main__.Thing" in labels, labels
+    finally:
+        cycles.NODES, cycles.OBJECTS = limit, more
+    # Of a container that holds one tensor often, some places.
+    def often():
+        held = [torch.zeros(1)] * 10_000
+        held.append(held)
+
+    [nodes] = observed(often)
+    assert [len(node["references"]) for node in nodes if node["label"].startswith("[")] == [cycles.NAMES + 1], nodes
+
+
+def collections_of_young_objects_cost_a_bounded_part_of_the_time():
+    looks = []
+    disarm = cycles.observe(lambda nodes: (looks.append(nodes), time.sleep(0.2)))
+    full = []
+
+    def count(phase, info):
+        if phase == "start" and info["generation"] == 2:
+            full.append(0)
+
+    gc.callbacks.append(count)
+    for _ in range(20):
+        pair()
+        gc.collect(0)
+        nothing()
+    # The first brings something new, the second does not, and after it there is a rest.
+    assert len(looks) == 2 and len(full) <= 6, (looks, full)
+    # What a full collection finds is looked at in any case.
+    pair()
+    collect()
+    assert len(looks) == 3
+    gc.callbacks.remove(count)
+    disarm()
+
+
+def what_was_not_looked_at_is_told():
+    def run():
+        disarm = cycles.warn_tensor_cycles("found")
+        gc.disable()
+        pair(4), pair(4)
+        collect()
+        cycles._collector._alone_until = time.monotonic() + 60
+        pair(4)
+        gc.collect(0)
+        gc.enable()
+        disarm()
+
+    assert said(run)[1:] == ["memtrack_cycles: found at least 2 times: cycles-5.json"]
+    cycles._collector._alone_until = 0.0
+
+
+def children_are_not_watched():
+    if not hasattr(os, "fork"):
+        return
+    graphs = []
+    disarm = cycles.observe(graphs.append)
+    child = os.fork()
+    if child == 0:
+        pair()
+        collect()
+        os._exit(len(graphs) + len(gc.garbage))
+    assert os.waitpid(child, 0)[1] == 0
+    disarm()
+
+
+def labels_are_those_of_pytorch():
+    def function():
+        pass
+
+    class Local:
+        def method(self):
+            pass
+
+    label = cycles._label
+    dead = weakref.ref(Thing())
+    assert list(map(label, [1, 2.5, True, None, "it's", b"\x00", 1j])) == ["1", "2.5", "True", "None", '"it\'s"', "b'\\x00'", "1j"]
+    assert label(function) == "function\nfunction"
+    assert label(Local().method) == "instancemethod\nlabels_are_those_of_pytorch.<locals>.Local.method"
+    assert label(types.MethodType(Local, 1)) == "instancemethod\n<anonymous>"
+    assert label([1, "a", Thing(), None]) == "[1,'a',Thing,None]" and label(()) == "()" and label((2.0,)) == "(2.0)"
+    assert label(list(range(14))) == "[0,1,2,3,4,5,6,7, ...6]"
+    assert label({1: 2}) == "dict[1]" and label(sys) == "module\nsys" and label(Thing) == "type\nThing"
+    assert label(dead) == "weakref (dead referent)"
+    assert label(weakref.ref(Thing)) == f"weakref to id {hex(id(Thing))}"
+    frame = sys._getframe()
+    file = __file__ if len(__file__) <= 32 else f"...{__file__[-29:]}"
+    assert label(frame) == f"frame\n{file}:{frame.f_lineno}"
+    assert label({1}) == "object\nbuiltins.set" and label(Local()) == "object\n__main__.Local"
+    assert label("\udc80" * 3) == "'\\udc80\\udc80\\udc80'" and len(label("x" * 1_000_000)) <= cycles.LENGTH
+    assert label(1 << 100_000) == "int of 100001 bits"
+    assert cycles._cut("\udc80") == "\\udc80"
+
+
+CHECKS = [
+    attributes_of_instances_keep_their_names, tensors_below_slots_frames_and_exceptions_are_named,
+    roots_say_what_they_hold_and_where_it_was_allocated, garbage_is_freed_and_the_collector_is_left_as_it_was,
+    profilers_are_put_back, callbacks_of_others_do_not_bring_it_into_the_collector,
+    failures_of_a_callback_are_told_and_do_not_reach_the_program, what_was_collected_last_is_seen_when_it_ends,
+    threads_collect_too, one_file_for_each_finding_that_is_new, a_folder_that_is_not_writable_is_told_once,
+    write_takes_what_is_garbage_now, no_code_of_the_program_runs, much_is_cut_and_told,
+    collections_of_young_objects_cost_a_bounded_part_of_the_time, what_was_not_looked_at_is_told,
+    children_are_not_watched, labels_are_those_of_pytorch,
+]
+
+if __name__ == "__main__":
+    for check in CHECKS:
+        gc.collect()
+        try:
+            check()
+        except BaseException as failure:
+            import traceback
+
+            traceback.print_exc()
+            print(f"{check.__name__}: {type(failure).__name__}: {failure}")
+            continue
+        print(f"{check.__name__}: right")
