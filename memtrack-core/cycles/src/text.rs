@@ -83,12 +83,11 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
-    let place = node.and_then(|node| match (node.allocated, node.created) {
-        (Some(text), _) => Some((text, "allocated at")),
-        // Where the value was made, and not its memory.
-        (None, created) => Some((created?, "registered at")),
+    let known = node.and_then(|node| {
+        let created = node.created.map(|text| (text, "registered at"));
+        node.allocated.map(|text| (text, "allocated at")).or(created)
     });
-    if let Some((text, what)) = place {
+    if let Some((text, what)) = known {
         let _ = writeln!(out, "   {what}");
         let text = graph.text(text);
         for line in text.lines().take(FRAMES) {

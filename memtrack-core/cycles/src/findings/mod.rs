@@ -92,6 +92,18 @@ impl Cycle {
             _ => &self.cuts,
         }
     }
+
+    /// All references of the cycle that become weak with that: those by the same fields, as places in the graph's edges.
+    pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
+        let fields: HashSet<Field> =
+            self.to_make_weak().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
+        let members: HashSet<u32> = self.nodes.iter().copied().collect();
+        let edges = self.nodes.iter().flat_map(|&node| graph.edges_of(node));
+        let is_one = |&edge: &usize| {
+            members.contains(&graph.edges[edge].to) && fields.contains(&field_of(graph, edge))
+        };
+        edges.filter(is_one).map(|edge| edge as u32).collect()
+    }
 }
 
 /// Handles that nobody accounts for and that were made at one place, to values of one type: forgotten, or where a scan cannot see

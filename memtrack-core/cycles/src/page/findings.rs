@@ -150,7 +150,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
 /// A way with its values as links to the picture; the middle of a long one is counted.
 fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
     const SHOWN: usize = 8;
-    let value = |node: u32| show(Some(node), drawn, &line(&words::label(graph, node), TEXT_BYTES));
+    let value = |node: u32| show(Some(node), drawn, &line(&words::kind(graph, node), TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from);
     for (at, &edge) in edges.iter().enumerate() {
