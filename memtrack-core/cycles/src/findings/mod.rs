@@ -55,7 +55,7 @@ pub struct Cycle {
     /// How sure it is.
     pub proof: Proof,
     /// How many cycles of the same types and fields there are; this one is the first of them, and all its numbers but
-    /// [`all_bytes`](Self::all_bytes) are its own.
+    /// [`all_leaked`](Self::all_leaked) are its own.
     pub instances: u64,
     /// Its values.
     pub nodes: Vec<u32>,
