@@ -2,6 +2,7 @@
 
 use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
 use crate::graph::{Graph, Origin};
+use foldhash::{HashSet, HashSetExt};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
@@ -45,11 +46,11 @@ pub fn path(graph: &Graph, edge: u32) -> String {
     )
 }
 
-/// A way along references: `Trainer .hooks[0] → Hook .owner → Trainer`. The middle of a long one is counted.
+/// A way along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`. Each value tells its contents
+/// once. The middle of a long one is counted.
 pub fn way(graph: &Graph, edges: &[u32]) -> String {
-    let mut out = String::new();
-    let Some(&first) = edges.first() else { return out };
-    out += &kind(graph, graph.edges[first as usize].from);
+    let values = values_of_way(graph, edges);
+    let mut out = values.first().cloned().unwrap_or_default();
     for (at, &edge) in edges.iter().enumerate() {
         if at == STEPS_SHOWN && edges.len() > 2 * STEPS_SHOWN {
             out += &format!(" → … {} more …", human_count((edges.len() - 2 * STEPS_SHOWN) as u64));
@@ -57,9 +58,26 @@ pub fn way(graph: &Graph, edges: &[u32]) -> String {
         if at >= STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
             continue;
         }
-        out += &format!(" {} → {}", path(graph, edge), kind(graph, graph.edges[edge as usize].to));
+        out += &format!(" {} → {}", path(graph, edge), values[at + 1]);
     }
     out
+}
+
+/// The values of a way in words, from its first to its last: with their contents where they come first, later without.
+/// Empty in the middle of a long way.
+pub(crate) fn values_of_way(graph: &Graph, edges: &[u32]) -> Vec<String> {
+    let nodes = edges.iter().take(1).map(|&first| graph.edges[first as usize].from);
+    let nodes = nodes.chain(edges.iter().map(|&edge| graph.edges[edge as usize].to));
+    let mut told = HashSet::new();
+    nodes
+        .enumerate()
+        .map(|(at, node)| {
+            if at > STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
+                return String::new();
+            }
+            if told.insert(node) { label(graph, node) } else { kind(graph, node) }
+        })
+        .collect()
 }
 
 /// How sure it is that nobody can use the values of a cycle.
@@ -155,7 +173,11 @@ pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
         (false, false) => format!("keep {} until the program ends", bytes(cycle.all_leaked)),
     };
     let weak: Vec<String> = cycle.to_make_weak().iter().map(|cut| field(graph, cut)).collect();
-    let weak = if weak.is_empty() { String::new() } else { format!("; make weak: {}", weak.join(" and ")) };
+    let weak = match &weak[..] {
+        [] => String::new(),
+        [_] if cycle.around.len() == 1 => "; make that reference weak".to_owned(),
+        _ => format!("; make weak: {}", weak.join(" and ")),
+    };
     format!(
         "{} that nothing else holds{sure} {keeps}: {}{weak}",
         counted(cycle.instances, "cycle"),

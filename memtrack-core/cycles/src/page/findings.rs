@@ -150,9 +150,10 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
 /// A way with its values as links to the picture; the middle of a long one is counted.
 fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
     const SHOWN: usize = 8;
-    let value = |node: u32| show(Some(node), drawn, &line(&words::kind(graph, node), TEXT_BYTES));
+    let values = words::values_of_way(graph, edges);
+    let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
-    let mut out = value(graph.edges[first as usize].from);
+    let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
         if edges.len() > 2 * SHOWN && (SHOWN..edges.len() - SHOWN).contains(&at) {
             if at == SHOWN {
@@ -160,8 +161,8 @@ fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
             }
             continue;
         }
-        let to = graph.edges[edge as usize].to;
-        let _ = write!(out, " <code>{}</code> → {}", line(&words::path(graph, edge), TEXT_BYTES), value(to));
+        let to = value(graph.edges[edge as usize].to, at + 1);
+        let _ = write!(out, " <code>{}</code> → {to}", line(&words::path(graph, edge), TEXT_BYTES));
     }
     out
 }
