@@ -224,7 +224,7 @@ fn a_warning_says_what_to_make_weak_and_names_a_page_that_stays() {
     assert_eq!(
         first,
         "memtrack: 1 cycle that nothing else holds keeps 1.0 KiB (1 device buffer) until the program ends: \
-         Layer .owner → Layer; make weak: Layer .owner → Layer"
+         Layer .owner → Layer; make that reference weak"
     );
     assert!(second.contains("Layer .other → Layer"), "{said}");
     let pages: Vec<PathBuf> =
