@@ -73,7 +73,10 @@ mod tests {
                 self.hand_over(chunk);
                 // SAFETY: `hand_over` left a chunk there.
                 assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event));
-            } else if unsafe { (*chunk).is_full() } {
+                return;
+            }
+            // SAFETY: it was pushed to the chunk, which only this thread takes out of the slot.
+            if unsafe { (*chunk).is_full() } {
                 self.hand_over(chunk);
             }
         }
