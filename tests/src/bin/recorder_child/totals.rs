@@ -257,7 +257,12 @@ pub fn other_rules() {
     const BLOCKS: u64 = 1000;
     let (to_free, blocks) = channel::<Vec<Box<[u8; 1000]>>>();
     let (freed, was_freed) = channel();
-    let frees = thread::spawn(move || blocks.iter().for_each(|some| freed.send(drop(some)).unwrap()));
+    let frees = thread::spawn(move || {
+        for some in blocks {
+            drop(some);
+            freed.send(()).unwrap();
+        }
+    });
     let hardly_any = Options::new().sample(64 << 10, 1 << 50);
     let all_of_them = Options::new().sample(512, 1 << 50).max_entries(1 << 20);
     for (options, is_recorded) in [(&hardly_any, false), (&all_of_them, true), (&hardly_any, false)] {
