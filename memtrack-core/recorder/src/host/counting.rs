@@ -6,7 +6,7 @@ use super::followed;
 use crate::recorder::{sample_threshold_bytes, session_number};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fence};
 
-/// A thread's countdown to its next sample. Only the owner writes it, but for [`Self::forget`].
+/// A thread's countdown to its next sample. Only the owner writes it, but for `forget`.
 #[derive(Debug, Default)]
 pub struct Counting {
     /// Blocks below this size are small, so that they may be only counted; 0: the thread must look up what holds.
