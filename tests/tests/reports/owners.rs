@@ -211,3 +211,30 @@ fn the_rule_that_decided_is_shown_on_demand() {
     }
     assert!(device(&["top", "--by", "line"])["explained"].is_null());
 }
+
+#[test]
+fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let block = |state: &str, size: u64| json!({"size": size, "requested_size": size, "state": state});
+    let segment = json!({
+        "device": 0, "address": 1 << 20, "total_size": 4096, "stream": 0, "segment_type": "small",
+        "allocated_size": 1024, "active_size": 1024,
+        "blocks": [block("active_allocated", 1024), block("inactive", 3072)]
+    });
+    let freed = json!({"action": "free_completed", "addr": (1 << 20) + 1024, "size": 512, "stream": 0, "time_us": 5, "frames": [frame("f", MODEL, 1)]});
+    let rows = |events: &[&Value], by: &str| -> Vec<(String, u64)> {
+        let snapshot = json!({"segments": [segment], "device_traces": [events]});
+        std::fs::write(&path, snapshot.to_string()).unwrap();
+        let arguments = ["top", "--at", "peak", "--json", "--by", by];
+        let output = Command::new(memtrack()).args(arguments).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let row = |row: &Value| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap());
+        value["devices"][0]["rows"].as_array().unwrap().iter().map(row).collect()
+    };
+    for by in ["line", "stack", "python", "frame", "file"] {
+        assert_eq!(rows(&[&freed], by), [("(allocated before the first event)".to_owned(), 1536)], "{by}");
+    }
+    assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "nothing is older than no trace");
+}

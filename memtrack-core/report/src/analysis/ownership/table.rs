@@ -123,6 +123,13 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("torch::autograd::Node::operator()", "the engine of PyTorch's backward pass"),
     ("pybind11", "a binding to Python"),
     ("pyo3", "a binding to Python"),
+    ("torch::handle_torch_function*", "PyTorch's dispatch to overrides"),
+    ("torch::PythonArgParser", "PyTorch's binding to Python"),
+    // What symbol tables make of a thread's first function in the C++ library that PyTorch brings.
+    ("std::error_code::default_error_condition", "how C++ starts a thread"),
+    ("_PyObject_*", "Python's interpreter"),
+    ("_PyEval_*", "Python's interpreter"),
+    ("_PyFunction_*", "Python's interpreter"),
     ("_Unwind_*", "what takes the stack"),
     ("_start", "how C starts a program"),
     ("clone", "how C starts a thread"),
@@ -133,10 +140,11 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
 
 /// Source files of native code.
 pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
+    ("*/python-3*", Noise, "Python's interpreter"),
+    ("*/Python-3*", Noise, "Python's interpreter"),
+    ("/usr/src/python", Noise, "Python's interpreter"),
+    ("*/cpython", Noise, "Python's interpreter"),
     ("*/Python/ceval.c", Noise, "Python's interpreter"),
-    ("*python*/Objects", Noise, "Python's interpreter"),
-    ("*python*/Python", Noise, "Python's interpreter"),
-    ("*python*/Modules/main.c", Noise, "Python's interpreter"),
     ("/rustc", Framework, "Rust's standard library"),
     ("rustlib/src/rust", Framework, "Rust's standard library"),
     (".cargo/registry", Framework, "a crate from a registry"),

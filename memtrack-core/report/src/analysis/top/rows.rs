@@ -21,10 +21,11 @@ use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// The row of blocks of which only the free was recorded.
+/// The row of blocks of which only the free was recorded; in rankings by stack, of all that are older than the trace and
+/// have none.
 const BEFORE: &str = "(allocated before the first event)";
 
-/// The row of blocks without a stack.
+/// The row of blocks that were allocated in the trace without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 
 /// The row of blocks below which no line of Python is.
@@ -80,6 +81,8 @@ struct Sorter<'a> {
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
+    /// Whether the device has a trace that a block could be older than.
+    has_events: bool,
     fold_hidden: bool,
     fold: Fold,
     owners: Owners<'a>,
@@ -122,7 +125,11 @@ impl Sorter<'_> {
             // The rows are few; who asked for the blocks does not matter to them.
             return Place::of(self.row(Key::Name(name)));
         }
-        if !lifetime.known {
+        let of_stacks = self.has_events
+            && matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
+        // That nobody knows their stacks is the same fact: they are older than what was recorded.
+        let older = of_stacks && lifetime.from.is_none() && self.snapshot.frame_keys(lifetime.stack).is_empty();
+        if !lifetime.known || older {
             return Place::of(self.row(Key::Name(BEFORE.into())));
         }
         let place = (lifetime.scope, lifetime.stack);
@@ -308,6 +315,7 @@ pub(super) fn rank(
         },
         attributor,
         trimmer: Trimmer::default(),
+        has_events: snapshot.events.rows_of(device).next().is_some(),
         fold_hidden: options.fold_hidden,
         fold: Fold::default(),
         owners: Owners::new(&options.rules),
