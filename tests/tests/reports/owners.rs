@@ -230,7 +230,8 @@ fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() 
         let output = Command::new(memtrack()).args(arguments).arg(&path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let row = |row: &Value| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap());
+        let row =
+            |row: &Value| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap());
         value["devices"][0]["rows"].as_array().unwrap().iter().map(row).collect()
     };
     for by in ["line", "stack", "python", "frame", "file"] {

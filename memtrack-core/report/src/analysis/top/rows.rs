@@ -125,10 +125,11 @@ impl Sorter<'_> {
             // The rows are few; who asked for the blocks does not matter to them.
             return Place::of(self.row(Key::Name(name)));
         }
-        let of_stacks = self.has_events
-            && matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
+        let of_stacks =
+            self.has_events && matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
         // That nobody knows their stacks is the same fact: they are older than what was recorded.
-        let older = of_stacks && lifetime.from.is_none() && self.snapshot.frame_keys(lifetime.stack).is_empty();
+        let older =
+            of_stacks && lifetime.from.is_none() && self.snapshot.frame_keys(lifetime.stack).is_empty();
         if !lifetime.known || older {
             return Place::of(self.row(Key::Name(BEFORE.into())));
         }
