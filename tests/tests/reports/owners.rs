@@ -153,6 +153,11 @@ fn what_to_look_at_first_and_the_peak_name_ones_own_line() {
     let line = "model.py:41 forward → einops.py:916 einsum";
     let text = run(&["summary"]);
     assert!(text.contains(&format!("is from {line}")), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let of_autograd = stacks().pop().unwrap();
+    let text = String::from_utf8(run_in(folder.path(), &[of_autograd], &["summary"]).stdout).unwrap();
+    let nobodys = "is from torch::autograd::generated::MmBackward0::apply, in no line of your own";
+    assert!(text.contains(nobodys), "{text}");
     let text = run(&["peak"]);
     assert!(text.contains(&format!("     {line}\n     einsum einops.py:916\n")), "{text}");
     assert_eq!(device(&["peak"])["rows"][0]["mine"]["file"], MODEL);

@@ -125,6 +125,9 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("pyo3", "a binding to Python"),
     ("torch::handle_torch_function*", "PyTorch's dispatch to overrides"),
     ("torch::PythonArgParser", "PyTorch's binding to Python"),
+    ("torch::autograd::dispatch_*", "PyTorch's binding to Python"),
+    ("torch::utils", "PyTorch's binding to Python"),
+    ("at::indexing", "PyTorch's binding to Python"),
     // What symbol tables make of a thread's first function in the C++ library that PyTorch brings.
     ("std::error_code::default_error_condition", "how C++ starts a thread"),
     ("_PyObject_*", "Python's interpreter"),

@@ -3,7 +3,7 @@
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
 use crate::analysis::net::Net;
-use crate::analysis::ownership::Owned;
+use crate::analysis::ownership::{Owned, short};
 use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
@@ -142,6 +142,10 @@ pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
 fn origin(name: &str, stack: &[StackLine], owned: &Owned) -> String {
     if owned.mine.is_some() {
         return format!("is from {}", shorten_middle(&printable(&owned.to_string()), 2 * ORIGIN));
+    }
+    if let Some(called) = &owned.called {
+        let function = shorten_middle(&printable(&short(called)), 2 * ORIGIN);
+        return format!("is from {function}, in no line of your own");
     }
     match asking(stack) {
         Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
