@@ -1,0 +1,63 @@
+//! Of a stack, the line that a person would point at: the innermost frame that is the user's, and what it called.
+
+use super::names::{nobodys, short};
+use super::{Judged, Owner};
+use memtrack_model::Frame;
+use std::fmt;
+
+/// Who asked for the memory of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Owned {
+    /// The innermost frame that is the user's own; none where nothing of the stack is.
+    pub mine: Option<Frame>,
+    /// The framework's function that it called; none where it allocates itself. Where nothing is the user's, the
+    /// outermost function of a framework.
+    pub called: Option<Frame>,
+}
+
+impl Owned {
+    /// The user's line alone, or what stands in its place: `train.py:53 step`.
+    pub fn line(&self) -> String {
+        match (&self.mine, &self.called) {
+            (Some(mine), _) => short(mine),
+            (None, Some(called)) => format!("{}{}", nobodys(Owner::Framework), short(called)),
+            (None, None) => nobodys(Owner::Noise).into(),
+        }
+    }
+}
+
+/// `train.py:53 step → adamw.py:176 step`, or `not mine: …`.
+impl fmt::Display for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())?;
+        match (&self.mine, &self.called) {
+            (Some(_), Some(called)) => write!(f, " → {}", short(called)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Finds the owner of a stack, innermost frame first.
+pub(super) fn of(stack: &[&Judged]) -> Owned {
+    let owners = owners(stack);
+    let mine = owners.iter().position(|&owner| owner == Owner::Mine);
+    // The outermost of a framework: of what was called, or of the whole stack.
+    let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
+    let frame = |place: usize| stack[place].frame.clone();
+    Owned { mine: mine.map(frame), called: called.map(frame) }
+}
+
+/// Whose the frames are, now that the whole stack is known.
+pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
+    // Inside of an allocator that the program brought itself everything is that allocator's work.
+    let entered = stack.iter().rposition(|judged| judged.is_entry);
+    let interpreted = stack.iter().any(|judged| judged.is_interpreted);
+    let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {
+        _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
+        // Python's libraries are full of functions without a file, and hardly any of them is the user's.
+        Owner::Mine if judged.verdict.guessed && interpreted => Owner::Framework,
+        owner => owner,
+    };
+    stack.iter().enumerate().map(owner).collect()
+}
