@@ -62,6 +62,39 @@ impl Estimate {
         }
     }
 
+    /// The sum of two numbers that are off independently of one another.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        self.combined(other, 1.0)
+    }
+
+    /// The difference of two such numbers; it may be negative.
+    pub(super) fn less(&self, other: &Self) -> Self {
+        self.combined(other, -1.0)
+    }
+
+    fn combined(&self, other: &Self, sign: f64) -> Self {
+        let value = self.value + sign * other.value;
+        let below = |one: &Self| one.value - one.low;
+        let above = |one: &Self| one.high - one.value;
+        let (down, up) = match sign > 0.0 {
+            true => (below(other), above(other)),
+            false => (above(other), below(other)),
+        };
+        // What is taken away is largest where the rest is smallest; only a sum has a bound of its own.
+        let high = value + above(self).hypot(up);
+        let bound = match sign > 0.0 {
+            true => value + (self.bound - self.value).hypot(other.bound - other.value),
+            false => high,
+        };
+        Self {
+            value,
+            standard_error: self.standard_error.hypot(other.standard_error),
+            low: value - below(self).hypot(down),
+            high,
+            bound,
+        }
+    }
+
     /// The larger distance to an end of the interval, relative to the number; infinite for 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
