@@ -13,6 +13,7 @@ pub mod lifetimes;
 pub mod limits;
 pub mod moment;
 pub mod net;
+pub mod ownership;
 pub mod patterns;
 pub mod peak;
 pub mod phases;

@@ -158,7 +158,7 @@ pub fn operator(function: &str) -> Option<&str> {
 }
 
 /// `torch.mul_` of `<built-in method mul_ of Parameter object at 0x0>`.
-fn built_in(frame: &Frame) -> Option<String> {
+pub(super) fn built_in(frame: &Frame) -> Option<String> {
     let rest = frame.function.strip_prefix("<built-in ")?;
     let name = rest.strip_prefix("method ").or_else(|| rest.strip_prefix("function "))?;
     let name = name.split([' ', '>']).next()?;

@@ -38,9 +38,9 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
     lines
 }
 
-/// Whether the frame is Python's: from a file of Python's, or from `<string>` and the like.
+/// Whether the frame is Python's: from a file of Python's, or from `<string>`, `<eval_with_key>.7` and the like.
 pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
-    let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>'));
+    let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.contains('>'));
     frame.file.as_deref().is_some_and(of)
 }
 

@@ -1,0 +1,216 @@
+//! Whose a frame is: the user's own code, a framework's, or noise that only passes a call on; and of a stack, the line of
+//! one's own that asked for the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
+//!
+//! The user's globs decide first, then the built-in [`table`], by path and by name; what no rule knows is the user's,
+//! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
+//! shows the rule that decided.
+
+mod names;
+mod owned;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::patterns::matches;
+use super::torch_stacks::{Line, PROFILED_MODULE};
+use super::trim::{is_allocator_entry, is_plumbing};
+use memtrack_model::Frame;
+pub use names::short;
+use names::{crate_of, plain};
+pub use owned::Owned;
+use std::borrow::Cow;
+
+/// Whose a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// The user's own code.
+    Mine,
+    /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
+    Framework,
+    /// A frame that only passes a call on: an interpreter, a dispatcher, what starts programs, memtrack.
+    Noise,
+}
+
+impl Owner {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mine => "mine",
+            Self::Framework => "framework",
+            Self::Noise => "noise",
+        }
+    }
+}
+
+/// Whose a frame is, and what decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What decided, in a few words: the user's glob, or what the built-in rule is about.
+    pub rule: Cow<'static, str>,
+    /// Whether it is only taken for the user's because nothing is known of it: a native function without a source file.
+    /// Below a line of Python it is not.
+    pub guessed: bool,
+}
+
+impl Verdict {
+    fn known(owner: Owner, rule: impl Into<Cow<'static, str>>) -> Self {
+        Self { owner, rule: rule.into(), guessed: false }
+    }
+}
+
+/// A glob of the user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    glob: String,
+    owner: Owner,
+}
+
+/// What decides whose a frame is.
+///
+/// A glob is compared with the file and with the function's path, as `my_crate::model::Layer::forward`. `*` stands for any
+/// characters, also for slashes; a glob may begin at any folder of the path, and a folder or a module stands for all below
+/// it. Where several match, the longest decides, and of equal ones the first that was given.
+///
+/// ```
+/// use memtrack_report::analysis::ownership::{Owner, Rules};
+/// use memtrack_model::Frame;
+///
+/// let frame = Frame { function: "forward".into(), file: Some("/home/ana/lab/einops/einops.py".into()), line: Some(9) };
+/// assert_eq!(Rules::new().judge(&frame).owner, Owner::Mine);
+/// assert_eq!(Rules::new().not_mine("lab/einops").judge(&frame).owner, Owner::Framework);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    own: Vec<Own>,
+}
+
+impl Rules {
+    /// The built-in rules.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What matches `glob` is the user's.
+    #[must_use]
+    pub fn mine(self, glob: impl Into<String>) -> Self {
+        self.with(glob.into(), Owner::Mine)
+    }
+
+    /// What matches `glob` is a framework's.
+    #[must_use]
+    pub fn not_mine(self, glob: impl Into<String>) -> Self {
+        self.with(glob.into(), Owner::Framework)
+    }
+
+    fn with(mut self, glob: String, owner: Owner) -> Self {
+        self.own.push(Own { glob, owner });
+        self
+    }
+
+    /// Whose a frame is, and which rule says so.
+    pub fn judge(&self, frame: &Frame) -> Verdict {
+        let line = Line::of(frame);
+        // PyTorch writes `??` for a file that it does not know.
+        let file = if line.file == "??" { "" } else { line.file };
+        let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
+        if let Some(own) = self.own_rule(file, &path) {
+            let option = if own.owner == Owner::Mine { "mine" } else { "not-mine" };
+            return Verdict::known(own.owner, format!("{option} {}", own.glob));
+        }
+        if line.function.starts_with(PROFILED_MODULE) {
+            return Verdict::known(Owner::Noise, "the name of a module in a profile");
+        }
+        if line.function.starts_with("<built-in ") {
+            return Verdict::known(Owner::Framework, "a function built into Python or a package");
+        }
+        if line.is_python { judge_python(&line, file) } else { judge_native(line.function, file, &path) }
+    }
+
+    /// The user's glob that decides: the longest that matches.
+    fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
+        let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
+        matching.rev().max_by_key(|own| own.glob.len())
+    }
+
+    /// The line of the user's own that a stack (innermost frame first) is about, and what it called.
+    pub fn owner(&self, stack: &[Frame]) -> Owned {
+        let verdicts: Vec<Verdict> = stack.iter().map(|frame| self.judge(frame)).collect();
+        owned::of(stack, &verdicts)
+    }
+}
+
+fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
+    for row in table::PYTHON_NOISE {
+        if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
+            return Verdict::known(Owner::Noise, row.what);
+        }
+    }
+    by_path(table::PYTHON_PATHS, file)
+        .unwrap_or_else(|| Verdict::known(Owner::Mine, "a file of Python's outside of packages"))
+}
+
+fn judge_native(function: &str, file: &str, path: &str) -> Verdict {
+    use Owner::{Framework, Mine, Noise};
+    if names::is_unnamed(function) {
+        return Verdict::known(Noise, "a frame without a name");
+    }
+    if is_allocator_entry(function) {
+        return Verdict::known(Noise, "where an allocator begins");
+    }
+    if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
+        return Verdict::known(Noise, *what);
+    }
+    if let Some(verdict) = by_path(table::NATIVE_PATHS, file) {
+        return verdict;
+    }
+    if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
+        return Verdict::known(Framework, *what);
+    }
+    // A bare file name is what libraries without debug information have; programs have folders.
+    if file.contains('/') {
+        return Verdict::known(Mine, "a source file outside of packages");
+    }
+    if let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
+        return Verdict::known(Noise, *what);
+    }
+    if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
+        return Verdict::known(Framework, *what);
+    }
+    if is_plumbing(function) {
+        return Verdict::known(Noise, "what carries an allocation out");
+    }
+    let rule = match crate_of(path) {
+        Some(name) => Cow::from(format!("no rule knows {name}")),
+        None => "a function without a source file".into(),
+    };
+    Verdict { owner: Mine, rule, guessed: true }
+}
+
+/// The row of a table whose path matches.
+fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
+    let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
+    Some(Verdict::known(*owner, *what))
+}
+
+/// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
+fn on_path(glob: &str, file: &str) -> bool {
+    let glob = glob.trim_end_matches('/');
+    if file.is_empty() || glob.is_empty() {
+        return false;
+    }
+    let tries = |glob: &str| matches(glob, file) || matches(&format!("{glob}/*"), file);
+    tries(glob) || (!glob.starts_with(['/', '*']) && tries(&format!("*/{glob}")))
+}
+
+/// Whether `glob` is about the function: a module stands for all in it.
+fn on_name(glob: &str, path: &str) -> bool {
+    let glob = glob.strip_suffix("::").unwrap_or(glob);
+    if glob.is_empty() || glob.contains('/') {
+        return false;
+    }
+    matches(glob, path) || matches(&format!("{glob}::*"), path)
+}

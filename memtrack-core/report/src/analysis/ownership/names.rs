@@ -1,0 +1,140 @@
+//! Functions' names as rules compare them and as people read them, for Python, Rust, C++ and C.
+
+use super::Owner;
+use crate::analysis::torch_stacks::{Line, built_in, operator};
+use memtrack_model::Frame;
+use memtrack_symbols::names::plain_path;
+
+/// A native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor const&)`.
+pub(super) fn plain(function: &str) -> String {
+    plain_path(without_signature(function))
+}
+
+/// The name of a C++ function without what it returns and takes; any other name as it is.
+fn without_signature(function: &str) -> &str {
+    const ANONYMOUS: &str = "(anonymous namespace)";
+    let bytes = function.as_bytes();
+    let (mut depth, mut start, mut at) = (0usize, 0, 0);
+    while at < bytes.len() {
+        let before_is_operator = function.get(..at).is_some_and(|before| before.ends_with("operator"));
+        match bytes[at] {
+            b'<' if !before_is_operator => depth += 1,
+            b'>' if at > 0 && bytes[at - 1] == b'-' => {}
+            b'>' => depth = depth.saturating_sub(1),
+            b'(' if function.get(at..).is_some_and(|rest| rest.starts_with(ANONYMOUS)) => {
+                at += ANONYMOUS.len();
+                continue;
+            }
+            b'(' if before_is_operator => {}
+            b'(' if depth == 0 => return &function[start..at],
+            // `operator new` is one name.
+            b' ' if depth == 0 && !before_is_operator => start = at + 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    // Nothing is taken: no function of C++'s, so that what stands before a blank belongs to the name.
+    function
+}
+
+/// The crate or the outermost namespace of a path.
+pub(super) fn crate_of(path: &str) -> Option<&str> {
+    path.split_once("::").map(|(first, _)| first).filter(|first| !first.is_empty())
+}
+
+/// Whether a frame has no name: `??`, or a place in a binary that was not found.
+pub(super) fn is_unnamed(function: &str) -> bool {
+    let place = function.split(" [build id").next().unwrap_or(function);
+    let in_a_binary = place.rsplit_once("+0x").is_some_and(|(_, offset)| is_hex(offset));
+    let address = place.strip_prefix("0x").is_some_and(is_hex);
+    in_a_binary || address || matches!(function, "" | "??" | "[unknown]")
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// A frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or the path alone where no file is
+/// known.
+pub fn short(frame: &Frame) -> String {
+    let line = Line::of(frame);
+    let file = line.file.rsplit('/').next().filter(|file| !file.is_empty() && *file != "??");
+    let number = line.line.filter(|&number| number > 0);
+    if line.is_python {
+        return placed(file, number, line.function);
+    }
+    if let Some(function) = built_in(frame) {
+        return function;
+    }
+    if let Some(operator) = operator(line.function) {
+        return format!("aten::{operator}");
+    }
+    let path = plain(line.function);
+    let path = path.replace("(anonymous namespace)::", "");
+    // Beside a file, its modules would say the same again; without one they are all there is.
+    match (file, number) {
+        (Some(file), Some(_)) => placed(Some(file), number, last_of(&path)),
+        _ => path,
+    }
+}
+
+fn placed(file: Option<&str>, line: Option<u32>, function: &str) -> String {
+    match (file, line) {
+        (Some(file), Some(line)) => format!("{file}:{line} {function}"),
+        (Some(file), None) => format!("{file} {function}"),
+        _ => function.to_owned(),
+    }
+}
+
+/// `Layer::new` of `app::model::Layer::new`, `step` of `app::step`.
+fn last_of(path: &str) -> &str {
+    let Some((before, _)) = path.rsplit_once("::") else { return path };
+    let start = before.rfind("::").map_or(0, |at| at + 2);
+    let of_type = before[start..].starts_with(char::is_uppercase);
+    if of_type { &path[start..] } else { &path[before.len() + 2..] }
+}
+
+/// What stands for a stack in which nothing is the user's.
+pub(super) fn nobodys(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Mine | Owner::Framework => "not mine: ",
+        Owner::Noise => "no frame of this stack has a name that says something",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_cpp_lose_what_they_return_and_take() {
+        for (function, path) in [
+            ("at::Tensor at::native::add<float>(at::Tensor const&, long)", "at::native::add"),
+            ("void at::native::(anonymous namespace)::f(int)", "at::native::(anonymous namespace)::f"),
+            ("at::native::x(int)::{lambda(int)#1}::operator()(int) const", "at::native::x"),
+            ("std::vector<at::Tensor, std::allocator<at::Tensor> >::~vector()", "std::vector::~vector"),
+            (
+                "_object* torch::autograd::TypeError_to_NotImplemented_<&torch::autograd::THPVariable_div>(_object*)",
+                "torch::autograd::TypeError_to_NotImplemented_",
+            ),
+            ("operator new(unsigned long)", "operator new"),
+            ("my::Functor::operator()(int) const", "my::Functor::operator()"),
+            ("<my::Layer as core::ops::Fn>::call", "my::Layer::call"),
+            ("main", "main"),
+            ("(anonymous namespace)", "(anonymous namespace)"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(function), path, "{function}");
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_binary_is_no_name() {
+        for unnamed in ["??", "libfoo.so+0x12a", "train+0x1b1862 [build id 24608a6efe03]", "0x7f00aa"] {
+            assert!(is_unnamed(unnamed), "{unnamed}");
+        }
+        for named in ["main", "a+b", "add+0xyz", "operator+"] {
+            assert!(!is_unnamed(named), "{named}");
+        }
+    }
+}

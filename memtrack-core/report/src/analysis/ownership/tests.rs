@@ -1,0 +1,99 @@
+use super::*;
+
+/// A stack of `stacks.txt`.
+struct Told {
+    title: &'static str,
+    answer: &'static str,
+    frames: Vec<Frame>,
+}
+
+fn told() -> Vec<Told> {
+    let mut all: Vec<Told> = Vec::new();
+    for line in include_str!("stacks.txt").lines().skip_while(|line| !line.starts_with("# ")) {
+        if let Some(title) = line.strip_prefix("# ") {
+            all.push(Told { title, answer: "", frames: Vec::new() });
+        } else if let Some(answer) = line.strip_prefix("> ") {
+            all.last_mut().unwrap().answer = answer;
+        } else if !line.is_empty() {
+            all.last_mut().unwrap().frames.push(frame(line));
+        }
+    }
+    all
+}
+
+/// `FUNCTION` or `FUNCTION @ FILE:LINE`.
+fn frame(text: &str) -> Frame {
+    let Some((function, place)) = text.split_once(" @ ") else {
+        return Frame { function: text.into(), ..Frame::default() };
+    };
+    let (file, line) = place.rsplit_once(':').unwrap();
+    Frame { function: function.into(), file: Some(file.into()), line: line.parse().ok() }
+}
+
+#[test]
+fn of_real_stacks_the_line_is_named_that_a_person_would_point_at() {
+    let told = told();
+    assert!(told.len() >= 30, "{}", told.len());
+    let rules = Rules::new();
+    let mut wrong = String::new();
+    for Told { title, answer, frames } in &told {
+        let owned = rules.owner(frames).to_string();
+        if owned != *answer {
+            wrong += &format!("# {title}\n  expected {answer}\n  found    {owned}\n");
+            for frame in frames {
+                let Verdict { owner, rule, .. } = rules.judge(frame);
+                wrong += &format!("    {:<9} {rule}: {}\n", owner.name(), short(frame));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn the_users_globs_come_first_and_of_those_the_longest() {
+    let einsum = frame("einsum @ /v/lib/python3.12/site-packages/einops/einops.py:916");
+    let judge = |rules: Rules| rules.judge(&einsum);
+    assert_eq!(judge(Rules::new()).owner, Owner::Framework);
+    let mine = judge(Rules::new().mine("site-packages/einops"));
+    assert_eq!((mine.owner, &*mine.rule), (Owner::Mine, "mine site-packages/einops"));
+    assert_eq!(judge(Rules::new().mine("site-packages/ein*").not_mine("einops")).owner, Owner::Mine);
+    assert_eq!(judge(Rules::new().mine("v/*").not_mine("site-packages/einops/")).owner, Owner::Framework);
+    assert_eq!(judge(Rules::new().not_mine("einops").mine("einops")).owner, Owner::Framework);
+    assert_eq!(judge(Rules::new().mine("einop")).owner, Owner::Framework, "folders are matched as a whole");
+    assert_eq!(
+        judge(Rules::new().mine("").mine("/").mine("::")).owner,
+        Owner::Framework,
+        "nothing matches nothing"
+    );
+}
+
+#[test]
+fn globs_name_functions_by_their_paths() {
+    let matmul = frame("<candle_core::tensor::Tensor>::matmul @ /home/kim/.cargo/registry/src/x/tensor.rs:7");
+    for glob in ["candle_core", "candle_core::", "candle_core::*", "*::Tensor::matmul"] {
+        assert_eq!(Rules::new().mine(glob).judge(&matmul).owner, Owner::Mine, "{glob}");
+    }
+    assert_eq!(Rules::new().mine("candle").judge(&matmul).owner, Owner::Framework);
+    let thread = frame("svc::serve");
+    assert_eq!(Rules::new().not_mine("svc::serve").judge(&thread).owner, Owner::Framework);
+}
+
+#[test]
+fn odd_frames_are_judged_without_trouble() {
+    for text in [
+        "",
+        "<",
+        "(",
+        "operator",
+        "é(",
+        "a @ :0",
+        "b @ /:1",
+        "<built-in >",
+        "nn.Module: ",
+        "->",
+        "operator<<",
+    ] {
+        let _ = (Rules::new().mine("é*").judge(&frame(text)), Rules::new().owner(&[frame(text)]).to_string());
+    }
+    assert_eq!(Rules::new().owner(&[]), Owned::default());
+}
