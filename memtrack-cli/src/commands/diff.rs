@@ -10,6 +10,7 @@ use crate::load::load;
 use crate::output::{check_targets, write_files};
 use crate::report::{layout, mention_reordered, print_json};
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
+use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use serde_json::json;
@@ -124,7 +125,7 @@ impl Reading<'_> {
         let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
         let symbols = Symbolizer::of(snapshot);
         let mut symbols = self.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-        let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at);
+        let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, &Rules::new());
         let groups = side(by);
         if groups.is_empty() {
             let why = match self.at {

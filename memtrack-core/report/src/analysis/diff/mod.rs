@@ -28,7 +28,7 @@ use memtrack_model::snapshot::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffBy {
-    /// The line that asked for the memory.
+    /// The innermost line of the user's own, or of a framework where none is ([`ownership`](super::ownership)).
     Line,
     /// Operators by full name.
     Operator,
@@ -62,7 +62,7 @@ impl DiffBy {
     /// What the groups are, in a few words.
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Line => "Lines that asked for the memory: Python's where there are any",
+            Self::Line => "Lines of your own code",
             Self::Operator => "Operators, all calls in one group",
             Self::Module => "Module paths, layers of one kind in one group",
             Self::Phase => "forward, backward, optimizer",

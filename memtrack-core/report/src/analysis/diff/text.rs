@@ -3,7 +3,8 @@
 use super::change::{Amount, Change, Kind};
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
-use crate::analysis::top::frames::{described, frame_lines};
+use crate::analysis::ownership::short;
+use crate::analysis::top::frames::frame_lines;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
@@ -181,16 +182,9 @@ impl DeviceDiff {
 impl DiffRow {
     /// The group in a few words: `transformer.py:138 softmax`, or its name.
     pub(super) fn place(&self, room: usize) -> String {
-        let Some(line) = self.stack.first() else { return self.named(room) };
-        let text = described(&line.frame, usize::MAX);
-        // The place first, as people write it.
-        let function = printable(&line.frame.function);
-        match text.strip_prefix(&*function).map(str::trim_start).filter(|place| !place.is_empty()) {
-            Some(place) => {
-                let left = room.saturating_sub(place.chars().count() + 1).max(SHORTEST_NAME);
-                format!("{place} {}", fit(&function, left))
-            }
-            None => fit(&function, room),
+        match self.stack.first() {
+            Some(line) => printable(&fit(&short(&line.frame), room)),
+            None => self.named(room),
         }
     }
 
