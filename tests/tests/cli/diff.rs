@@ -375,7 +375,7 @@ const PAIRS: [(&str, &str); 3] = [
 fn of_real_pairs_the_numbers_are_those_that_python_reads_in_the_pickles() {
     for (before, after) in PAIRS {
         let file = |name: &str| shared().join(format!("oracle/snapshots/real/{name}.pickle.gz"));
-        let script = workspace().join("tests/pytorch/diff.py");
+        let script = workspace().join("tests/tests/cli/diff_numbers.py");
         let mut python = Command::new("python3");
         let output = python.arg(script).arg(memtrack()).args([file(before), file(after)]).output().unwrap();
         assert!(output.status.success(), "{before} {after}: {}", said(&output));

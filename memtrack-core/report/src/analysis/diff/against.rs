@@ -34,7 +34,7 @@ impl Against {
     pub fn of(diff: &Diff, tolerance: f64) -> Self {
         let grown = |device: &DeviceDiff| {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
-            let grew = DeviceDiff { rows: grew, ..device.clone() };
+            let grew = DeviceDiff { rows_in_all: grew.len(), rows: grew, ..device.clone() };
             Growth {
                 device_name: device.device_name.clone(),
                 bytes: device.bytes,

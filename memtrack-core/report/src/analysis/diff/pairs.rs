@@ -20,6 +20,9 @@ enum Key<'a> {
     Stack(Vec<Place>),
 }
 
+/// A group whose name contains lines: those, the name, and the group.
+type Lined<'a> = (Vec<u32>, &'a str, &'a Group);
+
 /// Groups that are the same: those of the earlier and of the later file.
 type Pair<'a> = [Vec<&'a Group>; 2];
 
@@ -63,7 +66,7 @@ fn pairs<'a>(devices: [&'a SideDevice; 2], places: &[Vec<Place>; 2]) -> Vec<(Opt
     }
     let mut pairs = Vec::with_capacity(same.len());
     // Names of modules may contain lines, which may have moved.
-    let mut open: HashMap<String, [Vec<(Vec<u32>, &str, &'a Group)>; 2]> = HashMap::new();
+    let mut open: HashMap<String, [Vec<Lined<'a>>; 2]> = HashMap::new();
     for (key, pair) in same {
         let Key::Name(name) = key else {
             pairs.push((None, pair));
@@ -91,8 +94,7 @@ fn pairs<'a>(devices: [&'a SideDevice; 2], places: &[Vec<Place>; 2]) -> Vec<(Opt
             pairs
                 .extend(after.into_iter().map(|(_, name, one)| (Some(name.to_owned()), [vec![], vec![one]])));
         } else {
-            let groups =
-                |side: Vec<(Vec<u32>, &str, &'a Group)>| side.into_iter().map(|(.., one)| one).collect();
+            let groups = |side: Vec<Lined<'a>>| side.into_iter().map(|(.., one)| one).collect();
             pairs.push((Some(short), [groups(before), groups(after)]));
         }
     }

@@ -174,8 +174,8 @@ impl DeviceDiff {
             groups => format!("; {} within the error", counted(groups as u64, "group")),
         };
         let unchanged = counted(self.unchanged as u64, "group");
-        let total = format!("blocks {}", blocks(&self.blocks));
-        let _ = writeln!(text, "{of}Unchanged: {unchanged}{within}. In all: {total}.");
+        let total = blocks(&self.blocks);
+        let _ = writeln!(text, "{of}Unchanged: {unchanged}{within}. Blocks in all: {total}.");
     }
 }
 

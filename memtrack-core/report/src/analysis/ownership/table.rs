@@ -102,6 +102,8 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("std::__invoke*", "a trampoline of C++"),
     ("std::_Function_handler", "a trampoline of C++"),
     ("std::function", "a trampoline of C++"),
+    // What a stripped libstdc++ shows for the function that a thread begins with.
+    ("std::error_code::default_error_condition", "how C++ starts a thread"),
     ("operator new*", "what carries an allocation out"),
     ("__gnu_cxx::new_allocator", "what carries an allocation out"),
     ("std::*::allocate", "what carries an allocation out"),
@@ -136,6 +138,7 @@ pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
     ("*/Python/ceval.c", Noise, "Python's interpreter"),
     ("*python*/Objects", Noise, "Python's interpreter"),
     ("*python*/Python", Noise, "Python's interpreter"),
+    ("*python*/Include", Noise, "Python's interpreter"),
     ("*python*/Modules/main.c", Noise, "Python's interpreter"),
     ("/rustc", Framework, "Rust's standard library"),
     ("rustlib/src/rust", Framework, "Rust's standard library"),

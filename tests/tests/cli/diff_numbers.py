@@ -1,6 +1,6 @@
 """Compares what `memtrack diff` says of two PyTorch snapshots with what the pickles say themselves.
 
-    python3 tests/pytorch/diff.py MEMTRACK BEFORE.pickle[.gz] AFTER.pickle[.gz]
+    python3 tests/tests/cli/diff_numbers.py MEMTRACK BEFORE.pickle[.gz] AFTER.pickle[.gz]
 
 Reads both files on its own, finds the highest sum of requested bytes and what was live then, groups it by the innermost
 line of Python that is in no package, and expects the same totals and the same rows, to the byte. Prints the answer.
