@@ -7,6 +7,7 @@ mod commands;
 mod error;
 mod load;
 mod output;
+mod ownership;
 mod plot;
 mod report;
 #[cfg(unix)]

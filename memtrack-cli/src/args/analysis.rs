@@ -1,7 +1,7 @@
 //! Arguments of the verbs that answer questions of memtrack's own about a snapshot.
 
 use super::device::DeviceArgs;
-use super::{FileArgs, FormatArgs, RowsArgs, TextArgs};
+use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
 use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ pub(crate) struct SummaryArgs {
     pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) ownership: OwnershipArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -48,6 +50,8 @@ pub(crate) struct PeakArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) text: TextArgs,
+    #[command(flatten)]
+    pub(crate) ownership: OwnershipArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

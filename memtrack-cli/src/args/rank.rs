@@ -1,7 +1,7 @@
 //! Arguments of `memtrack top`.
 
 use super::device::DeviceArgs;
-use super::{FileArgs, FormatArgs, RowsArgs, TextArgs};
+use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::top::By;
@@ -13,6 +13,9 @@ use std::path::PathBuf;
 Examples:
   memtrack top train.memtrack                        the 20 operators that allocated most
   memtrack top train.memtrack --by stack -n 5        the 5 stacks that allocated most
+  memtrack top snapshot.pickle --by line             the lines of your own code, with what each called
+  memtrack top snapshot.pickle --by line --mine site-packages/ourlib --explain
+                                                     … count a package as yours, and show which rule decided
   memtrack top snapshot.pickle --at peak --by file   who held what at the peak, by file
   memtrack top snapshot.pickle --at oom              … when memory last ran out
   memtrack top snapshot.pickle --at 1200 --by size   … after event 1200, by block size
@@ -24,6 +27,12 @@ Bytes are requested bytes, without what an allocator adds by rounding. Share: of
 when the device held most. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %) or are upper bounds
 (< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators (aten::mm), phases and modules are read from PyTorch's
 stacks; C++ stacks alone give no modules, and only the phase backward.
+Your own code is what lies outside of installed packages, registries and system folders. memtrack.toml says more, as --mine
+and --not-mine do:
+  [mine]
+  paths = ['site-packages/ourlib']
+  [not-mine]
+  functions = ['app::generated::*']
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct RankArgs {
     #[command(flatten)]
@@ -43,6 +52,8 @@ pub(crate) struct RankArgs {
     pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) ownership: OwnershipArgs,
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,

@@ -2,24 +2,27 @@
 
 use super::diff::{Reading, check_common, check_inputs};
 use crate::Streams;
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, OwnershipArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
+use crate::ownership::rules;
 use crate::report::{mention_reordered, print_json};
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
 use memtrack_core::analysis::limits::{Found, Limits, Verdict};
+use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let base = args.against.as_deref().map(|base| read_base(base, args, streams)).transpose()?;
+    let rules = rules(&OwnershipArgs::default())?;
+    let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
     let mut snapshot = load_complete(&args.file.path, args, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
-            let (now, _) = reading(Some(base.by)).reduce(&args.file.path, &snapshot, streams)?;
+            let (now, _) = reading(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
             let diff = Diff::of(base, &now, usize::MAX);
             check_common(&diff, [path, &args.file.path], [base, &now])?;
             Some(Against::of(&diff, args.tolerance))
@@ -62,11 +65,16 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
 }
 
 /// The file to compare with, reduced to its groups.
-fn read_base(path: &Path, args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Side, CliError> {
+fn read_base(
+    path: &Path,
+    args: &CheckArgs,
+    rules: &Rules,
+    streams: &mut Streams<'_>,
+) -> Result<Side, CliError> {
     check_inputs(path, &args.file.path)?;
     let mut snapshot = load_complete(path, args, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
-    Ok(reading(None).reduce(path, &snapshot, streams)?.0)
+    Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
 /// A snapshot, or a recording that has its end.
@@ -83,6 +91,6 @@ fn load_complete(path: &Path, args: &CheckArgs, streams: &mut Streams<'_>) -> Re
 }
 
 /// What is compared: the peaks, by lines where there are any.
-fn reading(by: Option<DiffBy>) -> Reading<'static> {
-    Reading { by, at: DiffAt::Peak, device: None, symbols: &[], stacks: false }
+fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
+    Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

@@ -4,10 +4,11 @@ use super::devices::chosen;
 use super::top::{check_folders, mention_missing};
 use crate::Streams;
 use crate::args::device::AskedDevice;
-use crate::args::{DiffArgs, InputArgs};
+use crate::args::{DiffArgs, InputArgs, OwnershipArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::{check_targets, write_files};
+use crate::ownership::rules;
 use crate::report::{layout, mention_reordered, print_json};
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
@@ -39,11 +40,19 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     check_folders(&args.symbols)?;
     let picture = args.output.as_deref().map(picture).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
+    let ownership = OwnershipArgs {
+        mine: args.mine.clone(),
+        not_mine: args.not_mine.clone(),
+        rules: args.rules.clone(),
+        ..OwnershipArgs::default()
+    };
+    let rules = rules(&ownership)?;
     let mut reading = Reading {
         by: args.by,
         at: args.at,
         device: args.device.device,
         symbols: &args.symbols,
+        rules: &rules,
         stacks: picture.is_some(),
     };
     let before = reading.read(&args.before, args.input, streams)?;
@@ -94,6 +103,8 @@ pub(super) struct Reading<'a> {
     pub(super) device: Option<AskedDevice>,
     /// Folders with binaries.
     pub(super) symbols: &'a [PathBuf],
+    /// Whose code is whose.
+    pub(super) rules: &'a Rules,
     /// Whether groups by stack are needed too.
     pub(super) stacks: bool,
 }
@@ -125,7 +136,7 @@ impl Reading<'_> {
         let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
         let symbols = Symbolizer::of(snapshot);
         let mut symbols = self.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-        let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, &Rules::new());
+        let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
         let groups = side(by);
         if groups.is_empty() {
             let why = match self.at {

@@ -5,6 +5,7 @@ use crate::Streams;
 use crate::args::{At, RankArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
+use crate::ownership::{explained_json, print_explained, rules};
 use crate::report::{layout, mention_reordered};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::patterns::Patterns;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_folders(&args.symbols)?;
+    let rules = rules(&args.ownership)?;
     let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
@@ -28,7 +30,9 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     }
     let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot));
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let mut options = TopOptions::new().limit(args.rows.limit()).patterns(patterns);
+    let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
+    // Who wants to see every frame wants them told apart.
+    let mut options = options.fold_hidden(args.text.frames > 0);
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut reports: Vec<TopReport> = Vec::new();
@@ -37,7 +41,14 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
     }
     if args.format.json {
-        let devices: Vec<_> = reports.iter().map(TopReport::to_json).collect();
+        let json = |report: &TopReport| {
+            let mut value = report.to_json();
+            if args.ownership.explain {
+                value["explained"] = explained_json(&rules, &report.rows);
+            }
+            value
+        };
+        let devices: Vec<_> = reports.iter().map(json).collect();
         let value = serde_json::json!({ "complete": complete, "devices": devices });
         serde_json::to_writer_pretty(&mut *streams.stdout, &value).map_err(io::Error::from)?;
         writeln!(streams.stdout)?;
@@ -48,6 +59,9 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         for (place, report) in reports.iter().enumerate() {
             let between = if place > 0 { "\n" } else { "" };
             write!(streams.stdout, "{between}{}", report.to_text(layout(args.text)))?;
+            if args.ownership.explain {
+                print_explained(&rules, &report.rows, layout(args.text), streams)?;
+            }
         }
         mention_missing(&symbols, streams);
     }

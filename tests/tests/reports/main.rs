@@ -5,6 +5,7 @@ mod categories_read;
 mod category_colors;
 mod modules;
 mod optrace_pytorch;
+mod owners;
 mod sampled;
 mod speed;
 mod top_numbers;

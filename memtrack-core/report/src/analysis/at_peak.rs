@@ -71,11 +71,22 @@ impl AtPeak {
         of: PeakOf,
         limit: usize,
     ) -> Self {
+        Self::find_with(snapshot, symbols, device, of, &TopOptions::new().limit(limit))
+    }
+
+    /// That of `device`, with these options; their moment is not asked for.
+    pub fn find_with(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        of: PeakOf,
+        options: &TopOptions,
+    ) -> Self {
         let at = match of {
             PeakOf::Requested => Moment::Peak,
             PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
-        let options = TopOptions::new().limit(limit).at(at);
+        let options = options.clone().at(at);
         let live = top_with(snapshot, symbols, By::Stack, device, &options);
         let made_of = says_categories(snapshot, device).then(|| {
             let options = TopOptions::new().limit(usize::MAX).at(at);
@@ -189,6 +200,9 @@ impl AtPeak {
             writeln!(f, "\n{:>3}. {bytes}  {share}  {blocks}", place + 1)?;
             if row.stack.is_empty() {
                 writeln!(f, "{INDENT}{}", printable(&row.name))?;
+            }
+            if row.owned.mine.is_some() {
+                writeln!(f, "{INDENT}{}", shorten_middle(&printable(&row.owned.to_string()), room))?;
             }
             for line in text_lines(row, room) {
                 writeln!(f, "{INDENT}{line}")?;

@@ -6,7 +6,6 @@ use super::places::Places;
 use super::{DiffAt, DiffBy};
 use crate::analysis::moment::Moment;
 use crate::analysis::ownership::Rules;
-use crate::analysis::top::stacks::asking;
 use crate::analysis::top::{By, StackLine, TopOptions, TopReport, TopRow, top_with};
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
@@ -86,7 +85,8 @@ impl Side {
         rules: &Rules,
     ) -> Self {
         let ranked = match by {
-            DiffBy::Line | DiffBy::Stack => By::Stack,
+            DiffBy::Line => By::Line,
+            DiffBy::Stack => By::Stack,
             DiffBy::Operator => By::Operator,
             DiffBy::Module => By::Module,
             DiffBy::Phase => By::Phase,
@@ -97,7 +97,7 @@ impl Side {
             DiffAt::End => Some(Moment::End),
             DiffAt::Total => None,
         };
-        let options = TopOptions::new().limit(usize::MAX).at(moment);
+        let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone());
         let ticks = &snapshot.events.ticks;
         let seconds = |tick: Option<&u64>| tick.map_or(0.0, |&tick| snapshot.clock.seconds_since_start(tick));
         let mut side = Self {
@@ -112,7 +112,7 @@ impl Side {
         };
         for &device in devices {
             let report = top_with(snapshot, symbols, ranked, device, &options);
-            side.devices.push(reduced(report, by, at, rules, &mut side.places));
+            side.devices.push(reduced(report, by, at, &mut side.places));
         }
         side.look_for_lines(snapshot, symbols);
         side
@@ -149,7 +149,7 @@ impl Side {
 }
 
 /// A ranking's groups.
-fn reduced(report: TopReport, by: DiffBy, at: DiffAt, rules: &Rules, places: &mut Places) -> SideDevice {
+fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> SideDevice {
     let totals = &report.totals;
     let exact = report.statistics.counted && report.statistics.dropped == 0;
     let (bytes, blocks) = match at {
@@ -176,7 +176,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, rules: &Rules, places: &mu
             Amount::new(row.allocated_bytes, row.errors.allocated_bytes),
             Amount::new(row.count, row.errors.count),
         );
-        let key = key(&row, by, rules, places);
+        let key = key(&row, by, places);
         match known.get(&key) {
             Some(&group) => {
                 let group = &mut groups[group];
@@ -214,18 +214,12 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, rules: &Rules, places: &mu
 }
 
 /// What makes a row's group one.
-fn key(row: &TopRow, by: DiffBy, rules: &Rules, places: &mut Places) -> GroupKey {
+fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
     match by {
-        DiffBy::Line => {
-            let frames: Vec<Frame> = row.stack.iter().map(|line| line.frame.clone()).collect();
-            let owned = rules.owner(&frames);
-            // Where nothing is the user's or a framework's, something has to stand for the stack all the same.
-            let line = owned.mine.or(owned.called).or_else(|| Some(asking(&row.stack)?.frame.clone()));
-            match line {
-                Some(line) => GroupKey::Stack(vec![places.number(&line)]),
-                None => GroupKey::Name(row.name.clone()),
-            }
-        }
+        DiffBy::Line => match &row.owned.mine {
+            Some(line) => GroupKey::Stack(vec![places.number(line)]),
+            None => GroupKey::Name(row.name.clone()),
+        },
         DiffBy::Stack if !row.stack.is_empty() => {
             let telling = |line: &&StackLine| !is_internal(&line.frame);
             // A stack of nothing but those is told by them.

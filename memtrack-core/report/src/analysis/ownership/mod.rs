@@ -5,8 +5,10 @@
 //! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
 //! shows the rule that decided.
 
+mod explain;
 mod names;
 mod owned;
+mod owners;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -14,10 +16,13 @@ mod tests;
 use super::patterns::matches;
 use super::torch_stacks::{Line, PROFILED_MODULE};
 use super::trim::{is_allocator_entry, is_plumbing};
+pub use explain::Explained;
 use memtrack_model::Frame;
+use names::crate_of;
+pub(in crate::analysis) use names::plain;
 pub use names::short;
-use names::{crate_of, plain};
 pub use owned::Owned;
+pub use owners::Owners;
 use std::borrow::Cow;
 
 /// Whose a frame is.
@@ -66,6 +71,8 @@ impl Verdict {
 struct Own {
     glob: String,
     owner: Owner,
+    /// Rules of a lower level come first.
+    level: usize,
 }
 
 /// What decides whose a frame is.
@@ -107,7 +114,16 @@ impl Rules {
     }
 
     fn with(mut self, glob: String, owner: Owner) -> Self {
-        self.own.push(Own { glob, owner });
+        let glob = glob.strip_prefix("./").map_or(glob.clone(), str::to_owned);
+        self.own.push(Own { glob, owner, level: 0 });
+        self
+    }
+
+    /// Asks `others` where no glob of these matches.
+    #[must_use]
+    pub fn before(mut self, others: Self) -> Self {
+        let level = self.own.iter().map(|own| own.level + 1).max().unwrap_or(0);
+        self.own.extend(others.own.into_iter().map(|own| Own { level: own.level + level, ..own }));
         self
     }
 
@@ -130,16 +146,43 @@ impl Rules {
         if line.is_python { judge_python(&line, file) } else { judge_native(line.function, file, &path) }
     }
 
-    /// The user's glob that decides: the longest that matches.
+    /// The user's glob that decides: of the first level that has any, the longest that matches.
     fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
         let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
-        matching.rev().max_by_key(|own| own.glob.len())
+        matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// The line of the user's own that a stack (innermost frame first) is about, and what it called.
-    pub fn owner(&self, stack: &[Frame]) -> Owned {
-        let verdicts: Vec<Verdict> = stack.iter().map(|frame| self.judge(frame)).collect();
-        owned::of(stack, &verdicts)
+    /// The line of the user's own that a stack (innermost frame first) is about, and what it called. For many stacks,
+    /// [`Owners`] remembers the frames.
+    pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
+        let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
+        owned::of(&judged.iter().collect::<Vec<_>>())
+    }
+}
+
+/// A frame, and what is to be known of it to find the owner of a stack.
+#[derive(Clone, Debug)]
+struct Judged {
+    frame: Frame,
+    verdict: Verdict,
+    /// Whether an allocator of the program's own begins here.
+    is_entry: bool,
+    /// Whether it is Python's, or of its interpreter.
+    is_interpreted: bool,
+}
+
+impl Judged {
+    fn new(frame: &Frame, rules: &Rules) -> Self {
+        let function = frame.function.as_str();
+        Self {
+            frame: frame.clone(),
+            verdict: rules.judge(frame),
+            is_entry: is_allocator_entry(function),
+            is_interpreted: Line::of(frame).is_python
+                || ["_PyEval_", "PyObject_", "_PyObject_", "Py_RunMain"]
+                    .iter()
+                    .any(|beginning| function.starts_with(beginning)),
+        }
     }
 }
 
@@ -199,7 +242,7 @@ fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict>
 /// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
 fn on_path(glob: &str, file: &str) -> bool {
     let glob = glob.trim_end_matches('/');
-    if file.is_empty() || glob.is_empty() {
+    if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
         return false;
     }
     let tries = |glob: &str| matches(glob, file) || matches(&format!("{glob}/*"), file);
@@ -209,8 +252,13 @@ fn on_path(glob: &str, file: &str) -> bool {
 /// Whether `glob` is about the function: a module stands for all in it.
 fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
-    if glob.is_empty() || glob.contains('/') {
+    if glob.is_empty() || glob.contains('/') || !may_match(glob, path) {
         return false;
     }
     matches(glob, path) || matches(&format!("{glob}::*"), path)
+}
+
+/// Whether what `glob` says literally is in `text`: most globs are ruled out by that, without anything being allocated.
+fn may_match(glob: &str, text: &str) -> bool {
+    glob.split('*').all(|literal| text.contains(literal.trim_end_matches(['/', ':'])))
 }

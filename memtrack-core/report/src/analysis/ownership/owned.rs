@@ -1,9 +1,7 @@
 //! Of a stack, the line that a person would point at: the innermost frame that is the user's, and what it called.
 
 use super::names::{nobodys, short};
-use super::{Owner, Verdict};
-use crate::analysis::torch_stacks::Line;
-use crate::analysis::trim::is_allocator_entry;
+use super::{Judged, Owner};
 use memtrack_model::Frame;
 use std::fmt;
 
@@ -40,38 +38,26 @@ impl fmt::Display for Owned {
     }
 }
 
-/// Finds the owner of a stack, innermost frame first, whose frames have these verdicts.
-pub(super) fn of(stack: &[Frame], verdicts: &[Verdict]) -> Owned {
-    // Inside of an allocator that the program brought itself everything is that allocator's work.
-    let entered = stack.iter().rposition(|frame| is_allocator_entry(&frame.function));
-    let outside = entered.map_or(0, |entry| entry + 1);
-    let interpreted = stack.iter().any(is_interpreted);
-    let owner = |verdict: &Verdict| match verdict.owner {
-        // Python's libraries are full of functions without a file, and hardly any of them is the user's.
-        Owner::Mine if verdict.guessed && interpreted => Owner::Framework,
-        owner => owner,
-    };
-    let owners: Vec<Owner> = verdicts[outside..].iter().map(owner).collect();
-    let frames = &stack[outside..];
-    let frame = |place: usize| frames[place].clone();
-    match owners.iter().position(|&owner| owner == Owner::Mine) {
-        Some(mine) => {
-            let called = owners[..mine].iter().rposition(|&owner| owner == Owner::Framework);
-            Owned { mine: Some(frame(mine)), called: called.map(frame) }
-        }
-        None => {
-            let outermost = owners.iter().rposition(|&owner| owner == Owner::Framework);
-            Owned { mine: None, called: outermost.map(frame) }
-        }
-    }
+/// Finds the owner of a stack, innermost frame first.
+pub(super) fn of(stack: &[&Judged]) -> Owned {
+    let owners = owners(stack);
+    let mine = owners.iter().position(|&owner| owner == Owner::Mine);
+    // The outermost of a framework: of what was called, or of the whole stack.
+    let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
+    let frame = |place: usize| stack[place].frame.clone();
+    Owned { mine: mine.map(frame), called: called.map(frame) }
 }
 
-/// Whether the frame is Python's, or of its interpreter.
-fn is_interpreted(frame: &Frame) -> bool {
-    let function = frame.function.as_str();
-    Line::of(frame).is_python
-        || function.starts_with("_PyEval_")
-        || function.starts_with("PyObject_")
-        || function.starts_with("_PyObject_")
-        || function.starts_with("Py_RunMain")
+/// Whose the frames are, now that the whole stack is known.
+pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
+    // Inside of an allocator that the program brought itself everything is that allocator's work.
+    let entered = stack.iter().rposition(|judged| judged.is_entry);
+    let interpreted = stack.iter().any(|judged| judged.is_interpreted);
+    let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {
+        _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
+        // Python's libraries are full of functions without a file, and hardly any of them is the user's.
+        Owner::Mine if judged.verdict.guessed && interpreted => Owner::Framework,
+        owner => owner,
+    };
+    stack.iter().enumerate().map(owner).collect()
 }

@@ -11,9 +11,10 @@ use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
+use super::ownership::{Owned, Rules};
 use super::reserved::{ReservedPeak, tells_reserved};
-use super::top::StackLine;
 use super::top::stacks::named;
+use super::top::{StackLine, TopOptions};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
 pub use driver_moments::parts;
@@ -76,6 +77,8 @@ pub struct DeviceSummary {
     pub unheld: (u64, u64),
     /// The stack that most of the bytes in [`Self::kept`] are from, with names, and its bytes.
     pub largest_kept: Option<(Vec<StackLine>, Sum)>,
+    /// The line of the user's own in that stack, and what it called.
+    pub largest_kept_owned: Owned,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
@@ -173,13 +176,28 @@ impl DeviceSummary {
 
 /// Summarises a snapshot, device by device.
 pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
+    summary_with(snapshot, symbols, &Rules::new())
+}
+
+/// [`summary`] with `rules` that say which code is the user's own.
+pub fn summary_with(
+    snapshot: &PytorchSnapshot,
+    symbols: &mut Symbolizer,
+    rules: &Rules,
+) -> Vec<DeviceSummary> {
     let devices = snapshot.device_ids().into_iter();
-    let all = devices.map(|device| summary_of(snapshot, symbols, device));
+    let all = devices.map(|device| summary_of(snapshot, symbols, device, rules));
     all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
 }
 
-fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: DeviceId) -> DeviceSummary {
-    let peak = AtPeak::find(snapshot, symbols, device, PeakOf::Requested, 3);
+fn summary_of(
+    snapshot: &PytorchSnapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    rules: &Rules,
+) -> DeviceSummary {
+    let options = TopOptions::new().limit(3).rules(rules.clone());
+    let peak = AtPeak::find_with(snapshot, symbols, device, PeakOf::Requested, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
     // Of a sampled heap every sum is an estimate, also one into which no sample went.
@@ -201,6 +219,8 @@ fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: Devi
     let largest_kept = by_stack.into_iter().max_by_key(|&(_, bytes)| bytes);
     let largest_kept = largest_kept
         .map(|(stack, _)| (named(snapshot, stack, symbols), sum(&|one| is_kept(one) && one.stack == stack)));
+    let kept_stack = largest_kept.iter().flat_map(|(stack, _)| stack);
+    let largest_kept_owned = rules.owner(kept_stack.map(|line| &line.frame));
     let rows = || snapshot.events.rows_of(device);
     let ooms: Vec<(usize, usize)> =
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
@@ -240,6 +260,7 @@ fn summary_of(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer, device: Devi
         kept,
         unheld: contradictions::unheld(snapshot, device, &lifetimes),
         largest_kept,
+        largest_kept_owned,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
         driver: driver_moments::moments(snapshot, device),

@@ -3,13 +3,16 @@
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
 use crate::analysis::net::Net;
+use crate::analysis::ownership::Owned;
 use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
 use crate::analysis::top::{StackLine, TopRow};
 use memtrack_model::Frame;
-use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
+use memtrack_model::units::{
+    capitalised, counted, human_bytes, human_count, human_share, printable, shorten_middle,
+};
 use std::fmt;
 
 /// Shares below these are nothing to worry about, then something, then much.
@@ -86,7 +89,7 @@ impl DeviceSummary {
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             let text = format!(
                 "the largest group at the peak, {bytes} ({share}), {}",
-                origin(&row.name, &row.stack)
+                origin(&row.name, &row.stack, &row.owned)
             );
             things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
         }
@@ -110,7 +113,7 @@ impl DeviceSummary {
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
                 self.kept.bytes_error.as_bytes(self.kept.bytes),
                 largest.bytes_error.as_bytes(largest.bytes),
-                origin(NO_STACK, stack)
+                origin(NO_STACK, stack, &self.largest_kept_owned)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
             things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
@@ -128,13 +131,18 @@ impl DeviceSummary {
     }
 }
 
-/// Where a group comes from, as the end of a sentence, and the frame that says so: the line that asked for the memory.
+/// Where a group comes from, as the end of a sentence, and the frame that says so: the user's own line, or else the one that
+/// asked for the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
-    (origin(&row.name, &row.stack), asking(&row.stack).map(|line| &line.frame))
+    let asking = || asking(&row.stack).map(|line| &line.frame);
+    (origin(&row.name, &row.stack, &row.owned), row.owned.mine.as_ref().or_else(asking))
 }
 
 /// Where a group comes from, as the end of a sentence.
-fn origin(name: &str, stack: &[StackLine]) -> String {
+fn origin(name: &str, stack: &[StackLine], owned: &Owned) -> String {
+    if owned.mine.is_some() {
+        return format!("is from {}", shorten_middle(&printable(&owned.to_string()), 2 * ORIGIN));
+    }
     match asking(stack) {
         Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),

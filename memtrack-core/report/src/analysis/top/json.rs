@@ -1,6 +1,7 @@
 //! A ranking as JSON: bytes as integers, addresses as `"0x…"`.
 
-use super::{RowErrors, RowText, TopReport, TopRow};
+use super::{By, RowErrors, RowText, TopReport, TopRow};
+use memtrack_model::Frame;
 use serde_json::{Value, json};
 
 impl TopReport {
@@ -17,7 +18,7 @@ impl TopReport {
             "is_pinned": self.is_pinned,
             "by": self.by.name(),
             "at": self.at.map(|moment| moment.name()),
-            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "rows": self.rows.iter().map(|one| row(one, self.by)).collect::<Vec<_>>(),
             "rows_in_all": self.rows_in_all,
             "totals": {
                 "requested_bytes": self.totals.allocated_bytes,
@@ -51,7 +52,7 @@ impl TopReport {
     }
 }
 
-fn row(row: &TopRow) -> Value {
+fn row(row: &TopRow, by: By) -> Value {
     let mut value = json!({
         "name": row.name,
         "requested_bytes": row.allocated_bytes,
@@ -73,6 +74,20 @@ fn row(row: &TopRow) -> Value {
             })
         });
         value["stack"] = lines.collect();
+        value["stacks"] = row.stacks.into();
+    }
+    if !row.stack.is_empty() || row.owned.mine.is_some() {
+        value["mine"] = row.owned.mine.as_ref().map_or(Value::Null, frame);
+        value["calls"] = row.owned.called.as_ref().map_or(Value::Null, frame);
+    }
+    if by == By::Line {
+        let part = |one: &RowText| {
+            // Of samples, the error of a part is not known.
+            let known = |number: u64| (!row.estimated).then_some(number);
+            json!({ "name": one.text, "requested_bytes": known(one.bytes), "count": known(one.blocks) })
+        };
+        value["called"] = row.called.iter().map(part).collect();
+        value["called_in_all"] = row.called_in_all.into();
     }
     if !row.texts.is_empty() {
         let texts = row.texts.iter();
@@ -82,6 +97,11 @@ fn row(row: &TopRow) -> Value {
         value["user_metadata_in_all"] = row.texts_in_all.into();
     }
     value
+}
+
+/// A function, what is not known of it as `null`.
+pub(in crate::analysis) fn frame(frame: &Frame) -> Value {
+    json!({ "function": frame.function, "file": frame.file, "line": frame.line })
 }
 
 impl RowErrors {

@@ -7,10 +7,11 @@
 //! recorder has summed up exactly, and rows that depend on scopes alone are those sums.
 
 mod exact;
+mod fold;
 mod folded;
 pub(super) mod frames;
 pub(super) mod groups;
-mod json;
+pub(super) mod json;
 pub(super) mod rows;
 pub(super) mod stacks;
 mod text;
@@ -21,6 +22,7 @@ pub(super) use folded::folded;
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
 use super::moment::Moment;
+use super::ownership::{Owned, Rules};
 use super::patterns::Patterns;
 use super::peak::Peak;
 use memtrack_model::Frame;
@@ -36,8 +38,12 @@ pub enum By {
     Operator,
     /// Module paths.
     Module,
+    /// Lines of the user's own code, each with what it called ([`ownership`](super::ownership)).
+    Line,
     /// Stacks, without the leading frames that only carry out an allocation.
     Stack,
+    /// Stacks of Python, without the frames of C++ in them.
+    Python,
     /// Phases.
     Phase,
     /// The frame that asked for the memory: function, file and line.
@@ -58,10 +64,12 @@ pub enum By {
 
 impl By {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Operator,
         Self::Module,
+        Self::Line,
         Self::Stack,
+        Self::Python,
         Self::Phase,
         Self::Frame,
         Self::File,
@@ -77,7 +85,9 @@ impl By {
         match self {
             Self::Operator => "Operators, all calls in one row",
             Self::Module => "Module paths",
+            Self::Line => "Lines of your own code, with what each called",
             Self::Stack => "Stacks",
+            Self::Python => "Stacks of Python, without the C++ in them",
             Self::Phase => "forward, backward, optimizer",
             Self::Frame => "Lines that asked for the memory: Python's where there are any",
             Self::File => "Files of those lines",
@@ -105,7 +115,9 @@ impl By {
         match self {
             Self::Operator => "operator",
             Self::Module => "module",
+            Self::Line => "line",
             Self::Stack => "stack",
+            Self::Python => "python",
             Self::Phase => "phase",
             Self::Frame => "frame",
             Self::File => "file",
@@ -135,12 +147,18 @@ pub struct TopOptions {
     pub patterns: Patterns,
     /// Count the blocks that are live at a moment instead of all that were allocated.
     pub at: Option<Moment>,
+    /// Which frames are the user's own.
+    pub rules: Rules,
+    /// Stacks are different rows only where a reader sees the difference: what lies below a line of Python, frames that
+    /// only pass a call on, and type arguments make none. `false` tells all of them apart.
+    pub fold_hidden: bool,
 }
 
 impl Default for TopOptions {
-    /// 20 rows, and the built-in patterns.
+    /// 20 rows, the built-in patterns and rules, and stacks folded.
     fn default() -> Self {
-        Self { limit: 20, patterns: Patterns::default(), at: None }
+        let (patterns, rules) = (Patterns::default(), Rules::new());
+        Self { limit: 20, patterns, at: None, rules, fold_hidden: true }
     }
 }
 
@@ -162,6 +180,20 @@ impl TopOptions {
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
+        self
+    }
+
+    /// Which frames are the user's own.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Whether stacks that differ only in what a reader does not see are one row.
+    #[must_use]
+    pub fn fold_hidden(mut self, fold: bool) -> Self {
+        self.fold_hidden = fold;
         self
     }
 
@@ -198,6 +230,15 @@ pub struct TopRow {
     pub errors: RowErrors,
     /// The stack, innermost first, from the function that asked for the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
+    /// How many different stacks went in; [`Self::stack`] is the first of them. 0 for rankings that have none.
+    pub stacks: usize,
+    /// The line of the user's own that this is about, and what it called (for a line, what it called most for); empty for
+    /// other rankings than by line, stack and Python.
+    pub owned: Owned,
+    /// What the line called, with its bytes, at most ten, those with the most bytes first. Only for lines.
+    pub called: Vec<RowText>,
+    /// How much it called in all.
+    pub called_in_all: usize,
     /// The program's own texts for these blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
     /// first. Only for stacks at a moment, and without what memtrack itself writes there.
     pub texts: Vec<RowText>,
@@ -205,11 +246,11 @@ pub struct TopRow {
     pub texts_in_all: usize,
 }
 
-/// A text that the program attached to blocks of a [`TopRow`].
+/// A part of the blocks of a [`TopRow`]: those with a text that the program attached, or below a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowText {
-    /// The text.
+    /// The text, or the function.
     pub text: String,
     /// Requested bytes of those blocks.
     pub bytes: u64,

@@ -2,6 +2,8 @@
 //! of those is named once.
 
 use super::exact::ExactSums;
+use super::fold::Fold;
+use super::frames::is_python;
 use super::groups::{self, Groups, MOST_OF_A_TEXT};
 use super::stacks::{Trimmer, asking, lines};
 use super::texts::Texts;
@@ -10,19 +12,23 @@ use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
+use crate::analysis::ownership::{Owned, Owners, plain, short};
 use crate::analysis::peak::Peak;
-use memtrack_model::Phase;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
 use memtrack_model::units::shorten_middle;
+use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The row of blocks of which only the free was recorded.
 const BEFORE: &str = "(allocated before the first event)";
 
 /// The row of blocks without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
+
+/// The row of blocks below which no line of Python is.
+const NO_PYTHON: &str = "(no Python in the stack)";
 
 /// Texts of the program's that a row shows at most.
 const MOST_TEXTS: usize = 10;
@@ -32,6 +38,10 @@ const MOST_TEXTS: usize = 10;
 enum Key {
     Name(String),
     Stack(Vec<u64>),
+    /// What a reader sees of a stack.
+    Seen(Vec<u32>),
+    /// A line of the user's own.
+    Line(Frame),
 }
 
 /// Sums of one row while they grow.
@@ -48,6 +58,12 @@ struct Sums {
     live_estimated: bool,
     /// Bytes and blocks by what the program said of them.
     texts: HashMap<StringId, [u64; 2]>,
+    /// Bytes and blocks by the number of what the line called.
+    called: HashMap<u32, (u64, f64)>,
+    /// Which stacks went in.
+    stacks: HashSet<StackId>,
+    /// The first of them, from the first frame that says something.
+    stack: Vec<u64>,
     /// Recorded blocks went in that only their stack brought here.
     is_split: bool,
     /// The recorder's own sums went in, and nothing else.
@@ -64,9 +80,31 @@ struct Sorter<'a> {
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
+    fold_hidden: bool,
+    fold: Fold,
+    owners: Owners<'a>,
+    /// What lines called, by number.
+    called: Vec<Frame>,
+    called_numbers: HashMap<String, u32>,
     rows: HashMap<Key, usize>,
     sums: Vec<Sums>,
-    known: HashMap<(ScopeId, StackId), (usize, Source), foldhash::fast::RandomState>,
+    known: HashMap<(ScopeId, StackId), Place, foldhash::fast::RandomState>,
+}
+
+/// Where an allocation goes.
+#[derive(Clone, Copy)]
+struct Place {
+    row: usize,
+    source: Source,
+    /// The number of what the line called.
+    called: Option<u32>,
+}
+
+impl Place {
+    /// A row that neither a scope nor a stack decides.
+    fn of(row: usize) -> Self {
+        Self { row, source: Source::Unattributed, called: None }
+    }
 }
 
 impl Sorter<'_> {
@@ -79,19 +117,20 @@ impl Sorter<'_> {
         row
     }
 
-    fn row_of(&mut self, lifetime: &Lifetime) -> (usize, Source) {
+    fn row_of(&mut self, lifetime: &Lifetime) -> Place {
         if let Some(name) = self.groups.name(lifetime) {
             // The rows are few; who asked for the blocks does not matter to them.
-            return (self.row(Key::Name(name)), Source::Unattributed);
+            return Place::of(self.row(Key::Name(name)));
         }
         if !lifetime.known {
-            return (self.row(Key::Name(BEFORE.into())), Source::Unattributed);
+            return Place::of(self.row(Key::Name(BEFORE.into())));
         }
         let place = (lifetime.scope, lifetime.stack);
         if let Some(&known) = self.known.get(&place) {
             return known;
         }
         let (operator, source) = self.attributor.operator(place.0, place.1, self.symbols);
+        let (mut called, mut stack) = (None, Vec::new());
         let key = match self.by {
             By::Operator => Key::Name(operator),
             By::Module => Key::Name(self.attributor.module(place.0, place.1, self.symbols)),
@@ -104,27 +143,83 @@ impl Sorter<'_> {
             }
             // Their rows are found by their groups.
             By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
-            By::Stack => match &self.snapshot.frame_keys(place.1)[..] {
+            By::Line => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
-                addresses => Key::Stack(self.trimmer.trim(addresses, self.symbols).to_vec()),
+                keys => {
+                    let owned = self.owners.owner(keys, self.symbols);
+                    called = owned
+                        .called
+                        .as_ref()
+                        .filter(|_| owned.mine.is_some())
+                        .map(|frame| self.number(frame));
+                    stack = self.trimmer.trim(keys, self.symbols).to_vec();
+                    let nobodys = owned.line();
+                    owned.mine.map_or(Key::Name(nobodys), |mine| Key::Line(without_types(mine)))
+                }
+            },
+            By::Stack | By::Python => match &self.snapshot.frame_keys(place.1)[..] {
+                [] => Key::Name(NO_STACK.into()),
+                addresses => {
+                    let trimmed = self.trimmer.trim(addresses, self.symbols);
+                    let seen = match self.by {
+                        By::Python => self.fold.python(trimmed, self.symbols),
+                        _ if self.fold_hidden => self.fold.visible(trimmed, self.symbols),
+                        _ => None,
+                    };
+                    if self.by == By::Python && seen.is_none() {
+                        Key::Name(NO_PYTHON.into())
+                    } else {
+                        stack = trimmed.to_vec();
+                        seen.map_or_else(|| Key::Stack(stack.clone()), Key::Seen)
+                    }
+                }
             },
         };
         let row = self.row(key);
-        self.known.insert(place, (row, source));
-        (row, source)
+        let sums = &mut self.sums[row];
+        if !stack.is_empty() {
+            if sums.stack.is_empty() {
+                sums.stack = stack;
+            }
+            sums.stacks.insert(place.1);
+        }
+        let found = Place { row, source, called };
+        self.known.insert(place, found);
+        found
+    }
+
+    /// The number of a function that a line called.
+    fn number(&mut self, frame: &Frame) -> u32 {
+        let next = self.called.len() as u32;
+        *self.called_numbers.entry(short(frame)).or_insert_with(|| {
+            self.called.push(frame.clone());
+            next
+        })
     }
 
     fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
-        let (sums, symbols, snapshot) = (self.sums, self.symbols, self.snapshot);
+        let (sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
+        let functions = self.called;
         let row = |(key, place): (Key, usize)| {
             let sums = &sums[place];
-            let stack = match &key {
-                Key::Name(_) => Vec::new(),
-                Key::Stack(addresses) => lines(addresses, symbols),
-            };
+            let mut stack = lines(&sums.stack, symbols);
+            if by == By::Python {
+                stack.retain(|line| is_python(&line.frame));
+            }
+            let rounded =
+                |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
+            let called = most(sums.called.iter().map(rounded));
+            let mut owned = Owned::default();
             let name = match key {
                 Key::Name(name) => name,
-                Key::Stack(_) => stack.first().map_or(String::new(), |line| line.frame.function.clone()),
+                Key::Stack(_) | Key::Seen(_) => {
+                    stack.first().map_or(String::new(), |line| line.frame.function.clone())
+                }
+                Key::Line(mine) => {
+                    owned.called = called.first().map(|&(number, ..)| functions[number as usize].clone());
+                    owned.mine = Some(mine);
+                    owned.line()
+                }
             };
             let share =
                 if allocated_bytes == 0 { 0.0 } else { sums.allocated_bytes as f64 / allocated_bytes as f64 };
@@ -149,11 +244,24 @@ impl Sorter<'_> {
                     },
                 },
                 stack,
+                stacks: sums.stacks.len(),
+                owned,
+                called: called
+                    .iter()
+                    .take(MOST_TEXTS)
+                    .map(|&(number, bytes, blocks)| RowText {
+                        text: short(&functions[number as usize]),
+                        bytes,
+                        blocks,
+                    })
+                    .collect(),
+                called_in_all: called.len(),
                 texts: texts(snapshot, &sums.texts),
                 texts_in_all: sums.texts.len(),
             }
         };
         let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
+        name_apart(&mut rows);
         rows.sort_by(|a, b| {
             // Where the trace allocates nothing, what was live is all there is to rank.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
@@ -200,6 +308,11 @@ pub(super) fn rank(
         },
         attributor,
         trimmer: Trimmer::default(),
+        fold_hidden: options.fold_hidden,
+        fold: Fold::default(),
+        owners: Owners::new(&options.rules),
+        called: Vec::new(),
+        called_numbers: HashMap::new(),
         rows: HashMap::new(),
         sums: Vec::new(),
         known: HashMap::default(),
@@ -219,7 +332,7 @@ pub(super) fn rank(
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
-        let (row, source) = sorter.row_of(lifetime);
+        let Place { row, source, called } = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
         sums.live_estimated |= live && lifetime.estimated;
         if live {
@@ -238,6 +351,10 @@ pub(super) fn rank(
             if let Some(text) = sorter.texts.of_the_program(lifetime) {
                 let [bytes, blocks] = sums.texts.entry(text).or_default();
                 (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
+            }
+            if let Some(called) = called {
+                let (bytes, blocks) = sums.called.entry(called).or_default();
+                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + lifetime.blocks);
             }
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.blocks += lifetime.blocks;
@@ -277,6 +394,9 @@ pub(super) fn rank(
     let mut rows = sorter.finish(totals.allocated_bytes, &precision);
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
+    for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
+        row.owned = options.rules.owner(row.stack.iter().map(|line| &line.frame));
+    }
     let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
     let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
@@ -314,14 +434,41 @@ pub(super) fn rank(
 
 /// The texts with the most bytes, the largest first.
 fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
-    let mut largest: Vec<_> = all.iter().map(|(&text, &[bytes, blocks])| (text, bytes, blocks)).collect();
-    largest.sort_by_key(|&(text, bytes, _)| (std::cmp::Reverse(bytes), text));
+    let largest = most(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
         text: shorten_middle(&snapshot.strings.get(text), MOST_OF_A_TEXT),
         bytes,
         blocks,
     };
     largest.iter().take(MOST_TEXTS).map(row).collect()
+}
+
+/// What has most bytes first, each with its bytes and blocks.
+fn most<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
+    let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
+    largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
+    largest
+}
+
+/// The frame without the types that its function was compiled for: a line is one, whatever they are.
+fn without_types(frame: Frame) -> Frame {
+    let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
+    Frame { function, ..frame }
+}
+
+/// Gives lines of files that have one name the paths of those files.
+fn name_apart(rows: &mut [TopRow]) {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for row in rows.iter().filter(|row| row.owned.mine.is_some()) {
+        *times.entry(row.name.clone()).or_default() += 1;
+    }
+    for row in rows {
+        let file = row.owned.mine.as_ref().and_then(|mine| mine.file.as_deref());
+        let folder = file.and_then(|file| file.rsplit_once('/')).map(|(folder, _)| folder);
+        if let Some(folder) = folder.filter(|_| times.get(&row.name).is_some_and(|&times| times > 1)) {
+            row.name = format!("{folder}/{}", row.name);
+        }
+    }
 }
 
 fn phase_name(phase: Option<Phase>) -> String {

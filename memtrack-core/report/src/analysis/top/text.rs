@@ -64,7 +64,9 @@ impl TopReport {
         let plural = match self.by {
             By::Operator => "operators",
             By::Module => "modules",
+            By::Line => "lines of your own code",
             By::Stack => "stacks",
+            By::Python => "stacks of Python",
             By::Phase => "phases",
             By::Frame => "frames",
             By::File => "files",
@@ -94,7 +96,9 @@ impl TopReport {
         let title = match self.by {
             By::Operator => "Operator",
             By::Module => "Module",
+            By::Line => "Line",
             By::Stack => "Stack",
+            By::Python => "Stack of Python",
             By::Phase => "Phase",
             By::Frame => "Frame",
             By::File => "File",
@@ -154,7 +158,9 @@ impl TopReport {
         }
         // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
         let attributed = self.by == By::Operator || self.attribution.unattributed < total;
-        if attributed && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase) {
+        if attributed
+            && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase | By::Line | By::Python)
+        {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
@@ -241,10 +247,23 @@ impl TopReport {
 /// A row's name, and for a stack the frames below it, in about `room` characters.
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
-        By::Stack if !row.stack.is_empty() => frame_lines(&row.stack, frames, room.saturating_sub(2)),
+        By::Line => vec![printable(&fit(&line_name(row), room))],
+        By::Stack | By::Python if !row.stack.is_empty() => {
+            frame_lines(&row.stack, frames, room.saturating_sub(2))
+        }
         By::Operator | By::Frame => vec![printable(&fit(&row.name, room))],
         _ => vec![printable(&row.name)],
     };
     let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };
     lines.into_iter().enumerate().map(indented)
+}
+
+/// A line with what it called: `train.py:53 step → adamw.py:176 step, 2 more`.
+fn line_name(row: &TopRow) -> String {
+    let called = row.called.first().map_or(String::new(), |called| format!(" → {}", called.text));
+    let more = match row.called_in_all {
+        0 | 1 => String::new(),
+        number => format!(", {} more", number - 1),
+    };
+    format!("{}{called}{more}", row.name)
 }

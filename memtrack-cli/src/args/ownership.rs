@@ -1,0 +1,21 @@
+//! Arguments that say whose code is whose.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which code is the user's own.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct OwnershipArgs {
+    /// Code that is yours: a folder, file or function, such as 'site-packages/mylib' or 'my_crate::*'
+    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
+    pub(crate) mine: Vec<String>,
+    /// Code that is not, such as 'third_party' or '*/generated/*'; of several that match, the longest decides
+    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
+    pub(crate) not_mine: Vec<String>,
+    /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]
+    #[arg(long, value_name = "FILE", help_heading = "Whose code is whose")]
+    pub(crate) rules: Option<PathBuf>,
+    /// Show, for the first rows, which rule decided for each frame
+    #[arg(long, help_heading = "Whose code is whose")]
+    pub(crate) explain: bool,
+}

@@ -1,0 +1,151 @@
+//! Whose code is whose: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
+//! looked for in the current folder only, or where `--rules` says:
+//!
+//! ```toml
+//! [mine]
+//! paths = ["site-packages/our_lib"]
+//! functions = ["our_crate::*"]
+//!
+//! [not-mine]
+//! paths = ["third_party"]
+//! ```
+
+use crate::Streams;
+use crate::args::OwnershipArgs;
+use crate::error::CliError;
+use memtrack_core::analysis::layout::Layout;
+use memtrack_core::analysis::ownership::{Explained, Rules};
+use memtrack_core::analysis::top::TopRow;
+use serde::Deserialize;
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file that is read without being named.
+const FILE: &str = "memtrack.toml";
+
+/// A file of rules is read only up to this many bytes; nobody writes one by hand that is longer.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// How many rows are explained.
+const EXPLAINED: usize = 3;
+
+/// What the file may hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    mine: Globs,
+    not_mine: Globs,
+}
+
+/// Globs of one owner.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Globs {
+    paths: Vec<String>,
+    functions: Vec<String>,
+}
+
+/// The rules that were asked for.
+pub(crate) fn rules(args: &OwnershipArgs) -> Result<Rules, CliError> {
+    let given = with(Rules::new(), &args.mine, &args.not_mine);
+    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(FILE));
+    let text = match read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),
+        Err(error) => return Err(CliError::input(&path, error)),
+    };
+    Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
+}
+
+/// The rules of a file, or what is wrong in which line of it.
+fn parse(text: &str) -> Result<Rules, String> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        format!("line {line}: {}", error.message().replace('\n', "; "))
+    })?;
+    let all = |globs: &Globs| [&globs.paths[..], &globs.functions].concat();
+    Ok(with(Rules::new(), &all(&file.mine), &all(&file.not_mine)))
+}
+
+/// The text of a file of rules.
+fn read(path: &Path) -> io::Result<String> {
+    if std::fs::metadata(path)?.len() > LONGEST_FILE {
+        return Err(io::Error::other("that is too long for a file of rules"));
+    }
+    std::fs::read_to_string(path)
+}
+
+fn with(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
+    let rules = mine.iter().fold(rules, |rules, glob| rules.mine(glob));
+    not_mine.iter().fold(rules, |rules, glob| rules.not_mine(glob))
+}
+
+/// The first rows that have a stack, explained.
+fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explained> + 'a {
+    let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED);
+    rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
+}
+
+/// The same as JSON.
+pub(crate) fn explained_json(rules: &Rules, rows: &[TopRow]) -> Value {
+    explained(rules, rows).map(|one| one.to_json()).collect()
+}
+
+/// Prints why the first rows name the lines they name.
+pub(crate) fn print_explained(
+    rules: &Rules,
+    rows: &[TopRow],
+    layout: Layout,
+    streams: &mut Streams<'_>,
+) -> Result<(), CliError> {
+    let mut none = true;
+    for one in explained(rules, rows) {
+        none = false;
+        writeln!(streams.stdout, "\nWhose frames: {}", one.owned)?;
+        for line in one.lines(layout.width.map(|width| width.saturating_sub(2))) {
+            writeln!(streams.stdout, "  {line}")?;
+        }
+    }
+    if none {
+        writeln!(
+            streams.stdout,
+            "\nNo row has a stack whose frames could be explained; see --by line or stack."
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_may_not_hold_is_told_with_its_line() {
+        for (text, said) in [
+            ("[mine]\npaths = []\npath = ['a']\n", "line 3: unknown field `path`"),
+            ("\n[not_mine]\n", "line 2: unknown field `not_mine`"),
+            ("[mine]\npaths = 'a'\n", "line 2: invalid type"),
+            ("[mine\n", "line 1: "),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said) && !error.contains('\n'), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_what_the_options_say() {
+        let text =
+            "[mine]\npaths = ['site-packages/ourlib']\n[not-mine]\nfunctions = ['app::generated::*']\n";
+        let options = Rules::new().mine("site-packages/ourlib").not_mine("app::generated::*");
+        assert_eq!(parse(text).unwrap(), options);
+        assert_eq!(parse("").unwrap(), Rules::new());
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        let args = OwnershipArgs { rules: Some("/nowhere/rules.toml".into()), ..OwnershipArgs::default() };
+        assert_eq!(rules(&args).unwrap_err().exit_code().code(), 3);
+    }
+}

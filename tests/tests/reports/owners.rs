@@ -1,0 +1,213 @@
+//! Reports name the user's own line and what it called, for snapshots whose stacks are of Python and C++.
+
+use memtrack_tests::memtrack;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+const EINOPS: &str = "/home/kim/proj/.venv/lib/python3.12/site-packages/einops/einops.py";
+const MODEL: &str = "/home/kim/proj/model.py";
+
+fn frame(name: &str, filename: &str, line: u32) -> Value {
+    json!({"name": name, "filename": filename, "line": line})
+}
+
+fn cpp(name: &str) -> Value {
+    frame(name, "??", 0)
+}
+
+/// Four blocks of a line, below three operators and a package; one of another line; one of autograd's thread.
+fn stacks() -> Vec<(u64, Vec<Value>)> {
+    let below = |mut inner: Vec<Value>, line: u32| {
+        inner.push(frame("forward", MODEL, line));
+        inner.push(frame("_call_impl", "/v/lib/python3.12/site-packages/torch/nn/modules/module.py", 1750));
+        inner.push(frame("<module>", "/home/kim/proj/train.py", 9));
+        inner
+    };
+    let einsum = |operator: &str| below(vec![cpp(operator), frame("einsum", EINOPS, 916)], 41);
+    vec![
+        (
+            1000,
+            below(
+                vec![
+                    cpp("at::native::mul(at::Tensor const&)"),
+                    cpp("at::_ops::mul_Tensor::call(at::Tensor const&)"),
+                ],
+                41,
+            ),
+        ),
+        (2000, below(vec![cpp("at::_ops::add_Tensor::call(at::Tensor const&)")], 41)),
+        (3000, einsum("at::_ops::bmm::call(at::Tensor const&)")),
+        (1500, einsum("at::_ops::permute::call(at::Tensor const&)")),
+        (700, below(vec![cpp("at::_ops::exp::call(at::Tensor const&)")], 52)),
+        (
+            400,
+            vec![
+                cpp("at::_ops::mm::call(at::Tensor const&)"),
+                cpp("torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)"),
+                cpp("torch::autograd::Engine::thread_main(long)"),
+                cpp("clone"),
+            ],
+        ),
+    ]
+}
+
+fn run_in(folder: &Path, stacks: &[(u64, Vec<Value>)], arguments: &[&str]) -> Output {
+    let event = |(n, (size, frames)): (u64, &(u64, Vec<Value>))| json!({"action": "alloc", "addr": n << 20, "size": size, "stream": 0, "time_us": n, "frames": frames});
+    let events: Vec<Value> = (1u64..).zip(stacks).map(event).collect();
+    let path = folder.join("snapshot.json");
+    std::fs::write(&path, json!({"segments": [], "device_traces": [events]}).to_string()).unwrap();
+    let mut command = Command::new(memtrack());
+    command.current_dir(folder).env("COLUMNS", "160").arg(arguments[0]).arg(&path).args(&arguments[1..]);
+    command.output().unwrap()
+}
+
+fn run(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &stacks(), arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn device(arguments: &[&str]) -> Value {
+    let value: Value = serde_json::from_str(&run(&[arguments, &["--json"]].concat())).unwrap();
+    value["devices"][0].clone()
+}
+
+fn rows(arguments: &[&str]) -> Vec<(String, u64, u64)> {
+    let device = device(arguments);
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
+    let row = |row: &Value| {
+        (row["name"].as_str().unwrap().to_owned(), number(row, "requested_bytes"), number(row, "count"))
+    };
+    device["rows"].as_array().unwrap().iter().map(row).collect()
+}
+
+fn own(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
+    rows.iter().map(|&(name, bytes, count)| (name.to_owned(), bytes, count)).collect()
+}
+
+#[test]
+fn a_line_of_ones_own_is_one_row_whatever_it_called() {
+    let expected = [
+        ("model.py:41 forward", 7500, 4),
+        ("model.py:52 forward", 700, 1),
+        ("not mine: torch::autograd::generated::MmBackward0::apply", 400, 1),
+    ];
+    assert_eq!(rows(&["top", "--by", "line"]), own(&expected));
+    let first = device(&["top", "--by", "line"])["rows"][0].clone();
+    assert_eq!(first["mine"], json!({"function": "forward", "file": MODEL, "line": 41}));
+    assert_eq!(first["calls"], json!({"function": "einsum", "file": EINOPS, "line": 916}));
+    let called = json!([
+        {"name": "einops.py:916 einsum", "requested_bytes": 4500, "count": 2},
+        {"name": "aten::add_Tensor", "requested_bytes": 2000, "count": 1},
+        {"name": "aten::mul_Tensor", "requested_bytes": 1000, "count": 1},
+    ]);
+    assert_eq!(first["called"], called);
+    let text = run(&["top", "--by", "line"]);
+    assert!(text.contains("model.py:41 forward → einops.py:916 einsum, 2 more"), "{text}");
+    assert!(text.contains("model.py:52 forward → aten::exp "), "{text}");
+}
+
+#[test]
+fn files_of_one_name_are_told_apart() {
+    let of = |folder: &str| vec![frame("f", &format!("/home/kim/{folder}/layers.py"), 3)];
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &[(2, of("a")), (1, of("b"))], &["top", "--by", "line", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |row: usize| value["devices"][0]["rows"][row]["name"].clone();
+    assert_eq!((name(0), name(1)), ("/home/kim/a/layers.py:3 f".into(), "/home/kim/b/layers.py:3 f".into()));
+}
+
+#[test]
+fn stacks_of_python_leave_out_what_carries_them_out() {
+    let expected = [
+        ("einsum", 4500, 2),
+        ("forward", 3000, 2),
+        ("forward", 700, 1),
+        ("(no Python in the stack)", 400, 1),
+    ];
+    assert_eq!(rows(&["top", "--by", "python"]), own(&expected));
+    let first = device(&["top", "--by", "python"])["rows"][0].clone();
+    let files: Vec<&str> =
+        first["stack"].as_array().unwrap().iter().map(|line| line["file"].as_str().unwrap()).collect();
+    assert_eq!(files.len(), 4);
+    assert!(files.iter().all(|file| file.ends_with(".py")), "{files:?}");
+}
+
+#[test]
+fn stacks_that_look_the_same_are_one_row_unless_every_frame_is_asked_for() {
+    let numbers = |arguments: &[&str]| {
+        rows(arguments).into_iter().map(|(_, bytes, count)| (bytes, count)).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&["top", "--by", "stack"]), [(4500, 2), (3000, 2), (700, 1), (400, 1)]);
+    assert_eq!(device(&["top", "--by", "stack"])["rows"][0]["stacks"], 2);
+    let all = [(3000, 1), (2000, 1), (1500, 1), (1000, 1), (700, 1), (400, 1)];
+    assert_eq!(numbers(&["top", "--by", "stack", "--frames", "0"]), all);
+    // And the same below the peak.
+    assert_eq!(numbers(&["peak"]), [(4500, 2), (3000, 2), (700, 1), (400, 1)]);
+}
+
+#[test]
+fn what_to_look_at_first_and_the_peak_name_ones_own_line() {
+    let line = "model.py:41 forward → einops.py:916 einsum";
+    let text = run(&["summary"]);
+    assert!(text.contains(&format!("is from {line}")), "{text}");
+    let text = run(&["peak"]);
+    assert!(text.contains(&format!("     {line}\n     einsum einops.py:916\n")), "{text}");
+    assert_eq!(device(&["peak"])["rows"][0]["mine"]["file"], MODEL);
+}
+
+#[test]
+fn a_package_can_be_made_ones_own_by_an_option_or_a_file_of_the_current_folder() {
+    let first = |folder: &Path, arguments: &[&str]| {
+        let output = run_in(folder, &stacks(), &[&["top", "--by", "line", "--json"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["devices"][0]["rows"][0]["name"].as_str().unwrap().to_owned()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(first(folder.path(), &[]), "model.py:41 forward");
+    assert_eq!(first(folder.path(), &["--mine", "site-packages/einops"]), "einops.py:916 einsum");
+    assert_eq!(first(folder.path(), &["--not-mine", "proj/model.py"]), "train.py:9 <module>");
+    std::fs::write(folder.path().join("memtrack.toml"), "[mine]\npaths = ['site-packages/einops']\n")
+        .unwrap();
+    assert_eq!(first(folder.path(), &[]), "einops.py:916 einsum");
+    assert_eq!(first(folder.path(), &["--not-mine", "einops"]), "model.py:41 forward", "options come first");
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    assert_eq!(first(&inner, &[]), "model.py:41 forward", "no folder above is searched");
+    assert_eq!(first(&inner, &["--rules", "../memtrack.toml"]), "einops.py:916 einsum");
+}
+
+#[test]
+fn a_file_of_rules_that_cannot_be_read_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("memtrack.toml"), "[mine]\npath = []\n").unwrap();
+    for verb in ["top", "summary", "peak"] {
+        let output = run_in(folder.path(), &stacks(), &[verb]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("memtrack.toml: line 2: unknown field `path`"), "{said}");
+        let output = run_in(folder.path(), &stacks(), &[verb, "--rules", "nowhere.toml"]);
+        assert_eq!(output.status.code(), Some(3));
+    }
+}
+
+#[test]
+fn the_rule_that_decided_is_shown_on_demand() {
+    let text = run(&["top", "--by", "line", "--explain", "--mine", "proj/model.py"]);
+    for line in [
+        "Whose frames: model.py:41 forward → ",
+        "> mine       model.py:41 forward  (mine proj/model.py)",
+        "  noise      module.py:1750 _call_impl  (PyTorch's call of a module)",
+        "  mine       train.py:9 <module>  (a file of Python's outside of packages)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    for verb in ["summary", "peak"] {
+        let explained = device(&[verb, "--explain"])["explained"].clone();
+        assert_eq!(explained[0]["owner"], "model.py:41 forward → einops.py:916 einsum", "{explained}");
+    }
+    assert!(device(&["top", "--by", "line"])["explained"].is_null());
+}
