@@ -4,6 +4,7 @@ use super::{Diff, DiffRow};
 use crate::analysis::top::frames::described;
 #[cfg(feature = "plot")]
 use inferno::flamegraph::{Options, from_lines};
+use memtrack_model::units::printable;
 use std::collections::BTreeMap;
 #[cfg(feature = "plot")]
 use std::io::{self, Write};
@@ -12,6 +13,10 @@ use std::io::{self, Write};
 #[cfg(feature = "plot")]
 const LEGEND: &str =
     "Red: grew. Blue: shrank, or gone. As wide as it is in the later file; what is gone as wide as it was.";
+
+/// Bits of the sum of all numbers in a picture.
+#[cfg(feature = "plot")]
+const MOST_BITS: u32 = 60;
 
 /// Stacks, outermost function first, with their bytes before and after.
 type Folded = BTreeMap<String, [u64; 2]>;
@@ -34,11 +39,17 @@ impl Diff {
     #[cfg(feature = "plot")]
     fn drawn(&self) -> Vec<String> {
         let mut folded = Folded::new();
+        let rows = self.devices.iter().flat_map(|device| &device.rows);
+        let all: u128 =
+            rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
+        // A foreign file may hold any numbers, of which the picture takes no more than this.
+        let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
         for device in &self.devices {
             for row in &device.rows {
-                let (before, after) = (row.bytes.before.value, row.bytes.after.value);
+                let (before, after) = (row.bytes.before.value >> shift, row.bytes.after.value >> shift);
                 let gone = gone(device);
                 match after {
+                    0 if before == 0 => {}
                     0 => add(&mut folded, &gone, row, [before.saturating_mul(2), before]),
                     _ => add(&mut folded, &device.device_name, row, [before, after]),
                 }
@@ -86,9 +97,9 @@ fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     }
 }
 
-/// A name without what separates frames and lines.
+/// A name without what separates frames and lines, and without what XML does not take.
 fn plain(name: &str) -> String {
-    name.replace(';', ":").replace(['\n', '\r'], " ")
+    printable(name).replace(';', ":")
 }
 
 fn lines(folded: &Folded) -> Vec<String> {
