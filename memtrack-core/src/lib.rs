@@ -132,6 +132,52 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # Who keeps this buffer alive?
+//!
+//! Nothing collects a cycle of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc): the device memory that it holds is gone
+//! until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that nothing else holds them, and
+//! says how much each keeps and which reference to make weak. Types say what they refer to by
+//! [`#[derive(References)]`](derive@References), values are registered where they are made, and `cycles::find` looks; while a
+//! program runs, `cycles::warn_device_cycles` does at the end of each root scope. `docs/CYCLES.md` of the source repository
+//! has what is found and what is not.
+//!
+#![cfg_attr(feature = "cycles", doc = "```")]
+#![cfg_attr(not(feature = "cycles"), doc = "```ignore")]
+//! use memtrack_core::event::DeviceId;
+//! use memtrack_core::references::{DeviceMemory, Visitor};
+//! use memtrack_core::{References, cycles};
+//! use std::cell::OnceCell;
+//! use std::rc::Rc;
+//!
+//! #[derive(References)]
+//! struct Layer {
+//!     owner: OnceCell<Rc<Layer>>, // a `Weak` would be right
+//!     buffer: Buffer,
+//! }
+//!
+//! struct Buffer {
+//!     address: u64,
+//! }
+//!
+//! impl References for Buffer {
+//!     fn references(&self, to: &mut Visitor<'_>) {
+//!         to.memory(DeviceMemory { device: DeviceId(0), address: self.address, size_bytes: 4096 });
+//!     }
+//! }
+//!
+//! cycles::enable();
+//! let layer = Rc::new(Layer { owner: OnceCell::new(), buffer: Buffer { address: 0x1000 } });
+//! cycles::register(&layer);
+//! layer.owner.set(Rc::clone(&layer)).ok();
+//! assert_eq!(cycles::find()?.findings().leaks(), 0); // `layer` is in use
+//! drop(layer);
+//! let report = cycles::find()?;
+//! assert_eq!(report.findings().leaked.known_bytes, 4096);
+//! println!("{report}"); // 1 cycle that nothing else holds keeps 4.0 KiB (1 device buffer) until the program ends. …
+//! # assert!(report.to_string().contains("make weak: Layer .owner → Layer"), "{report}");
+//! # Ok::<(), cycles::NotScanned>(())
+//! ```
+//!
 //! # For CUDA
 //!
 //! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and device,

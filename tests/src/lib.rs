@@ -3,6 +3,8 @@
 pub mod allocator;
 pub mod child;
 pub mod counting;
+#[cfg(unix)]
+pub mod forked;
 pub mod here;
 pub mod mock_cuda;
 pub mod nested;

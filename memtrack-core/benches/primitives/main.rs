@@ -225,6 +225,7 @@ fn small_calls() {
     let rows: &mut [Call] = &mut [
         ("alloc+free 64 B, bare", Box::new(move || per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
         ("alloc+free 64 B, tracked, off", Box::new(tracked)),
+        ("alloc+free 64 B, tracked, only counted", Box::new(move || counted(tracked))),
         ("alloc+free 64 B, tracked, default sampling", Box::new(move || monitored(tracked))),
         (
             "an empty call",
@@ -312,6 +313,15 @@ fn span() -> f64 {
             black_box(i);
         })
     })
+}
+
+/// With samples so far apart that hardly any block is one.
+fn counted(batch: impl FnOnce() -> f64) -> f64 {
+    let options = Options::new().sample(64 << 10, 1 << 20);
+    memtrack_core::start_monitor_with(&options).expect("no file is written");
+    let result = batch();
+    drop(memtrack_core::stop());
+    result
 }
 
 fn monitored(batch: impl FnOnce() -> f64) -> f64 {

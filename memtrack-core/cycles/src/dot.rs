@@ -79,8 +79,8 @@ fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::
         write_node(graph, node, "  ", out)?;
     }
     let mut weak = vec![false; graph.edges.len()];
-    for cut in findings.cycles.iter().flat_map(|cycle| cycle.to_make_weak()) {
-        weak[cut.edge as usize] = true;
+    for edge in findings.cycles.iter().flat_map(|cycle| cycle.edges_to_make_weak(graph)) {
+        weak[edge as usize] = true;
     }
     for (edge, weak) in graph.edges.iter().zip(weak) {
         let path = escaped(graph.text(edge.path));

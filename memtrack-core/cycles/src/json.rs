@@ -20,7 +20,8 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
     map.serialize_entry("remarks", &graph.remarks)?;
     map.serialize_entry("counts", &counts(graph, findings))?;
     map.serialize_entry("findings", &cycles(graph, findings))?;
-    map.serialize_entry("unexplained", &unexplained(graph, findings))?;
+    map.serialize_entry("unexplained_sites", &unexplained_sites(graph, findings))?;
+    map.serialize_entry("unexplained", &unexplained(graph))?;
     map.serialize_entry("nodes", &Each(|| (0..graph.nodes.len() as u32).map(|node| Node { graph, node })))?;
     map.serialize_entry("edges", &Each(|| graph.edges.iter().map(|edge| OwnEdge { graph, edge })))?;
     SerializeMap::end(map)?;
@@ -44,7 +45,8 @@ pub fn findings(graph: &Graph, findings: &Findings) -> serde_json::Value {
         "remarks": graph.remarks,
         "counts": counts(graph, findings),
         "findings": cycles(graph, findings),
-        "unexplained": unexplained(graph, findings),
+        "unexplained_sites": unexplained_sites(graph, findings),
+        "unexplained": unexplained(graph),
     })
 }
 
@@ -123,9 +125,9 @@ fn bytes(bytes: Bytes) -> serde_json::Value {
     })
 }
 
-fn unexplained(graph: &Graph, findings: &Findings) -> Vec<serde_json::Value> {
-    let each = graph.unexplained.iter().zip(&findings.unexplained);
-    each.map(|(handles, &held)| {
+fn unexplained(graph: &Graph) -> Vec<serde_json::Value> {
+    let each = graph.unexplained.iter();
+    each.map(|handles| {
         json!({
             "node": handles.node,
             "label": graph.label(handles.node),
@@ -133,7 +135,24 @@ fn unexplained(graph: &Graph, findings: &Findings) -> Vec<serde_json::Value> {
             "site": handles.site,
             "scope": handles.scope,
             "ended_roots": handles.ended_roots,
-            "held": bytes(held),
+        })
+    })
+    .collect()
+}
+
+/// The same by where they were made.
+fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<serde_json::Value> {
+    let each = findings.unexplained.iter();
+    each.map(|handles| {
+        let first = &graph.unexplained[handles.first];
+        json!({
+            "label": graph.label(first.node),
+            "site": first.site,
+            "scope": first.scope,
+            "handles": handles.handles,
+            "values": handles.values,
+            "ended_roots": handles.ended_roots,
+            "held": bytes(handles.held),
         })
     })
     .collect()

@@ -24,11 +24,11 @@ pub mod words;
 pub use findings::Findings;
 pub use graph::Graph;
 pub use live::{
-    NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, disable, enable,
-    enable_with, find, register, register_dyn,
+    NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, find, register,
+    register_dyn,
 };
 pub use read::{ReadError, begins_like_graph, read};
 pub use watch::{
-    Observed, Watch, WatchOptions, check, name_allocations, observe_cycles, warn_device_cycles,
-    warn_device_cycles_with,
+    Observed, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
+    warn_device_cycles, warn_device_cycles_with,
 };

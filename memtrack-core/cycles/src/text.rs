@@ -24,21 +24,22 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
     }
     if !graph.unexplained.is_empty() {
         out.push_str("\nHandles that nobody accounts for: forgotten, or where memtrack cannot see them. These are no cycles.\n");
-        for (handles, &held) in graph.unexplained.iter().zip(&findings.unexplained).take(rows) {
+        for handles in findings.unexplained.iter().take(rows) {
+            let first = &graph.unexplained[handles.first];
             let scope =
-                handles.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
-            let ended = match handles.ended_roots {
-                0 => String::new(),
-                ended => format!(", {} ago", counted(ended, "root scope")),
-            };
+                first.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
+            let since = words::since(handles).map(|since| format!(" ({since})")).unwrap_or_default();
+            let what = words::handles(graph, handles);
+            let held = words::bytes(handles.held);
             let _ = writeln!(
                 out,
-                "  {} to {}, made at {}{scope}{ended}; leads to {}",
-                counted(handles.handles, "handle"),
-                words::label(graph, handles.node),
-                printable(&handles.site),
-                words::bytes(held),
+                "  {what}, made at {}{scope}{since}; leading to {held}",
+                printable(&first.site)
             );
+        }
+        if findings.unexplained.len() > rows {
+            let more = (findings.unexplained.len() - rows) as u64;
+            let _ = writeln!(out, "  … and those of {} (-n 0 lists all)", counted(more, "other place"));
         }
     }
     out
@@ -82,8 +83,12 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
-    if let Some(text) = node.and_then(|node| node.allocated.or(node.created)) {
-        out.push_str("   allocated at\n");
+    let known = node.and_then(|node| {
+        let created = node.created.map(|text| (text, "registered at"));
+        node.allocated.map(|text| (text, "allocated at")).or(created)
+    });
+    if let Some((text, what)) = known {
+        let _ = writeln!(out, "   {what}");
         let text = graph.text(text);
         for line in text.lines().take(FRAMES) {
             let _ = writeln!(out, "     {}", printable(line));

@@ -1,6 +1,6 @@
 //! What is said of findings, in words: for the text, the page and the log alike.
 
-use crate::findings::{Bytes, Cut, Cycle, Proof};
+use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
 use crate::graph::{Graph, Origin};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
@@ -15,13 +15,26 @@ const STEPS_SHOWN: usize = 8;
 /// A value's label in a line: its type, and its contents.
 pub fn label(graph: &Graph, node: u32) -> String {
     let label = cut(graph.label(node), LOOKED_AT_BYTES);
-    // What all Python objects begin with says nothing.
-    let label = match graph.origin {
-        Origin::Python => label.strip_prefix("object\n").unwrap_or(label),
-        Origin::Rust => label,
+    let line = match graph.origin {
+        // What all objects begin with says nothing.
+        Origin::Python => label.strip_prefix("object\n").unwrap_or(label).replace('\n', " "),
+        Origin::Rust => match label.split_once('\n') {
+            Some((kind, contents)) => format!("{kind} {{ {} }}", contents.replace('\n', " ")),
+            None => label.to_owned(),
+        },
     };
-    let line = label.split('\n').collect::<Vec<_>>().join(" ");
     shorten_middle(&printable(&line), LABEL_CHARACTERS)
+}
+
+/// A value in few words, among others: of Rust its type.
+pub fn kind(graph: &Graph, node: u32) -> String {
+    match graph.origin {
+        Origin::Python => label(graph, node),
+        Origin::Rust => {
+            let kind = cut(graph.label(node), LOOKED_AT_BYTES).lines().next().unwrap_or_default();
+            shorten_middle(&printable(kind), LABEL_CHARACTERS)
+        }
+    }
 }
 
 /// The label of a reference in a line.
@@ -36,7 +49,7 @@ pub fn path(graph: &Graph, edge: u32) -> String {
 pub fn way(graph: &Graph, edges: &[u32]) -> String {
     let mut out = String::new();
     let Some(&first) = edges.first() else { return out };
-    out += &label(graph, graph.edges[first as usize].from);
+    out += &kind(graph, graph.edges[first as usize].from);
     for (at, &edge) in edges.iter().enumerate() {
         if at == STEPS_SHOWN && edges.len() > 2 * STEPS_SHOWN {
             out += &format!(" → … {} more …", human_count((edges.len() - 2 * STEPS_SHOWN) as u64));
@@ -44,7 +57,7 @@ pub fn way(graph: &Graph, edges: &[u32]) -> String {
         if at >= STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
             continue;
         }
-        out += &format!(" {} → {}", path(graph, edge), label(graph, graph.edges[edge as usize].to));
+        out += &format!(" {} → {}", path(graph, edge), kind(graph, graph.edges[edge as usize].to));
     }
     out
 }
@@ -79,7 +92,7 @@ pub fn bytes(bytes: Bytes) -> String {
 /// The field that an edge is a reference by, and where it leads: `Hook .owner → Trainer`.
 pub fn field(graph: &Graph, cut: &Cut) -> String {
     let edge = graph.edges[cut.edge as usize];
-    format!("{} {} → {}", label(graph, edge.from), path(graph, cut.edge), label(graph, edge.to))
+    format!("{} {} → {}", kind(graph, edge.from), path(graph, cut.edge), kind(graph, edge.to))
 }
 
 /// What to make weak, as a line each; the first is the suggestion.
@@ -102,6 +115,33 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
     lines
+}
+
+/// Handles that nobody accounts for, without where they were made: `12 handles to 12 values: Buffer`.
+pub fn handles(graph: &Graph, handles: &Handles) -> String {
+    let first = &graph.unexplained[handles.first];
+    let value = label(graph, first.node);
+    match handles.values {
+        1 => format!("{} to {value}", counted(handles.handles, "handle")),
+        values => {
+            format!("{} to {} like {value}", counted(handles.handles, "handle"), counted(values, "value"))
+        }
+    }
+}
+
+/// Since when there are handles, and how fast they become more: `the oldest 12 root scopes ago, 1.0 more in each`.
+pub fn since(handles: &Handles) -> Option<String> {
+    let ended = handles.ended_roots;
+    let since = match (ended, handles.handles) {
+        (0, _) => return None,
+        (1, _) => "made in a root scope that has ended since".to_owned(),
+        (_, 1) => format!("made {} ago", counted(ended, "root scope")),
+        (_, count) => {
+            let each = count as f64 / ended as f64;
+            format!("the oldest made {} ago, {each:.1} more in each", counted(ended, "root scope"))
+        }
+    };
+    Some(since)
 }
 
 /// A cycle as a warning: what it keeps, and the way around.

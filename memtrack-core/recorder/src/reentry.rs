@@ -2,11 +2,37 @@
 //! [`ReentryGuard`]; the hooks look at [`is_inside`] first and record nothing then. The counter has a constant
 //! initialiser and no destructor, so that it can be read inside an allocator at any moment of a thread's life.
 
+use crate::recorder::ThreadState;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr;
+
+/// What a hook asks of the thread first. One thread-local: each takes a lookup, in a library a call.
+struct Here {
+    depth: Cell<u32>,
+    /// The thread's state, for [`mine`](crate::recorder); null: it has none.
+    state: Cell<*const ThreadState>,
+}
 
 thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static HERE: Here = const { Here { depth: Cell::new(0), state: Cell::new(ptr::null()) } };
+}
+
+/// The calling thread's state; null where it has none.
+#[inline(always)]
+pub(crate) fn state() -> *const ThreadState {
+    HERE.with(|here| here.state.get())
+}
+
+/// The calling thread's state; null while it is inside memtrack, or has none.
+#[inline(always)]
+pub(crate) fn state_outside() -> *const ThreadState {
+    HERE.with(|here| if here.depth.get() == 0 { here.state.get() } else { ptr::null() })
+}
+
+/// That is the calling thread's state from now on; null: it has none.
+pub(crate) fn set_state(state: *const ThreadState) {
+    HERE.with(|here| here.state.set(state));
 }
 
 /// While it lives, the thread's allocations are memtrack's own.
@@ -16,10 +42,15 @@ pub struct ReentryGuard {
     not_send: PhantomData<*const ()>,
 }
 
+#[inline(always)]
+fn deeper(by: i32) {
+    HERE.with(|here| here.depth.set(here.depth.get().wrapping_add_signed(by)));
+}
+
 /// Marks the thread as being inside memtrack until the guard is dropped; nests.
 #[inline]
 pub fn enter() -> ReentryGuard {
-    DEPTH.set(DEPTH.get() + 1);
+    deeper(1);
     ReentryGuard { not_send: PhantomData }
 }
 
@@ -28,27 +59,27 @@ pub fn outside<R>(act: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
-            DEPTH.set(self.0);
+            HERE.with(|here| here.depth.set(self.0));
         }
     }
-    let _back = Back(DEPTH.replace(0));
+    let _back = Back(HERE.with(|here| here.depth.replace(0)));
     act()
 }
 
 /// Whether the thread is inside memtrack.
 #[inline]
 pub fn is_inside() -> bool {
-    DEPTH.get() != 0
+    HERE.with(|here| here.depth.get() != 0)
 }
 
 /// Marks the thread as being inside memtrack until [`end`]; for what cannot hold a guard.
 pub fn begin() {
-    DEPTH.set(DEPTH.get() + 1);
+    deeper(1);
 }
 
 /// Takes one [`begin`] back.
 pub fn end() {
-    DEPTH.set(DEPTH.get() - 1);
+    deeper(-1);
 }
 
 /// Makes a value of memtrack's own and hands the program a copy, which is the program's: it is recorded when it is made
@@ -67,7 +98,7 @@ pub fn hand_over<T: Clone>(make: impl FnOnce() -> T) -> T {
 impl Drop for ReentryGuard {
     #[inline]
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        deeper(-1);
     }
 }
 

@@ -14,14 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// One target folder for all, since they share most of what they are built from.
-const TARGET: &str = "cuda_programs";
-
-/// Builds a program with a profile; the executable.
-fn build(program: &str, profile: &str, environment: &[(&str, &str)]) -> PathBuf {
-    nested::cargo_into(TARGET, program, &["build", "--profile", profile], environment);
-    let folder = if profile == "dev" { "debug" } else { profile };
-    nested::target_folder(TARGET).join(folder).join(program)
+/// Builds `cudarc_loaded` with one of its own profiles; the executable.
+fn loaded(profile: &str) -> PathBuf {
+    nested::cargo("cudarc_loaded", &["build", "--profile", profile], &[]);
+    nested::target_folder("cudarc_loaded").join(profile).join("cudarc_loaded")
 }
 
 /// Runs a program on the mock and reads its recording; the driver's summary must say that nothing is left.
@@ -80,8 +76,8 @@ fn assert_named(snapshot: &Snapshot, program: &str) {
 
 #[test]
 fn loaded_by_cudarc() {
-    let program = build("cudarc_loaded", "dev", &[]);
-    let (snapshot, _folder) = run(&program, &[]);
+    let program = Path::new(env!("CARGO_BIN_EXE_cudarc_loaded"));
+    let (snapshot, _folder) = run(program, &[]);
     assert_named(&snapshot, "cudarc_loaded");
     // Without scopes the program's own functions name the operators, not cudarc's.
     let rows = top(&snapshot, By::Operator, DeviceId(0), &Default::default()).rows;
@@ -91,7 +87,7 @@ fn loaded_by_cudarc() {
     let second = snapshot.events.iter().filter(|event| event.device == DeviceId(1)).count();
     assert!(second > 2_000, "two threads worked there: {second}");
 
-    let (snapshot, _folder) = run(&program, &[("MEMTRACK_MOCK_POOLS", "0")]);
+    let (snapshot, _folder) = run(program, &[("MEMTRACK_MOCK_POOLS", "0")]);
     assert_named(&snapshot, "cudarc_loaded");
 }
 
@@ -105,7 +101,8 @@ fn linked_as_by_candle() {
         child::ends_well(&mut cc);
     }
     // Where the linker looks, and not cargo, so that another folder the next time rebuilds nothing.
-    let program = build("cudarc_linked", "dev", &[("LIBRARY_PATH", folder.path().to_str().unwrap())]);
+    let program =
+        nested::member("cudarc_linked", "link", &[("LIBRARY_PATH", folder.path().to_str().unwrap())]);
     let (snapshot, _folder) = run(&program, &[]);
     assert_named(&snapshot, "cudarc_linked");
 }
@@ -132,21 +129,21 @@ fn assert_scoped(snapshot: &Snapshot) {
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
 fn loaded_by_a_program_that_is_optimised_at_link_time() {
-    let (snapshot, _folder) = run(&build("cudarc_loaded", "optimised_at_link", &[]), &[]);
+    let (snapshot, _folder) = run(&loaded("optimised_at_link"), &[]);
     assert_scoped(&snapshot);
 }
 
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
 fn loaded_by_a_program_without_symbols() {
-    let (snapshot, _folder) = run(&build("cudarc_loaded", "stripped", &[]), &[]);
+    let (snapshot, _folder) = run(&loaded("stripped"), &[]);
     assert_scoped(&snapshot);
 }
 
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
 fn loaded_by_a_program_that_does_not_unwind() {
-    let (snapshot, _folder) = run(&build("cudarc_loaded", "aborting", &[]), &[]);
+    let (snapshot, _folder) = run(&loaded("aborting"), &[]);
     assert_scoped(&snapshot);
     assert_named(&snapshot, "cudarc_loaded");
 }
@@ -155,7 +152,7 @@ fn loaded_by_a_program_that_does_not_unwind() {
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
 fn loaded_by_a_program_as_it_is_shipped() {
-    let (snapshot, _folder) = run(&build("cudarc_loaded", "shipped", &[]), &[]);
+    let (snapshot, _folder) = run(&loaded("shipped"), &[]);
     assert!(snapshot.events.iter().any(|event| event.size_bytes == 80_404));
     assert_scoped(&snapshot);
 }

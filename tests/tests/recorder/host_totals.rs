@@ -31,6 +31,11 @@ fn what_costs_little_is_recorded_block_by_block_in_every_session() {
 }
 
 #[test]
+fn a_thread_that_only_counted_goes_by_the_rules_of_the_next_session() {
+    run_well(CHILD, &["totals_other_rules"], Path::new("."));
+}
+
+#[test]
 fn live_blocks_beyond_the_bound_are_sampled() {
     run_well(CHILD, &["totals_many_live"], Path::new("."));
 }

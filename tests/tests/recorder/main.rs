@@ -8,7 +8,6 @@ mod fork;
 mod host_safety;
 mod host_totals;
 mod kills;
-mod model;
 mod order;
 mod packages;
 mod parts;

@@ -7,8 +7,10 @@ pub mod macros_safe;
 mod macros_unsafe;
 mod nesting;
 mod off;
+mod refusals;
 mod sums;
 mod tensors;
+mod watches;
 
 use memtrack_core::TrackingAllocator;
 

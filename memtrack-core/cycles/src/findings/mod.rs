@@ -55,7 +55,7 @@ pub struct Cycle {
     /// How sure it is.
     pub proof: Proof,
     /// How many cycles of the same types and fields there are; this one is the first of them, and all its numbers but
-    /// [`all_bytes`](Self::all_bytes) are its own.
+    /// [`all_leaked`](Self::all_leaked) are its own.
     pub instances: u64,
     /// Its values.
     pub nodes: Vec<u32>,
@@ -92,6 +92,34 @@ impl Cycle {
             _ => &self.cuts,
         }
     }
+
+    /// All references of the cycle that become weak with that: those by the same fields, as places in the graph's edges.
+    pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
+        let fields: HashSet<Field> =
+            self.to_make_weak().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
+        let members: HashSet<u32> = self.nodes.iter().copied().collect();
+        let edges = self.nodes.iter().flat_map(|&node| graph.edges_of(node));
+        let is_one = |&edge: &usize| {
+            members.contains(&graph.edges[edge].to) && fields.contains(&field_of(graph, edge))
+        };
+        edges.filter(is_one).map(|edge| edge as u32).collect()
+    }
+}
+
+/// Handles that nobody accounts for and that were made at one place, to values of one type: forgotten, or where a scan cannot see
+/// them, such as a static that grows. No cycle, and perhaps no leak.
+#[derive(Clone, Debug)]
+pub struct Handles {
+    /// The first of them, as a place in [`Graph::unexplained`](crate::Graph::unexplained), which has the site and the scope of all.
+    pub first: usize,
+    /// How many there are.
+    pub handles: u64,
+    /// To how many values.
+    pub values: u64,
+    /// How many root scopes have ended since the oldest of them was made.
+    pub ended_roots: u64,
+    /// Device memory that they lead to, each storage once.
+    pub held: Bytes,
 }
 
 /// All that is found in a graph.
@@ -103,8 +131,8 @@ pub struct Findings {
     pub leaked: Bytes,
     /// Unreachable device memory to which no cycle leads: garbage that hangs on garbage.
     pub beside: Bytes,
-    /// What each of [`Graph::unexplained`](crate::Graph::unexplained) leads to.
-    pub unexplained: Vec<Bytes>,
+    /// Handles that nobody accounts for, by the place where they were made: most device memory first.
+    pub unexplained: Vec<Handles>,
     /// Cycles that lead to no device memory, which are not listed.
     pub without_memory: u64,
     /// Cycles that were not looked into because there are too many.
@@ -272,18 +300,7 @@ impl Findings {
         sum.begin();
         (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
         findings.beside = sum.lost().without(findings.leaked);
-        for unexplained in &graph.unexplained {
-            sum.begin();
-            ways.from(
-                [unexplained.node],
-                |_| true,
-                |node| {
-                    sum.add(node);
-                    true
-                },
-            );
-            findings.unexplained.push(sum.lost().plus(sum.live()));
-        }
+        findings.unexplained = unexplained(graph, &mut ways, &mut sum);
         findings
     }
 
@@ -315,6 +332,40 @@ impl Findings {
         let lost = self.cycles.iter().filter(|cycle| cycle.proof != Proof::HeldOutside);
         lost.map(|cycle| cycle.instances).sum()
     }
+}
+
+/// The handles that nobody accounts for, by where they were made.
+fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
+    let mut places = HashMap::new();
+    let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
+    for (at, each) in graph.unexplained.iter().enumerate() {
+        let key = (cuts::kind(graph, each.node), &each.site, &each.scope);
+        let place = *places.entry(key).or_insert_with(|| {
+            let none = Handles { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
+            sites.push((none, Vec::new()));
+            sites.len() - 1
+        });
+        let (handles, nodes) = &mut sites[place];
+        handles.handles += each.handles;
+        handles.values += 1;
+        handles.ended_roots = handles.ended_roots.max(each.ended_roots);
+        nodes.push(each.node);
+    }
+    let held = |(handles, nodes): (Handles, Vec<u32>)| {
+        sum.begin();
+        ways.from(
+            nodes,
+            |_| true,
+            |node| {
+                sum.add(node);
+                true
+            },
+        );
+        Handles { held: sum.lost().plus(sum.live()), ..handles }
+    };
+    let mut sites: Vec<Handles> = sites.into_iter().map(held).collect();
+    sites.sort_by_key(|site| std::cmp::Reverse((site.held.known_bytes, site.held.storages, site.handles)));
+    sites
 }
 
 /// By component, whether it is a cycle.

@@ -23,7 +23,7 @@ impl Options {
         Self { stacks: false }
     }
 
-    /// Whether the stack is kept too with which each value was registered: some 100 to 300 ns each.
+    /// Whether the stack is kept too with which each value was registered: some 45 ns each where the stack was seen before, and the memory of the recorder's table of stacks.
     #[must_use]
     pub const fn stacks(self, stacks: bool) -> Self {
         Self { stacks }

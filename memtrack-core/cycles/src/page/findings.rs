@@ -150,7 +150,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
 /// A way with its values as links to the picture; the middle of a long one is counted.
 fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
     const SHOWN: usize = 8;
-    let value = |node: u32| show(Some(node), drawn, &line(&words::label(graph, node), TEXT_BYTES));
+    let value = |node: u32| show(Some(node), drawn, &line(&words::kind(graph, node), TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from);
     for (at, &edge) in edges.iter().enumerate() {
@@ -172,25 +172,29 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
          <table class=\"handles\"><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Handles</th><th scope=\"col\">Made at</th>\
          <th scope=\"col\">Leads to</th></tr></thead><tbody>\n",
     );
-    for (handles, held) in graph.unexplained.iter().zip(&findings.unexplained).take(MOST_CYCLES) {
-        let mut made = escaped(&handles.site, TEXT_BYTES);
-        if let Some(scope) = &handles.scope {
+    for handles in findings.unexplained.iter().take(MOST_CYCLES) {
+        let first = &graph.unexplained[handles.first];
+        let mut made = escaped(&first.site, TEXT_BYTES);
+        if let Some(scope) = &first.scope {
             let _ = write!(made, "<br/>in {}", escaped(scope, TEXT_BYTES));
         }
-        if handles.ended_roots > 0 {
-            let _ = write!(made, "<br/>{} ago", counted(handles.ended_roots, "root scope"));
+        if let Some(since) = words::since(handles) {
+            let _ = write!(made, "<br/>{since}");
         }
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            show(Some(handles.node), drawn, &line(&words::label(graph, handles.node), TEXT_BYTES)),
-            human_count(handles.handles),
-            words::bytes(*held),
+            show(Some(first.node), drawn, &line(&words::label(graph, first.node), TEXT_BYTES)),
+            match handles.values {
+                1 => human_count(handles.handles),
+                values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),
+            },
+            words::bytes(handles.held),
         );
     }
     out.push_str("</tbody></table>\n");
-    if graph.unexplained.len() > MOST_CYCLES {
-        let more = human_count((graph.unexplained.len() - MOST_CYCLES) as u64);
+    if findings.unexplained.len() > MOST_CYCLES {
+        let more = human_count((findings.unexplained.len() - MOST_CYCLES) as u64);
         let _ = writeln!(
             out,
             "<p>{more} more are not listed here; <code>memtrack cycles --json</code> has them.</p>"

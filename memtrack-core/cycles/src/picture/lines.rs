@@ -3,7 +3,7 @@
 use super::select::Drawn;
 use crate::findings::Findings;
 use crate::graph::Graph;
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 
 /// Most lines in a picture. The rest is counted, those of cycles last of all.
 pub(crate) const MOST_LINES: usize = 900;
@@ -27,7 +27,7 @@ pub(crate) struct Line {
 /// The lines among drawn values, those of the worst cycles first; and how many references are in no line.
 pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<Line>, u64) {
     let cycle_of = cycle_of(findings, drawn);
-    let cuts = suggested(graph, findings, drawn);
+    let cuts = suggested(graph, findings);
     let shown: HashSet<u32> = findings
         .cycles
         .iter()
@@ -62,30 +62,10 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<L
     (lines, left_out)
 }
 
-/// The references that are suggested to become weak: the best of each cycle, or all where one is not enough; and those among
-/// drawn values that are the same field, as they change with it.
-pub(crate) fn suggested(graph: &Graph, findings: &Findings, drawn: &Drawn) -> HashSet<u32> {
-    let field = |edge: u32| {
-        let edge = graph.edges[edge as usize];
-        let label = |node: u32| graph.nodes[node as usize].label;
-        (label(edge.from), edge.path, label(edge.to))
-    };
-    let cycle_of = cycle_of(findings, drawn);
-    let mut suggested = HashSet::new();
-    for (cycle, number) in findings.cycles.iter().take(super::MOST_CYCLES).zip(0..) {
-        let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
-        let cuts = cycle.cuts.iter().take(if is_enough { 1 } else { usize::MAX }).map(|cut| cut.edge);
-        suggested.extend(cuts.clone());
-        let fields: HashSet<_> = cuts.map(field).collect();
-        let is_in = |node: u32| cycle_of.get(&node) == Some(&number);
-        for &node in cycle.nodes.iter().filter(|&&node| is_in(node)) {
-            let edges = graph.edges_of(node).map(|edge| edge as u32);
-            suggested.extend(
-                edges.filter(|&edge| is_in(graph.edges[edge as usize].to) && fields.contains(&field(edge))),
-            );
-        }
-    }
-    suggested
+/// The references of the cycles that are suggested to become weak.
+pub(crate) fn suggested(graph: &Graph, findings: &Findings) -> HashSet<u32> {
+    let cycles = findings.cycles.iter().take(super::MOST_CYCLES);
+    cycles.flat_map(|cycle| cycle.edges_to_make_weak(graph)).collect()
 }
 
 /// The cycle of each drawn value that is a part of one.

@@ -57,7 +57,7 @@ impl<'a> Picture<'a> {
         let place = |node: u32| drawn.places[&node] as usize;
         // The library begins each part's columns at the first line's value: best at the worst cycle's first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
-        let suggested = suggested(graph, findings, drawn);
+        let suggested = suggested(graph, findings);
         let names = |lines: &[Line]| -> Vec<_> {
             lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
         };

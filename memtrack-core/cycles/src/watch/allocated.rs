@@ -49,6 +49,8 @@ fn device_id(text: &str) -> Option<DeviceId> {
 fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
+    // Outside of modules, an operator's name begins with the empty one.
+    let scope = scope.trim_start_matches('.');
     let mut lines: Vec<String> = Vec::new();
     if !scope.is_empty() {
         lines.push(format!("in {scope}"));
@@ -71,9 +73,15 @@ pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> 
 /// What lies between the program and its allocator.
 fn is_plumbing(function: &str) -> bool {
     let name = function.trim_start_matches('<');
-    ["__rust", "__rdl", "alloc::", "core::", "std::", "hashbrown::", "memtrack_"]
-        .iter()
-        .any(|begin| name.starts_with(begin))
+    let krate = name.split("::").next().unwrap_or_default();
+    // By their whole names: a program's own crate may be called `memtrack_…`, too.
+    let is_memtrack = krate
+        .strip_prefix("memtrack_")
+        .is_some_and(|part| ["allocator", "core", "cuda", "recorder"].contains(&part));
+    is_memtrack
+        || ["__rust", "__rdl", "alloc::", "core::", "std::", "hashbrown::"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
 }
 
 fn line(frame: &Frame) -> String {

@@ -17,10 +17,11 @@ thread_local! {
 
 /// A root scope of this thread has ended.
 pub(super) fn root_ended() {
+    // Handles are told from those of a scope that has not ended also where a program scans by itself.
+    handles_end();
     if !WATCHED.load(Ordering::Relaxed) || super::watchers().all.is_empty() {
         return;
     }
-    handles_end();
     let begin = Instant::now();
     if NOT_BEFORE.get().is_some_and(|not_before| begin < not_before) {
         return;
@@ -47,4 +48,17 @@ fn tell_of(report: &mut Report) -> usize {
 /// How long whoever looks at an interval waits after a scan that took so long.
 pub(super) fn pause_after(took: Duration, every: Duration) -> Duration {
     every.max(took.saturating_mul(PAUSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_takes_a_fiftieth_of_the_time_at_most() {
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
+        assert_eq!(pause_after(short, long), long);
+        assert_eq!(pause_after(long, short), 50 * long);
+        assert_eq!(pause_after(Duration::MAX, short), Duration::MAX);
+    }
 }

@@ -7,6 +7,7 @@
 mod allocated;
 mod look;
 mod pages;
+mod report;
 mod shared;
 mod told;
 
@@ -15,13 +16,14 @@ pub use allocated::name_allocations;
 pub use pages::WatchOptions;
 
 use crate::Findings;
-use crate::live::{self, Report};
+use crate::live::{self, Options, Report};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
 use pages::Pages;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use told::Told;
 
 /// What a scan found, for the callback of [`observe_cycles`].
@@ -42,12 +44,21 @@ type Observe = dyn Fn(&Observed<'_>) + Send + Sync;
 /// Who watches.
 struct Watcher {
     number: u64,
+    /// How often it wants what threads share to be looked at, if at all.
+    every: Option<Duration>,
     observe: Box<Observe>,
     told: Mutex<Told>,
 }
 
 /// Whether anybody may watch, for the ends of root scopes; still set in the child of a fork, where nobody does.
 static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Held by whoever begins or ends something, so that nobody ends what another one begins.
+static CHANGES: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+
+fn changes() -> MutexGuard<'static, ()> {
+    CHANGES.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 static WATCHERS: ForkCell<Mutex<Watchers>> = ForkCell::new(Mutex::default);
 
@@ -59,8 +70,42 @@ struct Watchers {
     was_off: bool,
 }
 
-fn watchers() -> std::sync::MutexGuard<'static, Watchers> {
+fn watchers() -> MutexGuard<'static, Watchers> {
     WATCHERS.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The shortest interval at which anybody wants what threads share to be looked at.
+fn shortest_interval() -> Option<Duration> {
+    watchers().all.iter().filter_map(|watcher| watcher.every).min()
+}
+
+/// Registers values from now on, with the place where they were registered. What was made before is not registered, but found where
+/// something registered refers to it. Whoever watches has this done.
+///
+/// It is for the whole process, and not counted. Root scopes (`#[track_memory(root)]`) are followed from now on, also while nothing is
+/// monitored: a tracked handle is only reported when the root scope that it was made in has ended.
+pub fn enable() {
+    enable_with(Options::new());
+}
+
+/// Like [`enable`], with options, which replace those of an earlier call.
+pub fn enable_with(options: Options) {
+    let _changes = changes();
+    live::enable_with(options);
+    follow();
+}
+
+/// Registers nothing any more, and forgets what all threads share and what this thread has registered; another thread's own values
+/// are forgotten when it ends. Who watches sees nothing until [`enable`] is called again.
+pub fn disable() {
+    let _changes = changes();
+    scope::follow(false);
+    live::disable();
+}
+
+fn follow() {
+    scope::roots_end_at(look::root_ended);
+    scope::follow(true);
 }
 
 /// Somebody who watches; made by [`warn_device_cycles`] and [`observe_cycles`]. Dropping it changes nothing.
@@ -70,25 +115,26 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Ends the watch. With the last one, values are no longer registered, if nothing else had that begun.
+    /// Ends the watch. With the last one, values are no longer registered, if they were not before the first.
     pub fn stop(self) {
-        let gone = {
+        let changes = changes();
+        let (gone, is_last, was_off) = {
             let mut watchers = watchers();
             let place = watchers.all.iter().position(|watcher| watcher.number == self.number);
             let gone = place.map(|place| watchers.all.remove(place));
-            gone.map(|gone| (gone, watchers.all.is_empty() && watchers.was_off, watchers.all.is_empty()))
+            (gone, watchers.all.is_empty(), watchers.was_off)
         };
-        if let Some((gone, disable, last)) = gone {
-            if last {
-                WATCHED.store(false, Ordering::Relaxed);
+        // A child of a fork has inherited the watch, and no watcher.
+        if gone.is_some() && is_last {
+            WATCHED.store(false, Ordering::Relaxed);
+            if was_off {
                 scope::follow(false);
-            }
-            if disable {
                 live::disable();
             }
-            // What the callback holds is dropped under no lock.
-            drop(gone);
         }
+        drop(changes);
+        // What the callback holds is dropped under no lock.
+        drop(gone);
     }
 }
 
@@ -116,7 +162,7 @@ pub fn warn_device_cycles() -> Watch {
 /// [`warn_device_cycles`], with other options.
 pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
     let pages = Pages::new(options.clone());
-    begin(options, Box::new(move |observed| pages.warn(observed)))
+    begin(&options, Box::new(move |observed| pages.warn(observed)))
 }
 
 /// Calls `callback` with each scan that found something new. It is called on the thread that scanned, at the end of a root scope,
@@ -134,28 +180,29 @@ pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
 /// watch.stop();
 /// ```
 pub fn observe_cycles(callback: impl Fn(&Observed<'_>) + Send + Sync + 'static) -> Watch {
-    begin(WatchOptions::new(), Box::new(callback))
+    begin(&WatchOptions::new(), Box::new(callback))
 }
 
-fn begin(options: WatchOptions, observe: Box<Observe>) -> Watch {
+fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
+    let _inside = reentry::enter();
+    let changes = changes();
+    let was_off = !live::is_enabled();
     let number = {
-        let _inside = reentry::enter();
-        let was_off = !live::is_enabled();
         let mut watchers = watchers();
-        let first = watchers.all.is_empty();
-        watchers.was_off = if first { was_off } else { watchers.was_off && was_off };
+        watchers.was_off = if watchers.all.is_empty() { was_off } else { watchers.was_off };
         watchers.next += 1;
         let number = watchers.next;
-        watchers.all.push(Arc::new(Watcher { number, observe, told: Mutex::default() }));
+        let every = options.every();
+        watchers.all.push(Arc::new(Watcher { number, every, observe, told: Mutex::default() }));
         number
     };
-    if !live::is_enabled() {
+    if was_off {
         live::enable();
     }
     WATCHED.store(true, Ordering::Relaxed);
-    scope::roots_end_at(look::root_ended);
-    scope::follow(true);
-    shared::look_every(options.every());
+    follow();
+    drop(changes);
+    shared::begin();
     Watch { number }
 }
 

@@ -1,10 +1,10 @@
 //! The warning: a line on stderr, and a page that stays.
 
 use super::Observed;
-use crate::{page, words};
-use memtrack_file::ReplacingFile;
+use super::report::write_page;
+use crate::words;
 use memtrack_recorder::{message, reentry};
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl WatchOptions {
     }
 
     /// How often what threads share is looked at; [`Duration::MAX`] only at the ends of root scopes. The shortest time that
-    /// anybody asks for holds.
+    /// anybody who watches asks for holds.
     #[must_use]
     pub const fn shared_every(mut self, every: Duration) -> Self {
         self.every = every;
@@ -50,8 +50,8 @@ impl WatchOptions {
         self
     }
 
-    pub(super) fn every(&self) -> Duration {
-        self.every
+    pub(super) fn every(&self) -> Option<Duration> {
+        (self.every != Duration::MAX).then_some(self.every)
     }
 }
 
@@ -91,14 +91,7 @@ impl Pages {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
         let path = self.options.folder.clone().unwrap_or_else(std::env::temp_dir).join(name);
         let path = std::path::absolute(path)?;
-        let title = std::env::args_os().next().unwrap_or_default();
-        let title = PathBuf::from(title)
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let html = page::html(&observed.report.graph, observed.findings, &title);
-        let mut file = ReplacingFile::create(&path)?;
-        file.write_all(html.as_bytes())?;
-        file.commit()?;
+        write_page(&observed.report.graph, observed.findings, &path)?;
         Ok(path)
     }
 }

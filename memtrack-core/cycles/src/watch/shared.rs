@@ -1,44 +1,32 @@
 //! The thread that looks at what threads share, every few seconds while somebody watches.
 
-use super::{look, watchers};
+use super::{look, shortest_interval};
 use memtrack_recorder::message;
 use memtrack_recorder::recorder::{ForkCell, generation};
 use memtrack_recorder::signals::Unsignalled;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Whether there is one in this process.
 static RUNS: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// The shortest interval that anybody asked for, in milliseconds.
-static EVERY_MS: AtomicU64 = AtomicU64::new(u64::MAX);
-/// How often it asks whether anybody still watches.
-const STEP: Duration = Duration::from_secs(1);
+/// How often it asks who still watches, and how often they want it to look.
+const STEP: Duration = Duration::from_millis(500);
 
-/// Has what threads share be looked at so often, from now on, while anybody watches.
-pub(super) fn look_every(every: Duration) {
-    EVERY_MS.fetch_min(every.as_millis().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+/// Has what threads share be looked at from now on, while anybody watches who wants it.
+pub(super) fn begin() {
     let runs = RUNS.get();
-    if every == Duration::MAX || runs.swap(true, Ordering::AcqRel) {
+    if shortest_interval().is_none() || runs.swap(true, Ordering::AcqRel) {
         return;
     }
     let process = generation();
+    let wanted = move || if process == generation() { shortest_interval() } else { None };
     let run = move || {
-        let mut next = Instant::now() + interval();
-        let is_watched = || process == generation() && !watchers().all.is_empty();
         loop {
-            while is_watched() {
-                thread::park_timeout(STEP.min(next.saturating_duration_since(Instant::now())));
-                if Instant::now() < next {
-                    continue;
-                }
-                let begin = Instant::now();
-                look::now();
-                next = Instant::now() + look::pause_after(begin.elapsed(), interval());
-            }
+            look_while(wanted);
             runs.store(false, Ordering::Release);
             // Who has begun to watch just now has seen this thread, and started none.
-            if !is_watched() || runs.swap(true, Ordering::AcqRel) {
+            if wanted().is_none() || runs.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
@@ -55,6 +43,19 @@ pub(super) fn look_every(every: Duration) {
     }
 }
 
-fn interval() -> Duration {
-    Duration::from_millis(EVERY_MS.load(Ordering::Relaxed).min(86_400_000))
+/// Looks at the interval that is wanted, as long as one is.
+fn look_while(wanted: impl Fn() -> Option<Duration>) {
+    let (mut last, mut took) = (Instant::now(), Duration::ZERO);
+    while let Some(every) = wanted() {
+        let pause = look::pause_after(took, every);
+        match pause.checked_sub(last.elapsed()) {
+            Some(left) if !left.is_zero() => thread::park_timeout(left.min(STEP)),
+            _ => {
+                let begin = Instant::now();
+                look::now();
+                last = Instant::now();
+                took = last - begin;
+            }
+        }
+    }
 }

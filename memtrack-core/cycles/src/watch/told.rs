@@ -37,3 +37,52 @@ impl Told {
         new
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Origin;
+    use crate::testing::graph;
+
+    /// So many cycles of one value, which has the name.
+    fn cycles(name: &str, count: usize) -> String {
+        (0..count).map(|at| format!("{name}#{at} .own {name}#{at}\n{name}#{at} = 10\n")).collect()
+    }
+
+    fn told(told: &mut Told, lines: &str) -> usize {
+        let graph = graph(Origin::Rust, lines);
+        told.new_among(&graph, &Findings::of(&graph)).len()
+    }
+
+    #[test]
+    fn a_kind_is_told_once_and_again_when_there_are_ten_times_as_many() {
+        let mut before = Told::default();
+        let mut counts = [1, 1, 2, 9, 10, 10, 99, 100].into_iter();
+        let told: Vec<usize> = counts.by_ref().map(|count| told(&mut before, &cycles("A", count))).collect();
+        assert_eq!(told, [1, 0, 0, 0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn another_kind_is_told_whatever_was_told_before() {
+        let mut before = Told::default();
+        assert_eq!(told(&mut before, &cycles("A", 3)), 1);
+        assert_eq!(told(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
+        // The same type, by another field.
+        assert_eq!(told(&mut before, "A .other A\nA = 10"), 1);
+    }
+
+    #[test]
+    fn what_the_program_still_holds_is_not_told() {
+        let mut before = Told::default();
+        assert_eq!(told(&mut before, &(cycles("A", 1) + "A#0 held 1")), 0);
+        assert_eq!(told(&mut before, &cycles("A", 1)), 1, "it leaks now");
+    }
+
+    #[test]
+    fn so_many_kinds_are_remembered_and_no_more() {
+        let mut before = Told::default();
+        let kinds: String = (0..MOST + 5).map(|at| cycles(&format!("A{at}"), 1)).collect();
+        assert_eq!(told(&mut before, &kinds), MOST);
+        assert_eq!(told(&mut before, &kinds), 0);
+    }
+}

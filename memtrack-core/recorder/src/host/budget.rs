@@ -23,21 +23,25 @@ const MEMORY_NS: f64 = 0.15e9;
 const START_NS: i64 = 4_000_000;
 /// How much of it a thread takes at once. It is lent: a thread that samples pays it back before it is better off.
 const SLICE_NS: i64 = 500_000;
-/// What counting a block and its free costs, in nanoseconds (measured: 7). No part of what recording costs: rare events
+/// What counting a block and its free costs, in nanoseconds (measured: 2 in a loop of nothing else, 3 in a program). No part of what recording costs: rare events
 /// find nothing in the caches and cost several times as much as frequent ones, counting does not.
-const COUNTED_NS: f64 = 8.0;
+const COUNTED_NS: f64 = 3.0;
 /// The most of a budget that is taken for counting, which nothing can save: the rest is for samples, or a program of tiny
 /// blocks alone would have none.
 const COUNTED_MOST: f64 = 2.0 / 3.0;
 /// How full the savings must be for the next better class, though the load says that it does not suit.
-const FULL: f64 = 0.95;
-/// Fractions of the budget: what is aimed at, and what must suffice before the interval becomes shorter. What recording
-/// costs the program afterwards, by what it displaced from the caches, no timing of a call sees: the rest is for that.
+const FULL: f64 = 0.5;
+/// What a sample costs, in units of what timing the calls says: its way to the first reading of the clock and from the last,
+/// and the code and tables that rare calls find in no cache (measured by a profiler: 1.7 to 1.9).
+const RARE: f64 = 1.7;
+/// Fractions of what counting leaves of the budget: what is aimed at, and what must suffice before the interval becomes
+/// shorter, and in debt. What recording costs the program afterwards, by what it displaced from the caches, no timing of a
+/// call sees: the rest is for that.
 const AIM: f64 = 0.7;
-const EASE: f64 = 0.5;
-/// Of the budget, what recording every block must be within, and what is aimed at in debt.
+const EASE: f64 = 0.6;
+const REPAY: f64 = 0.6;
+/// Of the budget, what recording every block must be within.
 const EASE_EXACT: f64 = 0.85;
-const REPAY: f64 = 0.5;
 
 /// What is left of [`START_NS`].
 static START: AtomicI64 = AtomicI64::new(0);
@@ -150,7 +154,8 @@ impl Ledger {
         let income_ns = budget * seen.cpu_ns;
         let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
         let counted_ns = counted_ns.min(income_ns * COUNTED_MOST);
-        let spent_ns = seen.recorded as f64 * pair_ns + counted_ns;
+        let pair_costs_ns = if self.class == 0 { pair_ns } else { pair_ns * RARE };
+        let spent_ns = seen.recorded as f64 * pair_costs_ns + counted_ns;
         let most = budget * SAVED_NS;
         self.credit_ns = (self.credit_ns + income_ns - spent_ns).clamp(-most, most);
         if self.class == 0 {
@@ -182,13 +187,13 @@ impl Ledger {
         let has_reserve = self.credit_ns >= budget * RESERVE_NS;
         match self.class {
             0 if !in_debt => 0,
-            0 => self.suited(budget * AIM, pair_ns).max(1),
+            0 => self.suited(budget, AIM, pair_ns).max(1),
             // Out of debt by sampling less, never more.
-            now if in_debt => self.suited(budget * REPAY, pair_ns).max(now),
+            now if in_debt => self.suited(budget, REPAY, pair_ns).max(now),
             // Classes are far apart: what one leaves unspent is for the next better one, in turns.
             now if self.credit_ns >= budget * SAVED_NS * FULL => now - 1,
             _ if has_reserve && self.is_cheap(budget * EASE_EXACT, pair_ns) => 0,
-            now => self.suited(budget * EASE, pair_ns).clamp(1, now),
+            now => self.suited(budget, EASE, pair_ns).clamp(1, now),
         }
     }
 
@@ -198,18 +203,20 @@ impl Ledger {
         (self.small + self.large) * pair_ns <= share * self.cpu_ns
     }
 
-    /// The narrowest class whose cost under the present load is within `share` of the processor time.
-    fn suited(&self, share: f64, pair_ns: f64) -> u8 {
-        let budget_ns = share * self.cpu_ns;
-        let always_ns = self.large * pair_ns + (self.small * COUNTED_NS).min(budget_ns * COUNTED_MOST);
+    /// The narrowest class in which recording takes, under the present load, at most a `part` of what counting leaves of
+    /// the budget.
+    fn suited(&self, budget: f64, part: f64, pair_ns: f64) -> u8 {
+        let budget_ns = budget * self.cpu_ns;
+        let counted_ns = (self.small * COUNTED_NS).min(budget_ns * COUNTED_MOST);
         // Something must be left, or nothing small would ever be seen.
-        let room_ns = (budget_ns - always_ns).max(budget_ns / 20.0);
+        let room_ns = (part * (budget_ns - counted_ns) - self.large * pair_ns).max(budget_ns / 20.0);
+        let sample_ns = pair_ns * RARE;
         let fits = |class: u8| {
-            let picked = match class {
-                0 => self.small,
-                class => self.small.min(self.bytes / interval(class) as f64),
+            let cost_ns = match class {
+                0 => self.small * pair_ns,
+                class => self.small.min(self.bytes / interval(class) as f64) * sample_ns,
             };
-            picked * pair_ns <= room_ns
+            cost_ns <= room_ns
         };
         (0..WIDEST).find(|&class| fits(class)).unwrap_or(WIDEST)
     }

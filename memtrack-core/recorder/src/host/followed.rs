@@ -50,6 +50,22 @@ pub(super) fn may_contain(address: u64) -> bool {
     !counts.is_null() && count_of(counts, address).load(Ordering::Relaxed) != 0
 }
 
+/// The counts, for a thread to keep; null where there are none, or only few.
+pub(super) fn shared() -> *mut AtomicU8 {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if std::ptr::eq(counts, few()) { std::ptr::null_mut() } else { counts }
+}
+
+/// As [`may_contain`], for a thread that keeps the counts.
+///
+/// # Safety
+/// `counts` must be what [`shared`] returned, and not null.
+#[inline(always)]
+pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
+    // SAFETY: they are `SLOTS` counts that are never given back, and a slot is below their number.
+    unsafe { (*counts.add(slot_of(address))).load(Ordering::Relaxed) != 0 }
+}
+
 /// The block at `address` goes into the live table. Done before its address leaves the allocator, so that its free finds
 /// it; and inside a hook.
 #[inline(always)]

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod budget;
+mod counting;
 mod cpu_time;
 mod followed;
 pub mod reserve;
@@ -15,8 +16,10 @@ mod sampler;
 pub(crate) const FOLLOWED_BYTES: usize = followed::SLOTS;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
+pub use counting::Counting;
 pub use resident::{resident_bytes, resident_bytes_lately};
-pub use sampler::{Rules, Sampler};
+pub(crate) use sampler::Sampler;
+pub use sampler::{LoneSampler, Rules};
 
 use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
 use crate::{reentry, switch};
@@ -91,11 +94,31 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-/// Tells of a block; where there is none, memtrack itself may still get one.
-#[inline(always)]
-fn allocated_or(block: *mut u8, layout: Layout) -> *mut u8 {
-    after_alloc(block, layout.size());
-    if block.is_null() { reserve::instead(layout) } else { block }
+// What happens while something is monitored. Functions of their own, which take the parts of a layout in the order that a
+// program's allocator has them in, so that nothing is saved or moved for it while nothing is monitored. They are generic so
+// that they are compiled with the program, for which a thread-local is an offset; a library's is a call.
+impl<A: GlobalAlloc> TrackingAllocator<A> {
+    /// Tells of a block that was handed out, and returns it; where there is none, memtrack itself may still get one.
+    #[inline(never)]
+    fn told(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+        if is_counted(block, size) { block } else { told_more(block, size, align) }
+    }
+
+    /// Tells of a block, and gives it back.
+    ///
+    /// # Safety
+    /// As for `dealloc` of `inner`.
+    #[inline(never)]
+    unsafe fn told_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
+        if reserve::has(block) {
+            return;
+        }
+        if !is_free_counted(block, size) {
+            record_free(block as u64, size as u64);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
+    }
 }
 
 // SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
@@ -105,23 +128,27 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
+        if switch::is_on(switch::HOST | switch::RESERVE) {
+            return Self::told(block, layout.size(), layout.align());
+        }
+        block
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(switch::HOST | switch::RESERVE) { allocated_or(block, layout) } else { block }
+        if switch::is_on(switch::HOST | switch::RESERVE) {
+            return Self::told(block, layout.size(), layout.align());
+        }
+        block
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if switch::is_on(switch::HOST | switch::RESERVE) {
-            if reserve::has(block) {
-                return;
-            }
-            before_free(block, layout.size());
+            // SAFETY: as in `alloc`.
+            return unsafe { Self::told_and_freed(block, layout.size(), layout.align(), &self.inner) };
         }
         // SAFETY: as in `alloc`.
         unsafe { self.inner.dealloc(block, layout) };
@@ -195,35 +222,53 @@ fn count_own(bytes: i64) {
 /// A block was handed out; null: it could not be.
 #[inline(never)]
 pub fn after_alloc(block: *mut u8, size: usize) {
+    if !is_counted(block, size) {
+        not_only_counted(block, size as u64);
+    }
+}
+
+/// Whether a block that was handed out is small and not picked. Then it was counted, and that is all.
+#[inline(always)]
+fn is_counted(block: *mut u8, size: usize) -> bool {
+    let size_bytes = size as u64;
+    let Some(mine) = without_hook() else { return false };
+    let is_counted = !block.is_null() && mine.state.counting.passes(size_bytes);
+    if is_counted {
+        mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    }
+    is_counted
+}
+
+/// As [`not_only_counted`], for Rust's heap: where there is no block, memtrack itself may still get one.
+#[inline(never)]
+fn told_more(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+    not_only_counted(block, size as u64);
+    match Layout::from_size_align(size, align) {
+        Ok(layout) if block.is_null() => reserve::instead(layout),
+        _ => block,
+    }
+}
+
+/// A block was handed out that is more than counted, or of a thread that has yet to look up what is.
+///
+/// By itself, as [`record_free`] is: so that the blocks that are only counted, nearly all of a program that is sampled, pass
+/// through functions that save no registers.
+#[inline(never)]
+fn not_only_counted(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
-            count_own(size as i64);
+            count_own(size_bytes as i64);
         }
         return;
     }
-    let size_bytes = size as u64;
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
-        let picked = without_hook(HOST_SLOT, |totals, sampler| {
-            let picked = sampler.picks(size_bytes, session_number());
-            if picked.is_none() {
-                totals.count_alloc(size_bytes);
-            }
-            picked
-        });
-        match picked {
-            Some(None) => return,
-            Some(Some(picked)) => flags = picked,
-            None => return first_small(block, size_bytes),
+        let Some(mine) = without_hook() else { return first_small(block, size_bytes) };
+        match mine.own().sampler.picks(&mine.state.counting, size_bytes, session_number()) {
+            Some(picked) => flags = picked,
+            None => return mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes),
         }
     }
-    record_alloc(block, size_bytes, flags);
-}
-
-/// A block is recorded. By itself, as [`record_free`] is: so that those that are only counted, nearly all of a program
-/// that is sampled, pass through functions that save no registers.
-#[inline(never)]
-fn record_alloc(block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if let Some(hook) = Hook::enter() {
         allocated(*hook, block, size_bytes, flags);
     }
@@ -240,7 +285,8 @@ fn first_small(block: *mut u8, size_bytes: u64) {
 /// A block below the threshold: picked, or only counted.
 #[inline(always)]
 fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
-    if let Some(flags) = hook.thread.own().sampler.picks(size_bytes, session_number()) {
+    let counting = &hook.thread.state.counting;
+    if let Some(flags) = hook.thread.own().sampler.picks(counting, size_bytes, session_number()) {
         allocated(hook, block, size_bytes, flags);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
@@ -250,21 +296,35 @@ fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
 /// A block is about to be given back.
 #[inline(never)]
 pub fn before_free(block: *mut u8, size: usize) {
-    if reentry::is_inside() {
-        return count_own(-(size as i64));
+    if !is_free_counted(block, size) {
+        record_free(block as u64, size as u64);
     }
-    let (address, size_bytes) = (block as u64, size as u64);
-    if !is_tracked(address, size_bytes)
-        && without_hook(HOST_SLOT, |totals, _| totals.count_free(size_bytes)).is_some()
-    {
-        return;
-    }
-    record_free(address, size_bytes);
 }
 
-/// The free of a block that may have been recorded.
+/// Whether a block that is given back is small and was not recorded. Then its free was counted, and that is all.
+#[inline(always)]
+fn is_free_counted(block: *mut u8, size: usize) -> bool {
+    let size_bytes = size as u64;
+    let Some(mine) = without_hook() else { return false };
+    let is_counted = mine.state.counting.is_not_followed(block as u64, size_bytes);
+    if is_counted {
+        mine.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
+    is_counted
+}
+
+/// The free of a block that may have been recorded, or of a thread that has yet to look up which are.
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
+    if reentry::is_inside() {
+        return count_own(-(size_bytes as i64));
+    }
+    if !is_tracked(address, size_bytes)
+        && let Some(mine) = without_hook()
+    {
+        mine.own().sampler.keep_up(&mine.state.counting, session_number());
+        return mine.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+    }
     let Some(hook) = Hook::enter() else { return };
     if is_tracked(address, size_bytes) {
         let begun = hook.thread.own().sampler.free_begins();
@@ -336,5 +396,6 @@ fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     hook.alloc(HOST, HEAP, block as u64, size_bytes, flags);
     let own = hook.thread.own();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
-    own.sampler.recorded(is_small, own.newest_ticks.get(), blocks);
+    let counting = &hook.thread.state.counting;
+    own.sampler.recorded(counting, is_small, own.newest_ticks.get(), blocks);
 }

@@ -4,15 +4,20 @@
 //! picks every block. With a budget the mean follows the load, each sample's event says at which it was picked, and a block
 //! counts for some bytes more than it has, so that there are samples of the smallest too.
 
+use super::Counting;
 use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
 use super::cpu_time::thread_cpu_ns;
 use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
 use memtrack_model::event::EventFlags;
+use std::sync::atomic::Ordering;
 
 /// Recorded blocks after which a thread settles at the latest.
 const SETTLED_BLOCKS: u32 = 1024;
 /// And how much time may pass, in nanoseconds, before the next block that is recorded has it settle.
 const SETTLED_NS: f64 = 4e6;
+/// How long a look at the live table's size holds, in nanoseconds, of a thread that records few blocks: each takes some
+/// microseconds, because the shards are in no cache.
+const MEASURED_NS: f64 = 64e6;
 /// What a recorded block and its free are taken to cost until it was measured, in nanoseconds.
 const UNMEASURED_NS: f64 = 400.0;
 
@@ -27,15 +32,12 @@ pub struct Rules {
     pub live_blocks: u64,
 }
 
-/// One thread's countdown.
+/// How one thread picks blocks. The countdown itself is in its [`Counting`], which all that moves it is given.
 pub struct Sampler {
-    bytes_left: i64,
     /// The session whose rules hold.
     session: u64,
     /// The mean the countdown was drawn with; 0: every block is picked.
     mean_bytes: u64,
-    /// What a block counts for beside its bytes.
-    block_bytes: u64,
     /// What the events of picked blocks say.
     flags: EventFlags,
     random: u64,
@@ -66,8 +68,9 @@ struct Account {
     last_cpu_ns: u64,
     last_blocks: u64,
     least_class: u8,
-    /// Blocks recorded since the live table was measured.
+    /// Blocks recorded since the live table was measured, and when that is due.
     unmeasured: u32,
+    measure_ticks: u64,
 }
 
 impl Sampler {
@@ -80,78 +83,76 @@ impl Sampler {
         Self::seeded(seed)
     }
 
-    /// A sampler for tests: its seed, its rules, and a class where they set a budget. It is for session 0.
-    #[doc(hidden)]
-    pub fn for_test(seed: u64, rules: Rules, class: u8) -> Self {
-        let mut sampler = Self::seeded(seed);
-        sampler.start(rules);
-        if rules.budget > 0.0 {
-            sampler.change(class);
-        }
-        sampler
-    }
-
     /// The same with a seed of the caller's.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { bytes_left: 0, session: 0, mean_bytes: 0, block_bytes: 0, flags, random: seed, account: None }
+        Self { session: 0, mean_bytes: 0, flags, random: seed, account: None }
     }
 
     /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
     #[inline(always)]
-    pub fn picks(&mut self, size_bytes: u64, session: u64) -> Option<EventFlags> {
+    pub(super) fn picks(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
-            self.renew(session);
+            self.renew(counting, session);
         }
-        self.bytes_left -= (size_bytes + self.block_bytes) as i64;
-        if self.bytes_left > 0 {
+        counting.set_left(counting.left_after(size_bytes));
+        if counting.left() > 0 {
             return None;
         }
-        Some(self.hit())
+        Some(self.hit(counting))
     }
 
     /// A session began, or it is the thread's first block in it.
     #[cold]
-    fn renew(&mut self, session: u64) {
+    fn renew(&mut self, counting: &Counting, session: u64) {
         self.session = session;
-        self.start(sampling());
+        // What was written before the session was numbered is seen: its rules.
+        std::sync::atomic::fence(Ordering::Acquire);
+        self.start(counting, sampling());
+        counting.keep_up(session);
     }
 
-    fn start(&mut self, rules: Rules) {
+    /// The thread's copy of what holds in `session` is out of date.
+    #[cold]
+    pub(super) fn keep_up(&mut self, counting: &Counting, session: u64) {
+        if session != self.session {
+            self.renew(counting, session);
+        } else {
+            counting.follow();
+        }
+    }
+
+    fn start(&mut self, counting: &Counting, rules: Rules) {
         self.flags = EventFlags::SAMPLED;
         self.mean_bytes = rules.mean_bytes;
-        self.block_bytes = sample_block_bytes(rules.budget);
+        counting.set_block_bytes(sample_block_bytes(rules.budget));
         self.account = (rules.budget > 0.0).then(|| Account::new(rules));
-        self.bytes_left = 0;
+        counting.set_left(0);
         match self.account.as_ref().map(|account| account.ledger.class()) {
-            Some(class) => self.change(class),
-            None => self.bytes_left = self.gap(),
+            Some(class) => self.change(counting, class),
+            None => counting.set_left(self.gap()),
         }
     }
 
     /// The block at hand is picked.
     #[inline(never)]
-    fn hit(&mut self) -> EventFlags {
+    fn hit(&mut self, counting: &Counting) -> EventFlags {
         let flags = self.flags;
-        let consumed = self.bytes_left;
-        if self.mean_bytes == 0 {
-            self.bytes_left = 0;
-        } else {
-            self.bytes_left = self.gap();
-        }
+        let consumed = counting.left();
+        counting.set_left(if self.mean_bytes == 0 { 0 } else { self.gap() });
         if let Some(account) = &mut self.account {
-            account.picks(consumed, self.bytes_left, self.random);
+            account.picks(consumed, counting.left(), self.random);
         }
         flags
     }
 
     /// A block was recorded, picked or large, with that stamp; the thread has allocated `blocks` so far.
     #[inline(always)]
-    pub(crate) fn recorded(&mut self, is_small: bool, stamp: u64, blocks: u64) {
+    pub(super) fn recorded(&mut self, counting: &Counting, is_small: bool, stamp: u64, blocks: u64) {
         let Some(account) = &mut self.account else { return };
         if account.recorded(is_small, stamp) {
-            let class = account.settle(self.bytes_left, blocks);
-            self.change(class);
+            let class = account.settle(counting.left(), blocks);
+            self.change(counting, class);
         }
     }
 
@@ -176,31 +177,32 @@ impl Sampler {
 
     /// From now on samples of `class` are picked. What is left of the gap is as long as before in units of the mean:
     /// an exponential distribution does not remember.
-    pub fn change(&mut self, class: u8) {
+    fn change(&mut self, counting: &Counting, class: u8) {
         let mean_bytes = interval(class);
+        let left = counting.left();
         if let Some(account) = &mut self.account {
-            account.count_bytes(self.bytes_left);
+            account.count_bytes(left);
         }
-        if mean_bytes == self.mean_bytes && self.bytes_left > 0 {
+        if mean_bytes == self.mean_bytes && left > 0 {
             return;
         }
-        self.bytes_left = match (self.mean_bytes, mean_bytes) {
+        counting.set_left(match (self.mean_bytes, mean_bytes) {
             (_, 0) => 0,
-            (before, _) if before > 0 && self.bytes_left > 0 => {
-                (self.bytes_left as f64 * (mean_bytes as f64 / before as f64)).ceil() as i64
+            (before, _) if before > 0 && left > 0 => {
+                (left as f64 * (mean_bytes as f64 / before as f64)).ceil() as i64
             }
             _ => {
                 self.mean_bytes = mean_bytes;
                 self.gap()
             }
-        };
+        });
         self.mean_bytes = mean_bytes;
         self.flags = match class {
             0 => EventFlags::default(),
             class => EventFlags::SAMPLED.with_interval_class(class),
         };
         if let Some(account) = &mut self.account {
-            account.bytes_set = self.bytes_left;
+            account.bytes_set = counting.left();
         }
     }
 
@@ -240,6 +242,7 @@ impl Account {
             last_blocks: 0,
             least_class: 0,
             unmeasured: SETTLED_BLOCKS,
+            measure_ticks: 0,
         }
     }
 
@@ -289,8 +292,9 @@ impl Account {
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
         self.unmeasured = self.unmeasured.saturating_add(self.recorded);
-        if self.unmeasured >= SETTLED_BLOCKS || passed_ns >= SETTLED_NS {
+        if self.unmeasured >= SETTLED_BLOCKS || now >= self.measure_ticks {
             self.unmeasured = 0;
+            self.measure_ticks = now + (MEASURED_NS / ns_per_tick) as u64;
             self.least_class = least_class(live_blocks(), self.most_live);
         }
         self.count_bytes(bytes_left);
@@ -328,6 +332,35 @@ fn most_before_settling(affordable: f64) -> u32 {
     affordable.clamp(16.0, f64::from(SETTLED_BLOCKS)) as u32
 }
 
+/// A sampler with a countdown of its own, for tests: of what it picks for session 0.
+#[doc(hidden)]
+pub struct LoneSampler {
+    sampler: Sampler,
+    counting: Counting,
+}
+
+impl LoneSampler {
+    /// With this seed, these rules, and of that class where they set a budget.
+    pub fn new(seed: u64, rules: Rules, class: u8) -> Self {
+        let mut lone = Self { sampler: Sampler::seeded(seed), counting: Counting::default() };
+        lone.sampler.start(&lone.counting, rules);
+        if rules.budget > 0.0 {
+            lone.change(class);
+        }
+        lone
+    }
+
+    /// Whether a block of `size_bytes` is picked: if so, what its event says of it.
+    pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
+        self.sampler.picks(&self.counting, size_bytes, 0)
+    }
+
+    /// From now on samples of `class` are picked.
+    pub fn change(&mut self, class: u8) {
+        self.sampler.change(&self.counting, class);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,26 +368,25 @@ mod tests {
 
     #[test]
     fn weighted_samples_add_up_to_all_bytes() {
-        let mut sampler = Sampler::seeded(1);
         let (mean, size) = (64 << 10, 1000);
-        sampler.start(Rules { mean_bytes: mean, ..Rules::default() });
+        let mut sampler = LoneSampler::new(1, Rules { mean_bytes: mean, ..Rules::default() }, 0);
         let blocks = 4_000_000_u64;
-        let picked = (0..blocks).filter(|_| sampler.picks(size, 0).is_some()).count() as f64;
+        let picked = (0..blocks).filter(|_| sampler.picks(size).is_some()).count() as f64;
         let estimate = picked * sampling_weight(size, mean) / blocks as f64;
         // Some 60,000 samples: a standard deviation of 0.4 %.
         assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
     }
 
     /// A sampler with a budget whose class the test changes.
-    fn budgeted(seed: u64) -> Sampler {
-        Sampler::for_test(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
+    fn budgeted(seed: u64) -> LoneSampler {
+        LoneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }
 
     #[test]
     fn every_block_is_picked_as_it_is_while_nothing_is_spent() {
         let mut sampler = budgeted(1);
         sampler.change(0);
-        let picked: Vec<_> = [64, 0, 1, 5000].map(|size| sampler.picks(size, 0)).into();
+        let picked: Vec<_> = [64, 0, 1, 5000].map(|size| sampler.picks(size)).into();
         assert_eq!(picked, [Some(EventFlags::default()); 4]);
     }
 
@@ -363,14 +395,16 @@ mod tests {
         // At every 7th block, picked or not, another class: the gap that is left goes along.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
-        let meta =
-            memtrack_model::snapshot::Meta { sample_block_bytes: sampler.block_bytes, ..Default::default() };
+        let meta = memtrack_model::snapshot::Meta {
+            sample_block_bytes: sampler.counting.block_bytes(),
+            ..Default::default()
+        };
         let mut estimate = 0.0;
         for block in 0..blocks {
             if block % 7 == 0 {
                 sampler.change([1, 6, 3, 0, 9][(block / 7 % 5) as usize]);
             }
-            if let Some(flags) = sampler.picks(size, 0) {
+            if let Some(flags) = sampler.picks(size) {
                 estimate += meta.weight(flags, size);
             }
         }
@@ -387,11 +421,11 @@ mod tests {
             if block % 100 == 0 {
                 sampler.change([0, 4, 11][(block / 100 % 3) as usize]);
             }
-            let _ = sampler.picks(block % 500, 0);
-            bytes += block % 500 + sampler.block_bytes;
+            let _ = sampler.picks(block % 500);
+            bytes += block % 500 + sampler.counting.block_bytes();
         }
-        let account = sampler.account.as_ref().expect("it has a budget");
-        let pending = (account.bytes_set - sampler.bytes_left) as u64;
+        let account = sampler.sampler.account.as_ref().expect("it has a budget");
+        let pending = (account.bytes_set - sampler.counting.left()) as u64;
         assert_eq!(account.small_bytes + pending, bytes);
     }
 }

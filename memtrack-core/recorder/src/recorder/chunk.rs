@@ -1,5 +1,5 @@
 //! A chunk of events: one thread appends, any thread reads what is there, nobody waits. Each thread fills a chunk of its
-//! own and hands it to the ring when it is full. Model-checked with loom in `tests/programs/loom`.
+//! own and hands it to the ring when it is full. Model-checked with loom in `tests/loom`.
 #![allow(unsafe_code)]
 
 use super::sync::{AtomicU32, Ordering, UnsafeCell, hold, release};

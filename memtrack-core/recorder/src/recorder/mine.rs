@@ -1,6 +1,6 @@
 //! The calling thread's own state: how it finds it in a hook, how it gets one, and how it gives it back when it ends.
 //!
-//! The pointer to the own state lies in a `const` thread-local without a destructor, so that a hook can use it at any
+//! The pointer to the own state lies in a `const` thread-local ([`reentry`]) without a destructor, so that a hook can use it at any
 //! moment of a thread's life. That a thread ends is told by a key of the C library's threads, not by a thread-local's
 //! destructor: to register one takes the dynamic linker's lock, for which a thread that allocates while a library is
 //! being loaded would wait for ever. What a thread allocates after that, and what threads beyond [`MAX_STATES`] do, goes
@@ -12,7 +12,6 @@ use super::kits;
 use super::living;
 use super::thread_names::name_this_thread;
 use super::threads::{Own, ThreadState, make};
-use super::totals::Totals;
 use crate::host::Sampler;
 use crate::stack::capture::StackBounds;
 use crate::stack::own_stack;
@@ -42,7 +41,6 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    static MINE: Cell<*const ThreadState> = const { Cell::new(std::ptr::null()) };
     /// What [`InHook::first`] does for the thread, and how often its end was put off.
     static STAGE: Cell<u8> = const { Cell::new(NEW) };
 }
@@ -56,27 +54,24 @@ const SHARES: u8 = 255;
 
 /// Whether `state` is the calling thread's.
 pub(super) fn is(state: &ThreadState) -> bool {
-    MINE.get() == std::ptr::from_ref(state)
+    std::ptr::eq(reentry::state(), state)
 }
 
 /// The calling thread goes into another scope. Two loads, two stores and a comparison while nothing was allocated.
 #[inline]
 pub fn scope_changed(scope: ScopeId) {
-    // SAFETY: states are never freed; the thread owns the one in `MINE`.
-    if let Some(state) = unsafe { MINE.get().as_ref() } {
+    // SAFETY: states are never freed.
+    if let Some(state) = unsafe { reentry::state().as_ref() } {
         state.change_scope(scope);
     }
 }
 
-/// Calls `count` with the calling thread's sums and sampler, without entering a hook: for what makes no event. Nothing
-/// happens and `None` is returned for a thread that has no state yet, or none any more.
+/// The calling thread's state, for what makes no event and enters no hook; `None` inside memtrack, and for a thread that has
+/// none yet, or none any more.
 #[inline(always)]
-pub fn without_hook<R>(slot: usize, count: impl FnOnce(&Totals, &mut Sampler) -> R) -> Option<R> {
-    // SAFETY: states are never freed; the thread owns the one in `MINE`. `count` is a few additions: it enters no hook.
-    unsafe {
-        let state = MINE.get().as_ref()?;
-        Some(count(&state.slots[slot].totals, &mut state.own().sampler))
-    }
+pub(crate) fn without_hook() -> Option<Mine> {
+    // SAFETY: states are never freed; the thread owns this one.
+    unsafe { reentry::state_outside().as_ref() }.map(|state| Mine { state })
 }
 
 /// The calling thread inside a hook: its state is marked active until this is dropped.
@@ -99,7 +94,7 @@ impl InHook {
     /// Enters a hook: finds or makes the thread's state and marks it active. Allocates at a thread's first event.
     #[inline(always)]
     pub(crate) fn enter() -> (Self, Mine) {
-        let mine = MINE.get();
+        let mine = reentry::state();
         // SAFETY: states are never freed.
         let hook = match unsafe { mine.as_ref() } {
             Some(state) => Self { state, shared: None },
@@ -123,7 +118,7 @@ impl InHook {
             if let Some(state) = take_state() {
                 own(state, name_this_thread());
                 state.change_scope(scope::current_id());
-                MINE.set(state);
+                reentry::set_state(state);
                 tell_when_the_thread_ends(state);
                 return Self { state, shared: None };
             }
@@ -255,7 +250,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
     let _inside = reentry::enter();
     // SAFETY: the value was set by `tell_when_the_thread_ends`; states are never freed.
     let state = unsafe { &*state.cast::<ThreadState>() };
-    if MINE.get() != std::ptr::from_ref(state) {
+    if !std::ptr::eq(reentry::state(), state) {
         // The child of a fork has begun anew.
         return;
     }
@@ -268,7 +263,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
     }
     STAGE.set(SHARES);
     state.change_scope(ScopeId::NONE);
-    MINE.set(std::ptr::null());
+    reentry::set_state(std::ptr::null());
     // SAFETY: the calling thread owns the state until it is in the list of free ones.
     let kit = unsafe { state.own() }.kit.take();
     if let Some(kit) = kit {
@@ -281,7 +276,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
 
 /// In the child of a fork: the states belong to the parent's threads, and a lock may be held by one that is gone.
 pub(super) fn reset_after_fork() {
-    MINE.set(std::ptr::null());
+    reentry::set_state(std::ptr::null());
     STAGE.set(NEW);
     STATES_MADE.store(0, Ordering::Relaxed);
 }

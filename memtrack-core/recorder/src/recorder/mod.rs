@@ -54,13 +54,15 @@ pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
-pub use mine::{scope_changed, without_hook};
+pub use mine::scope_changed;
+pub(crate) use mine::without_hook;
 pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub use pace::Pace;
 #[cfg(feature = "cuda")]
 pub use settings::set_own_code;
 pub use settings::{sample_threshold_bytes, sampling, session as session_number};
+pub(crate) use threads::ThreadState;
 pub use threads::{DEVICE_SLOTS, device_of, slot_of, sums};
 pub use totals::Sums;
 

@@ -10,7 +10,7 @@ use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
     Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, scope_sums,
-    settings,
+    settings, threads,
 };
 use crate::host::reserve;
 use crate::{message, reentry, scope, signals, stack, switch};
@@ -98,6 +98,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
+    threads::forget_what_holds();
     publish(Some(options));
     if options.output.is_some() || options.dump_on_oom.is_some() {
         count_children();

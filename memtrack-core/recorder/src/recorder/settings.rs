@@ -3,7 +3,10 @@
 use crate::host::Rules;
 use memtrack_model::event::Action;
 use memtrack_model::options::{Context, Options};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
@@ -27,9 +30,9 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
     BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
     LIVE_BLOCKS.store(options.live_blocks, Relaxed);
-    // Threads begin anew when they see it.
-    SESSION.fetch_add(1, Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
+    // Threads begin anew when they see it.
+    SESSION.fetch_add(1, Release);
 }
 
 /// Whether blocks keep stacks.

@@ -1,4 +1,4 @@
-//! The atomics and cells that `chunk` is written against. The model checker (`tests/programs/loom`) compiles that file
+//! The atomics and cells that `chunk` is written against. The model checker (`tests/loom`) compiles that file
 //! with loom's in their place.
 
 pub(crate) use crate::own::{hold, release};

@@ -9,7 +9,7 @@ use super::living;
 use super::mine;
 use super::scope_sums;
 use super::totals::{Sums, Totals};
-use crate::host::Sampler;
+use crate::host::{Counting, Sampler};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId};
@@ -43,10 +43,11 @@ pub fn device_of(slot: usize) -> DeviceId {
 }
 
 /// What a thread keeps per device.
+#[repr(C)]
 pub(crate) struct Slot {
+    pub(crate) totals: Totals,
     /// The chunk being filled; null before the first event. Replaced only by the owner, under the ring's lock.
     pub(crate) chunk: AtomicPtr<Chunk<Event>>,
-    pub(crate) totals: Totals,
 }
 
 /// What only the owning thread touches.
@@ -59,13 +60,16 @@ pub(crate) struct Own {
     pub(crate) newest_ticks: Cell<u64>,
 }
 
-/// Everything the recorder keeps for one thread.
+/// Everything the recorder keeps for one thread. What counting a small block touches comes first: half a cache line, and the
+/// sums of the host, the first slot, are the other half.
+#[repr(C, align(64))]
 pub(crate) struct ThreadState {
+    pub(crate) counting: Counting,
+    pub(crate) slots: [Slot; DEVICE_SLOTS],
     next: AtomicPtr<ThreadState>,
     pub(super) id: AtomicU32,
     /// Odd while the thread is inside a hook: a collector waits for it to change.
     pub(super) activity: AtomicU64,
-    pub(crate) slots: [Slot; DEVICE_SLOTS],
     /// The scope that the thread is in: for collectors, who add what it has allocated there.
     scope: AtomicU32,
     /// A bit for each slot but the host's that the thread has allocated from.
@@ -168,13 +172,14 @@ static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 pub(super) fn make() -> &'static ThreadState {
     crate::own::hold(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
+        counting: Counting::default(),
+        slots: std::array::from_fn(|_| Slot {
+            totals: Totals::default(),
+            chunk: AtomicPtr::new(std::ptr::null_mut()),
+        }),
         next: AtomicPtr::new(std::ptr::null_mut()),
         id: AtomicU32::new(0),
         activity: AtomicU64::new(0),
-        slots: std::array::from_fn(|_| Slot {
-            chunk: AtomicPtr::new(std::ptr::null_mut()),
-            totals: Totals::default(),
-        }),
         scope: AtomicU32::new(0),
         devices: AtomicU64::new(0),
         place: AtomicUsize::new(0),
@@ -202,6 +207,12 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
     })
 }
 
+/// A session begins, whose number can be read already: no thread counts on as it did in the one before.
+pub(crate) fn forget_what_holds() {
+    std::sync::atomic::fence(Ordering::SeqCst);
+    states().for_each(|state| state.counting.forget());
+}
+
 /// The sums of all threads for a device slot.
 pub fn sums(slot: usize) -> Sums {
     living::sums(slot).unwrap_or_else(|| {
@@ -215,4 +226,18 @@ pub fn sums(slot: usize) -> Sums {
 pub(super) fn reset_after_fork() {
     STATES.store(std::ptr::null_mut(), Ordering::Release);
     living::reset_after_fork();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn what_counting_a_small_block_touches_is_one_cache_line() {
+        assert_eq!(align_of::<ThreadState>(), 64);
+        assert_eq!(offset_of!(ThreadState, counting), 0);
+        let sums = offset_of!(ThreadState, slots) + offset_of!(Slot, totals);
+        assert!(sums + Totals::TOUCHED_BY_EACH_BLOCK <= 64, "{sums}");
+    }
 }

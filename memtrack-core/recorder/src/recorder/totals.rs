@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thread's sums for one device since the thread's state was made; they only grow.
 #[derive(Default)]
+#[repr(C)]
 pub struct Totals {
+    // The four that every block touches, beside each other.
     allocated_bytes: AtomicU64,
-    freed_bytes: AtomicU64,
     allocations: AtomicU64,
+    freed_bytes: AtomicU64,
+    frees: AtomicU64,
     followed: AtomicU64,
     followed_bytes: AtomicU64,
-    frees: AtomicU64,
     segment_bytes: AtomicU64,
     freed_segment_bytes: AtomicU64,
     pending_bytes: AtomicU64,
@@ -48,6 +50,11 @@ fn add(sum: &AtomicU64, value: u64) {
 }
 
 impl Totals {
+    /// Where the sums end that every block touches.
+    #[cfg(test)]
+    pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
+        std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
+
     /// Nothing yet.
     pub(super) const fn new() -> Self {
         const fn zero() -> AtomicU64 {

@@ -30,7 +30,8 @@ struct Entry {
     node: &'static ScopeNode,
 }
 
-const CACHE_ENTRIES: usize = 16;
+/// A training step of a small model has some thirty scopes, which should not drive each other out. 2.5 KiB a thread.
+const CACHE_ENTRIES: usize = 64;
 
 thread_local! {
     static CACHE: [Cell<Option<Entry>>; CACHE_ENTRIES] = const { [const { Cell::new(None) }; CACHE_ENTRIES] };
@@ -108,7 +109,8 @@ impl Label {
     fn slot(self, parent: Option<&'static ScopeNode>) -> usize {
         let site = ptr::from_ref(self.site).addr() / align_of::<Site>();
         let name = self.type_name.map_or(0, |name| name.as_ptr().addr());
-        (site ^ name ^ (id_of(parent).index() * 7)) % CACHE_ENTRIES
+        let mixed = (site ^ name.rotate_left(20) ^ id_of(parent).index().rotate_left(40)) as u64;
+        (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - CACHE_ENTRIES.trailing_zeros())) as usize
     }
 }
 

@@ -393,7 +393,7 @@ mod coverage {
     use crate::analysis::top::{By, TopOptions, TopRow, top};
     use memtrack_model::event::{Action, Event, EventFlags, ScopeId, interval_of_class};
     use memtrack_model::snapshot::{Sampling, Scope, ScopeKind};
-    use memtrack_recorder::host::{Rules, Sampler};
+    use memtrack_recorder::host::{LoneSampler, Rules};
     use std::collections::HashMap;
 
     const LARGE: u64 = 64 << 10;
@@ -458,7 +458,7 @@ mod coverage {
             false => Rules { budget: 0.03, live_blocks: u64::MAX, mean_bytes: 0 },
         };
         let mut class = (seed % 7) as u8;
-        let mut sampler = Sampler::for_test(seed, rules, class);
+        let mut sampler = LoneSampler::new(seed, rules, class);
         let mut snapshot = Snapshot::default();
         snapshot.meta.sample_threshold_bytes = LARGE;
         snapshot.meta.sample_mean_bytes = rules.mean_bytes;
@@ -489,7 +489,7 @@ mod coverage {
             truth[row][2] += 1.0;
             small_bytes[row] += if size_bytes < LARGE { size_bytes } else { 0 };
             let picked =
-                if size_bytes >= LARGE { Some(EventFlags::default()) } else { sampler.picks(size_bytes, 0) };
+                if size_bytes >= LARGE { Some(EventFlags::default()) } else { sampler.picks(size_bytes) };
             let Some(flags) = picked else {
                 sampling.unrecorded_blocks += 1;
                 sampling.unrecorded_bytes += size_bytes;

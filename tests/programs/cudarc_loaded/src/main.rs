@@ -1,5 +1,6 @@
 //! Takes and gives back memory of the mock driver in every way there is, and asserts after each step that memtrack's
 //! books are the driver's. Argument: where to save the recording.
+#![allow(unsafe_code)]
 
 mod books;
 mod raw;

@@ -27,6 +27,7 @@ fn main() {
         ["totals_short_threads"] => totals::short_threads(),
         ["totals_budget"] => totals::budget(),
         ["totals_cheap"] => totals::cheap(),
+        ["totals_other_rules"] => totals::other_rules(),
         ["totals_many_live"] => totals::many_live(),
         ["hand_over"] => safety::hand_over(),
         ["thread_local_destructors"] => safety::thread_local_destructors(),

@@ -251,6 +251,33 @@ pub fn cheap() {
     }
 }
 
+/// Sessions whose thresholds and rates differ, over threads that live through all of them: one allocates, and another one
+/// only gives back.
+pub fn other_rules() {
+    const BLOCKS: u64 = 1000;
+    let (to_free, blocks) = channel::<Vec<Box<[u8; 1000]>>>();
+    let (freed, was_freed) = channel();
+    let frees = thread::spawn(move || blocks.iter().for_each(|some| freed.send(drop(some)).unwrap()));
+    let hardly_any = Options::new().sample(64 << 10, 1 << 50);
+    let all_of_them = Options::new().sample(512, 1 << 50).max_entries(1 << 20);
+    for (options, is_recorded) in [(&hardly_any, false), (&all_of_them, true), (&hardly_any, false)] {
+        memtrack_core::start_monitor_with(options).unwrap();
+        to_free.send((0..BLOCKS).map(|_| Box::new([0; 1000])).collect()).unwrap();
+        was_freed.recv().unwrap();
+        let recording = memtrack_core::stop();
+        let of_that_size = |action| {
+            let events = recording.snapshot().events.iter();
+            events.filter(|event| event.action == action && event.size_bytes == 1000).count() as u64
+        };
+        let expected = if is_recorded { BLOCKS } else { 0 };
+        assert_eq!([Action::Alloc, Action::Free].map(of_that_size), [expected; 2]);
+        let counts = statistics(recording.snapshot(), HOST);
+        assert!(counts.allocations >= BLOCKS && counts.frees >= BLOCKS, "{counts:?}");
+    }
+    drop(to_free);
+    frees.join().unwrap();
+}
+
 /// More live blocks than are to be remembered, with time enough to record each.
 pub fn many_live() {
     const BOUND: u64 = 16_384;

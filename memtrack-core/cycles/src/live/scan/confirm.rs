@@ -88,13 +88,14 @@ fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32>
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
     fence(Ordering::SeqCst);
+    let pointers = places.iter().map(|&place| table.targets_of(place).len()).sum();
     let mut again = Again {
         table,
         place: 0,
         expected: [].iter(),
         same: true,
         changed: Vec::new(),
-        last: last.map(|confirmed| (Twice::new(), confirmed)),
+        last: last.map(|confirmed| (Twice::with_room_for(pointers), confirmed)),
         twice_by: Vec::new(),
     };
     for &place in places {
@@ -143,7 +144,7 @@ impl Sink for Again<'_> {
             self.same = false;
             return;
         };
-        if self.table.place_of(target.address()) != Some(expected) {
+        if self.table.address(expected) != target.address() {
             self.same = false;
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1

@@ -107,9 +107,19 @@ impl Twice {
     /// Looks at what is reported from the function that called this, and what it calls.
     #[inline(always)]
     pub(super) fn new() -> Self {
+        Self::with_room_for(0)
+    }
+
+    /// The same, for so many pointers.
+    #[inline(always)]
+    pub(super) fn with_room_for(pointers: usize) -> Self {
         let here = 0_u8;
         let top = std::ptr::from_ref(std::hint::black_box(&here)).addr();
-        Self { top, seen: HashMap::default(), targets: Vec::new() }
+        Self {
+            top,
+            seen: HashMap::with_capacity_and_hasher(pointers, Default::default()),
+            targets: Vec::new(),
+        }
     }
 
     /// A pointer is reported.

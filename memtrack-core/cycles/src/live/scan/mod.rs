@@ -91,8 +91,8 @@ impl Scan {
     /// `Arc::try_unwrap` fail meanwhile. If the program lets go of its last pointer meanwhile, the value is dropped here, on this thread.
     /// What is locked or borrowed for writing is passed over, and nothing is waited for.
     ///
-    /// It takes about 100 ns for each value and pointer. Where threads share values that seem unreachable, they are looked at
-    /// 8 to 32 times.
+    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns where there are more than the
+    /// processor's caches hold. Where threads share values that seem unreachable, those are looked at 8 to 32 times.
     ///
     /// # Errors
     ///

@@ -37,6 +37,7 @@ pub(super) struct Registered {
 pub(super) struct Table {
     places: HashMap<usize, u32>,
     holders: Vec<Holder>,
+    addresses: Vec<usize>,
     pub(super) flags: Vec<u8>,
     pub(super) registered: HashMap<u32, Registered>,
     /// Where the strong pointers lead, those of a value side by side.
@@ -58,6 +59,7 @@ impl Table {
         let mut table = Self {
             places: HashMap::default(),
             holders: Vec::new(),
+            addresses: Vec::new(),
             flags: Vec::new(),
             registered: HashMap::default(),
             targets: Vec::new(),
@@ -70,6 +72,7 @@ impl Table {
         for root in roots::declared() {
             table.holders.push(Holder::Root(root));
             table.flags.push(0);
+            table.addresses.push(0);
         }
         table.add_registered();
         let mut next = 0;
@@ -114,6 +117,7 @@ impl Table {
     fn add(&mut self, value: Box<dyn Counted>) -> u32 {
         let place = self.holders.len() as u32;
         self.places.insert(value.address(), place);
+        self.addresses.push(value.address());
         self.flags.push(if value.is_shared_by_threads() { SHARED } else { 0 });
         self.holders.push(Holder::Value(value));
         place
@@ -154,6 +158,11 @@ impl Table {
     /// The place of a value.
     pub(super) fn place_of(&self, address: usize) -> Option<u32> {
         self.places.get(&address).copied()
+    }
+
+    /// Where a value lies; 0 for a root.
+    pub(super) fn address(&self, place: u32) -> usize {
+        self.addresses[place as usize]
     }
 
     /// Strong pointers to a value now that are not the scan's.

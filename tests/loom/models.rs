@@ -2,6 +2,7 @@
 //! while it is filled, the hand-over of a full chunk to the ring, and the stamps that order events of one address.
 //! `chunk.rs` and `order.rs` are memtrack-core's own files; only their atomics and cells are loom's. What lies around
 //! them there (a dashmap shard, the store's lock) is a plain loom lock here.
+#![cfg(test)]
 #![allow(dead_code, unsafe_code)]
 
 /// Stands for `recorder::sync`.
@@ -14,12 +15,11 @@ mod sync {
     pub(crate) fn release(_bytes: usize) {}
 }
 
-#[path = "../../../../memtrack-core/recorder/src/recorder/chunk.rs"]
+#[path = "../../memtrack-core/recorder/src/recorder/chunk.rs"]
 mod chunk;
-#[path = "../../../../memtrack-core/recorder/src/recorder/order.rs"]
+#[path = "../../memtrack-core/recorder/src/recorder/order.rs"]
 mod order;
 
-#[cfg(test)]
 mod tests {
     use super::chunk::Chunk;
     use super::order::stamp;
@@ -97,7 +97,10 @@ mod tests {
                 newest.extend(chunk.iter_rows(0..chunk.len()));
             }
             drop(ring);
-            full.iter().flat_map(|chunk| chunk.iter_rows(0..chunk.len()).collect::<Vec<_>>()).chain(newest).collect()
+            full.iter()
+                .flat_map(|chunk| chunk.iter_rows(0..chunk.len()).collect::<Vec<_>>())
+                .chain(newest)
+                .collect()
         }
     }
 

@@ -1,0 +1,115 @@
+//! A pretended device: it hands out addresses, keeps its books, and tells memtrack what it does. The numbers lie on the host.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder;
+use memtrack_core::references::{DeviceMemory, References, Visitor};
+
+const CUDA_0: DeviceId = DeviceId(0);
+const STREAM: StreamId = StreamId(0);
+/// Where its addresses begin. Not at 0, which reads like a null pointer.
+const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
+/// Buffers lie at multiples of this.
+const ALIGNMENT: u64 = 512;
+
+/// The device; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Device(Rc<RefCell<Books>>);
+
+#[derive(Debug)]
+struct Books {
+    next_address: u64,
+    /// Addresses that were given back, by the size of what lay there.
+    free: BTreeMap<u64, Vec<u64>>,
+    in_use_bytes: u64,
+}
+
+impl Device {
+    /// An empty one.
+    pub fn new() -> Self {
+        let books = Books { next_address: FIRST_ADDRESS, free: BTreeMap::new(), in_use_bytes: 0 };
+        Self(Rc::new(RefCell::new(books)))
+    }
+
+    /// Brings numbers to the device.
+    pub fn buffer(&self, values: Vec<f32>) -> Buffer {
+        let address = self.0.borrow_mut().take(size_bytes(&values));
+        recorder::record_alloc(CUDA_0, STREAM, address, size_bytes(&values));
+        Buffer { device: self.clone(), address, values }
+    }
+
+    /// What was handed out and not given back, in bytes.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.0.borrow().in_use_bytes
+    }
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Books {
+    fn take(&mut self, size_bytes: u64) -> u64 {
+        self.in_use_bytes += size_bytes;
+        self.free.get_mut(&size_bytes).and_then(Vec::pop).unwrap_or_else(|| {
+            let address = self.next_address;
+            self.next_address += size_bytes.next_multiple_of(ALIGNMENT);
+            address
+        })
+    }
+}
+
+/// Numbers on the device, freed when this is dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    device: Device,
+    address: u64,
+    values: Vec<f32>,
+}
+
+impl Buffer {
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What it holds.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The same, to be changed in place.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    /// How much it takes of the device.
+    pub fn size_bytes(&self) -> u64 {
+        size_bytes(&self.values)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        recorder::record_free(CUDA_0, STREAM, self.address, self.size_bytes());
+        let mut books = self.device.0.borrow_mut();
+        books.in_use_bytes -= self.size_bytes();
+        books.free.entry(self.size_bytes()).or_default().push(self.address);
+    }
+}
+
+// memtrack: the one implementation by hand. Whatever has a buffer has device memory; the rest is derived.
+impl References for Buffer {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.memory(DeviceMemory { device: CUDA_0, address: self.address, size_bytes: self.size_bytes() });
+    }
+}
+
+fn size_bytes(values: &[f32]) -> u64 {
+    size_of_val(values) as u64
+}

@@ -1,0 +1,114 @@
+//! The engine computes what it should, and memtrack finds what it leaves behind: all numbers follow from the shapes.
+
+use memtrack_core::cycles;
+use memtrack_core::cycles::findings::{Bytes, Proof};
+use memtrack_examples_autodiff::Variant;
+use memtrack_examples_autodiff::device::Device;
+use memtrack_examples_autodiff::operators::{linear, mean_squared_error, tanh};
+use memtrack_examples_autodiff::tensor::{Node, Tensor, backward};
+use memtrack_examples_autodiff::training::{HIDDEN, POINTS, Training};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const FLOAT: u64 = 4;
+/// The result of `tanh` and its input: what each step keeps for ever, by the mistake.
+const KEPT_BY_A_STEP: u64 = 2 * (POINTS * HIDDEN) as u64 * FLOAT;
+
+/// There is one scan at a time in a process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    cycles::enable();
+    guard
+}
+
+fn steps(training: &Training, count: usize) -> Vec<f32> {
+    (0..count).map(|_| training.step()).collect()
+}
+
+fn size_bytes(training: &Training) -> u64 {
+    training.kept().map(|tensor| tensor.size_bytes()).sum()
+}
+
+#[test]
+fn with_the_mistake_each_step_keeps_a_cycle_and_two_buffers() {
+    let _alone = alone();
+    let training = Training::new(&Device::new(), Variant::Mistake);
+    let before = size_bytes(&training);
+    steps(&training, 3);
+    assert_eq!(training.in_use_bytes(), before + 3 * KEPT_BY_A_STEP);
+
+    let report = cycles::find().unwrap();
+    let findings = report.findings();
+    assert_eq!((findings.leaks(), findings.cycles.len()), (3, 1), "{report}");
+    let cycle = &findings.cycles[0];
+    assert_eq!((cycle.proof, cycle.instances), (Proof::Proved, 3));
+    assert_eq!(cycle.leaked, Bytes { known_bytes: KEPT_BY_A_STEP, storages: 2, unknown: 0 });
+    assert_eq!(cycle.all_leaked, Bytes { known_bytes: 3 * KEPT_BY_A_STEP, storages: 6, unknown: 0 });
+    assert_eq!(findings.leaked, cycle.all_leaked, "{report}");
+    // The first layer's parameters and x, which the program still has.
+    assert_eq!(cycle.pinned.known_bytes, (2 * HIDDEN + POINTS) as u64 * FLOAT);
+
+    // The reference to make weak is the one that the fix makes weak.
+    let weak = cycle.to_make_weak();
+    assert_eq!(weak.len(), 1, "{report}");
+    let edge = report.graph.edges[weak[0].edge as usize];
+    assert_eq!(report.graph.text(edge.path), ".backward.handles.output::Kept.0");
+    assert!(weak[0].ends_it && edge.from == edge.to && report.graph.label(edge.from).contains("tanh"));
+}
+
+#[test]
+fn with_a_weak_pointer_in_its_place_nothing_is_found_and_nothing_grows() {
+    let _alone = alone();
+    let training = Training::new(&Device::new(), Variant::Fixed);
+    let before = training.in_use_bytes();
+    assert_eq!(before, size_bytes(&training));
+    steps(&training, 3);
+    assert_eq!(training.in_use_bytes(), before);
+    let report = cycles::find().unwrap();
+    assert_eq!((report.findings().leaks(), report.unreachable), (0, 0), "{report}");
+    // A scan of nothing would find nothing: what is kept was looked at.
+    assert_eq!((report.values, report.with_memory), (6, 6));
+}
+
+#[test]
+fn both_learn_alike() {
+    let _alone = alone();
+    let losses = |variant| steps(&Training::new(&Device::new(), variant), 4);
+    let (mistaken, fixed) = (losses(Variant::Mistake), losses(Variant::Fixed));
+    assert_eq!(mistaken, fixed);
+    assert!(fixed.is_sorted_by(|before, after| before > after) && fixed[3] < fixed[0] / 4.0, "{fixed:?}");
+}
+
+#[test]
+fn gradients_are_the_slopes_of_the_loss() {
+    let device = Device::new();
+    let values = |count: usize, step: f32| (0..count).map(|at| step * (at as f32 - 2.0)).collect::<Vec<_>>();
+    let loss = |weight: Vec<f32>| -> (Tensor, Tensor) {
+        let x = Node::new(&device, "x", [4, 3], values(12, 0.1));
+        let weight = Node::parameter(&device, "weight", [3, 2], weight);
+        let bias = Node::parameter(&device, "bias", [1, 2], values(2, 0.3));
+        let truth = Node::new(&device, "truth", [4, 2], values(8, 0.2));
+        // The weight and the bias are used twice, so that their gradients are sums.
+        let hidden = tanh(&linear(&x, &weight, &bias), Variant::Fixed);
+        let turn = Node::new(&device, "turn", [2, 3], values(6, 0.2));
+        let other =
+            tanh(&linear(&hidden, &turn, &Node::new(&device, "by", [1, 3], values(3, 0.1))), Variant::Fixed);
+        let guess = linear(&other, &weight, &bias);
+        (mean_squared_error(&guess, &truth), weight)
+    };
+    let weights = values(6, 0.15);
+    let (here, weight) = loss(weights.clone());
+    backward(&here);
+    let gradient = weight.read_gradient(<[f32]>::to_vec).expect("there was a backward pass");
+    for at in 0..6 {
+        let beside = |by: f32| {
+            let mut weights = weights.clone();
+            weights[at] += by;
+            loss(weights).0.read(|loss| loss[0])
+        };
+        let slope = (beside(1e-2) - beside(-1e-2)) / 2e-2;
+        assert!((slope - gradient[at]).abs() < 2e-3, "{at}: {slope} and {}", gradient[at]);
+    }
+    drop((here, weight));
+    assert_eq!(device.in_use_bytes(), 0);
+}

@@ -1,0 +1,58 @@
+//! What programs do with the [`Report`] of a scan: print it, assert that there is nothing in it, keep a page of it.
+
+use super::name_allocations;
+use crate::live::Report;
+use crate::{Findings, Graph, page, text};
+use memtrack_file::ReplacingFile;
+use memtrack_recorder::reentry;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Most cycles of different kinds that are printed.
+const ROWS: usize = 20;
+
+impl Report {
+    /// The cycles in it, what each holds, and what to make weak.
+    pub fn findings(&self) -> Findings {
+        let _inside = reentry::enter();
+        Findings::of(&self.graph)
+    }
+
+    /// Writes a page for the browser, one file that needs no network, with where the device memory was allocated. What was in the
+    /// file is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written. What was there before is then still there.
+    pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let _inside = reentry::enter();
+        let graph = named(&self.graph);
+        write_page(&graph, &Findings::of(&graph), path.as_ref())
+    }
+}
+
+/// The answer in a line, and then each kind of cycle: the way around, how sure it is, what it keeps, what to make weak, and
+/// where that memory was allocated, if that is recorded. Reads debug information then.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _inside = reentry::enter();
+        let graph = named(&self.graph);
+        f.write_str(text::text(&graph, &Findings::of(&graph), ROWS).trim_end())
+    }
+}
+
+fn named(graph: &Graph) -> Graph {
+    let mut graph = graph.clone();
+    name_allocations(&mut graph);
+    graph
+}
+
+/// A page with the program's name as its title.
+pub(super) fn write_page(graph: &Graph, findings: &Findings, path: &Path) -> io::Result<()> {
+    let program = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+    let title = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut file = ReplacingFile::create(path)?;
+    file.write_all(page::html(graph, findings, &title).as_bytes())?;
+    file.commit()
+}

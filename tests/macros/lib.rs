@@ -1,0 +1,5 @@
+//! The examples in the documentation of `#[track_memory]`, which are tests.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../memtrack-macros/src/track_memory.md")]
+struct Examples;

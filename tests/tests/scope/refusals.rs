@@ -1,0 +1,98 @@
+//! What `#[track_memory]` and `#[derive(References)]` cannot follow is refused in words that help. The cases are programs of
+//! `tests/macros`, the expected texts lie beside them; run with `MEMTRACK_TESTS_RENEW=1` to write those anew.
+
+use memtrack_tests::nested;
+use serde_json::Value;
+use std::{env, fs};
+
+const CASES: [&str; 7] = [
+    "arguments",
+    "bodies",
+    "functions",
+    "items",
+    "references_arguments",
+    "references_fields",
+    "references_types",
+];
+
+/// Where they lie, as rustc is told by cargo, which starts it in the workspace's root.
+const FOLDER: &str = "tests/macros/ui/";
+
+#[test]
+fn wrong_uses_are_refused_with_help() {
+    let folder = memtrack_tests::workspace().join(FOLDER);
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let cases = files.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).count();
+    assert_eq!(cases, CASES.len(), "each file is a case");
+
+    let programs = CASES.map(|case| format!("refused_{case}"));
+    let mut cargo =
+        nested::of_members(&programs.each_ref().map(|name| &**name), "memtrack-macros-tests/refused");
+    let output = cargo.args(["--keep-going", "--message-format=json"]).output().unwrap();
+    assert!(!output.status.success(), "all are refused");
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    for (case, program) in CASES.iter().zip(&programs) {
+        let of_case = messages.iter().filter(|message| {
+            message["reason"] == "compiler-message" && message["target"]["name"] == **program
+        });
+        let said: String = of_case
+            .map(|message| &message["message"])
+            // Without a place are the sums: how many errors, and where they are explained.
+            .filter(|message| message["spans"].as_array().is_some_and(|places| !places.is_empty()))
+            .filter_map(|message| message["rendered"].as_str())
+            .map(wherever_memtrack_says_it)
+            .collect();
+        let expected = folder.join(case).with_extension("stderr");
+        if env::var_os("MEMTRACK_TESTS_RENEW").is_some() {
+            fs::write(&expected, said.trim_end().to_owned() + "\n").unwrap();
+        }
+        let expected = fs::read_to_string(&expected).unwrap();
+        let cargo_said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.trim_end(), expected.trim_end(), "{case}; cargo:\n{cargo_said}");
+    }
+}
+
+/// A diagnostic without what changes when lines are added to memtrack: numbers of its lines, the margin that is as wide as
+/// the longest number, and how many more types there are.
+fn wherever_memtrack_says_it(text: &str) -> String {
+    let mut in_case = true;
+    let mut widths = [0, 0];
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut line = line.to_owned();
+        if let Some((margin, place)) = line.split_once("--> ").filter(|(margin, _)| margin.trim().is_empty())
+        {
+            in_case = place.starts_with(FOLDER);
+            line = match place.strip_prefix(FOLDER) {
+                Some(place) => format!("{margin}--> ui/{place}"),
+                None => format!("{margin}--> $WORKSPACE/{}", place.split(':').next().unwrap_or(place)),
+            };
+        }
+        if line.starts_with(|first: char| first.is_ascii_lowercase()) {
+            // A note begins, of the case until it says where.
+            in_case = true;
+        }
+        let digits = line.trim_start().bytes().take_while(u8::is_ascii_digit).count();
+        let numbered = digits > 0 && line.trim_start()[digits..].starts_with(' ');
+        if numbered {
+            widths[usize::from(in_case)] = widths[usize::from(in_case)].max(digits);
+            if !in_case {
+                line = line.replacen(|digit: char| digit.is_ascii_digit(), " ", digits);
+            }
+        }
+        let others = line.trim().strip_prefix("and ").and_then(|rest| rest.strip_suffix(" others"));
+        if let Some(number) = others.filter(|number| number.parse::<u32>().is_ok()) {
+            line = line.replace(number, "$N");
+        }
+        lines.push(line.replace(&format!("@{FOLDER}"), "@$DIR/ui/"));
+    }
+    let narrower = widths[0].saturating_sub(widths[1]);
+    let mut all = String::new();
+    for line in lines {
+        let in_margin = line.starts_with(' ');
+        all += if in_margin { line.get(narrower..).unwrap_or_default() } else { &line };
+        all.push('\n');
+    }
+    all
+}

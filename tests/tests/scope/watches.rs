@@ -1,0 +1,320 @@
+//! Who watches for cycles is told at the ends of root scopes, and of what threads share by memtrack's own thread.
+
+use memtrack_core::cycles::{self, NotScanned, Scan, Tracked, Watch, WatchOptions};
+use memtrack_core::event::DeviceId;
+use memtrack_core::references::{DeviceMemory, References, Visitor};
+use memtrack_core::{scope, track_memory};
+use memtrack_tests::alone;
+use memtrack_tests::child::{assert_passed, this_program};
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Device memory of 1 KiB.
+struct Buffer(u64);
+
+impl Buffer {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed) as u64 * 1024)
+    }
+}
+
+impl References for Buffer {
+    fn references(&self, to: &mut Visitor<'_>) {
+        to.memory(DeviceMemory { device: DeviceId(0), address: self.0, size_bytes: 1024 });
+    }
+}
+
+#[derive(References)]
+struct Layer {
+    owner: RefCell<Option<Rc<Layer>>>,
+    other: RefCell<Option<Rc<Layer>>>,
+    buffer: Buffer,
+}
+
+fn layer() -> Rc<Layer> {
+    let layer =
+        Rc::new(Layer { owner: RefCell::default(), other: RefCell::default(), buffer: Buffer::new() });
+    cycles::register(&layer);
+    layer
+}
+
+/// So many layers that own themselves.
+fn leak(count: usize) {
+    for _ in 0..count {
+        let layer = layer();
+        *layer.owner.borrow_mut() = Some(Rc::clone(&layer));
+    }
+}
+
+/// Another kind.
+fn leak_otherwise() {
+    let layer = layer();
+    *layer.other.borrow_mut() = Some(Rc::clone(&layer));
+}
+
+#[derive(References)]
+struct Shared {
+    owner: Mutex<Option<Arc<Shared>>>,
+    buffer: Buffer,
+}
+
+fn leak_shared() {
+    let shared = Arc::new(Shared { owner: Mutex::default(), buffer: Buffer::new() });
+    cycles::register(&shared);
+    *shared.owner.lock().unwrap() = Some(Arc::clone(&shared));
+}
+
+#[track_memory(root)]
+fn step(work: impl FnOnce()) {
+    work();
+}
+
+/// A watch, and how much it was told of.
+fn counting() -> (Watch, Arc<AtomicUsize>) {
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    let watch = cycles::observe_cycles(move |observed| {
+        assert!(!observed.new.is_empty() && observed.findings.leaks() > 0);
+        count.fetch_add(observed.new.len(), Ordering::Relaxed);
+    });
+    (watch, told)
+}
+
+#[test]
+fn a_kind_is_told_once_and_again_when_there_are_ten_times_as_many() {
+    alone!();
+    let (_watch, told) = counting();
+    let check = |leaks: &dyn Fn()| {
+        leaks();
+        let before = told.load(Ordering::Relaxed);
+        let new = cycles::check();
+        assert_eq!(told.load(Ordering::Relaxed) - before, new);
+        new
+    };
+    assert_eq!(check(&|| ()), 0);
+    assert_eq!(check(&|| leak(1)), 1);
+    assert_eq!(check(&|| ()), 0);
+    assert_eq!(check(&|| leak(8)), 0);
+    assert_eq!(check(&|| leak(1)), 1, "ten");
+    assert_eq!(check(&leak_otherwise), 1);
+    assert_eq!(check(&|| leak(89)), 0);
+    assert_eq!(check(&|| leak(1)), 1, "a hundred");
+}
+
+#[test]
+fn the_end_of_a_root_scope_tells_and_no_other_scope_does_while_nothing_is_monitored() {
+    alone!();
+    let (_watch, told) = counting();
+    step(|| {
+        {
+            let _module = scope::module("block");
+            leak(1);
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+    });
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn nothing_is_registered_before_somebody_watches() {
+    alone!();
+    let layer = layer();
+    assert_eq!(Rc::weak_count(&layer), 0);
+    step(|| leak(1));
+    assert_eq!(cycles::find().unwrap_err(), NotScanned::Off);
+    assert_eq!(cycles::check(), 0);
+}
+
+#[test]
+fn after_the_last_watch_nothing_is_told_and_nothing_is_registered() {
+    alone!();
+    let (first, told) = counting();
+    let (second, _) = counting();
+    leak(1);
+    first.stop();
+    assert_eq!(cycles::check(), 1, "the other one still watches");
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    second.stop();
+    step(|| leak(1));
+    assert_eq!((cycles::check(), cycles::find().unwrap_err()), (0, NotScanned::Off));
+    // Who had begun registration keeps it.
+    cycles::enable();
+    counting().0.stop();
+    leak(1);
+    assert_eq!(cycles::find().unwrap().unreachable, 1);
+}
+
+#[test]
+fn what_threads_share_is_found_by_memtracks_own_thread() {
+    alone!();
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let _watch = cycles::observe_cycles(move |observed| {
+        let thread = thread::current().name().unwrap_or_default().to_owned();
+        let _ = sender.lock().unwrap().send((thread, observed.findings.leaked.known_bytes));
+    });
+    // The first one's interval is ten seconds. A shorter one holds at once.
+    let options = WatchOptions::new().shared_every(Duration::from_millis(20)).pages(0);
+    let _warn = cycles::warn_device_cycles_with(options);
+    thread::spawn(leak_shared).join().unwrap();
+    let told = receiver.recv_timeout(Duration::from_secs(60)).expect("a look");
+    assert_eq!(told, ("memtrack-cycles".to_owned(), 1024));
+}
+
+#[test]
+fn values_of_a_thread_are_none_of_another_threads_business() {
+    alone!();
+    let (_watch, told) = counting();
+    leak(1);
+    thread::spawn(|| assert_eq!(cycles::check(), 0)).join().unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    assert_eq!(cycles::check(), 1);
+}
+
+#[test]
+fn a_callback_may_use_all_of_it() {
+    alone!();
+    let watch = Arc::new(Mutex::new(None::<Watch>));
+    let own = Arc::clone(&watch);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    *watch.lock().unwrap() = Some(cycles::observe_cycles(move |observed| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert!(observed.report.to_string().contains(".owner → Layer"), "{}", observed.report);
+        // It was told already.
+        assert_eq!(cycles::check(), 0);
+        step(|| ());
+        if let Some(watch) = own.lock().unwrap().take() {
+            watch.stop();
+        }
+    }));
+    step(|| leak(1));
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!(cycles::find().unwrap_err(), NotScanned::Off);
+}
+
+#[test]
+fn a_callback_that_panics_is_said_and_the_others_are_told() {
+    let said = assert_passed(&this_program(panics).output().unwrap()).errors;
+    assert!(said.contains("memtrack: a callback of observe_cycles panicked\n"), "{said}");
+}
+
+#[test]
+#[ignore = "is run by the test above"]
+fn panics() {
+    cycles::observe_cycles(|_| panic!("oh"));
+    let (_watch, told) = counting();
+    step(|| leak(1));
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_warning_says_what_to_make_weak_and_names_a_page_that_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = assert_passed(&this_program(warns).env(FOLDER, folder.path()).output().unwrap()).errors;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
+    let [first, see, second, second_see, third] = lines[..] else { panic!("{said}") };
+    assert_eq!(
+        first,
+        "memtrack: 1 cycle that nothing else holds keeps 1.0 KiB (1 device buffer) until the program ends: \
+         Layer .owner → Layer; make weak: Layer .owner → Layer"
+    );
+    assert!(second.contains("Layer .other → Layer"), "{said}");
+    let pages: Vec<PathBuf> =
+        [see, second_see].map(|line| line.strip_prefix("  see ").expect("a path").into()).into();
+    for page in &pages {
+        assert!(page.starts_with(folder.path()), "{said}");
+        let html = fs::read_to_string(page).unwrap();
+        assert!(html.trim_end().ends_with("</html>") && html.contains("Layer"), "{}", page.display());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "two pages at most");
+    assert!(third.starts_with("memtrack: 10 cycles that nothing else holds keep 10.0 KiB"), "{said}");
+}
+
+const FOLDER: &str = "MEMTRACK_TESTS_FOLDER";
+
+#[test]
+#[ignore = "is run by the test above"]
+fn warns() {
+    let folder = std::env::var_os(FOLDER).expect("the test above says where");
+    cycles::warn_device_cycles_with(WatchOptions::new().folder(folder).pages(2));
+    step(|| leak(1));
+    step(|| ());
+    leak_otherwise();
+    cycles::check();
+    leak(9);
+    cycles::check();
+}
+
+#[test]
+fn where_no_page_can_be_written_the_warning_says_so() {
+    let said = assert_passed(&this_program(cannot_write).output().unwrap()).errors;
+    assert!(said.contains("Layer .owner → Layer") && said.contains("\n  no page about it: "), "{said}");
+}
+
+#[test]
+#[ignore = "is run by the test above"]
+fn cannot_write() {
+    cycles::warn_device_cycles_with(WatchOptions::new().folder(Path::new("/nobody/has/this/folder")));
+    step(|| leak(1));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_child_of_a_fork_reports_nothing_until_it_watches_itself() {
+    alone!();
+    let (_watch, told) = counting();
+    leak(1);
+    let in_child = || {
+        step(|| leak(1));
+        let silent = cycles::check() == 0 && cycles::find().is_err() && told.load(Ordering::Relaxed) == 0;
+        let (_own, told) = counting();
+        step(leak_otherwise);
+        silent && told.load(Ordering::Relaxed) > 0
+    };
+    assert_eq!(memtrack_tests::forked::forked(in_child), Some(true));
+    assert_eq!(cycles::check(), 1);
+}
+
+#[test]
+fn forgotten_handles_are_told_from_cycles_also_where_nobody_watches() {
+    alone!();
+    cycles::enable();
+    step(|| std::mem::forget(Tracked::new(layer())));
+    let report = cycles::find().unwrap();
+    assert_eq!(report.findings().leaks(), 0);
+    assert_eq!(report.graph.unexplained.len(), 1, "{report}");
+    assert!(report.graph.unexplained[0].site.contains("watches.rs:"), "{report}");
+    assert!(report.to_string().contains("These are no cycles."), "{report}");
+    // Within its scope a handle may well be in a variable.
+    step(|| {
+        let _used = Tracked::new(layer());
+        assert_eq!(cycles::find().unwrap().graph.unexplained.len(), 1);
+        assert_eq!(Scan::new().all_handles(true).find().unwrap().graph.unexplained.len(), 2);
+    });
+    assert_eq!(cycles::find().unwrap().graph.unexplained.len(), 1);
+}
+
+#[test]
+fn a_report_is_printed_and_kept_as_a_page() {
+    alone!();
+    cycles::enable();
+    assert_eq!(cycles::find().unwrap().to_string(), "No cycle.");
+    leak(2);
+    let report = cycles::find().unwrap();
+    assert_eq!(report.findings().leaks(), 2);
+    assert!(report.to_string().starts_with("2 cycles that nothing else holds keep 2.0 KiB"), "{report}");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("cycles.html");
+    report.save_page(&page).unwrap();
+    report.save_page(&page).expect("it replaces its own file");
+    assert!(fs::read_to_string(page).unwrap().contains("Layer"));
+    assert!(report.save_page(folder.path().join("none/cycles.html")).is_err());
+}
