@@ -18,7 +18,7 @@ const TWO_SIDED: f64 = 1.959_964;
 /// And 5 %.
 const ONE_SIDED: f64 = 1.644_854;
 /// A relative error above which a number is shown as a bound.
-const MOST_ERROR: f64 = 0.5;
+pub(super) const MOST_ERROR: f64 = 0.5;
 
 /// A number and how far off it may be. For an exact one, all fields but the error are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! A number before and after, and what became of it. Numbers that are based on samples have errors; a difference that
 //! lies within them is none.
 
-use crate::analysis::estimate::Estimate;
+use crate::analysis::estimate::{Estimate, MOST_ERROR};
 use memtrack_model::units::human_bytes;
 use serde_json::{Value, json};
 
@@ -106,25 +106,29 @@ impl Change {
         }
     }
 
-    /// The difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`.
+    /// The difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`; with a large error, where it lies: `+1.0 MiB to
+    /// +9.0 MiB`.
     pub(super) fn as_bytes(&self) -> String {
-        let by = self.by();
-        let size = human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX));
-        let sign = match by {
-            0 => "±",
-            1.. => "+",
-            _ => "−",
+        let signed = |by: i128| {
+            let sign = match by {
+                0 => "±",
+                1.. => "+",
+                _ => "−",
+            };
+            format!("{sign}{}", human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX)))
         };
-        let estimate = self.estimate();
-        match self.is_exact() || by == 0 || estimate.standard_error == 0.0 {
-            true => format!("{sign}{size}"),
-            false => {
-                let off = (estimate.high - estimate.value).max(estimate.value - estimate.low);
-                let percent = (off / estimate.value.abs() * 100.0).max(0.1);
-                let percent = if percent < 1.0 { format!("{percent:.1}") } else { format!("{percent:.0}") };
-                format!("{sign}{size} ± {percent} %")
-            }
+        let (by, estimate) = (self.by(), self.estimate());
+        if self.is_exact() || by == 0 || estimate.standard_error == 0.0 {
+            return signed(by);
         }
+        let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
+        if off > MOST_ERROR {
+            // The number itself says little; where it lies says more.
+            return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
+        }
+        let percent = (off * 100.0).max(0.1);
+        let percent = if percent < 1.0 { format!("{percent:.1}") } else { format!("{percent:.0}") };
+        format!("{} ± {percent} %", signed(by))
     }
 
     /// Puts both numbers and the difference into a JSON object, under `before_…`, `after_…` and `change_…`.
@@ -187,5 +191,6 @@ mod tests {
         assert_eq!(shown(Amount::exact(2048), Amount::exact(1024)), "−1.0 KiB");
         assert_eq!(shown(Amount::exact(5), Amount::exact(5)), "±0 B");
         assert_eq!(shown(sampled(1024, 1024, 1024), sampled(1948, 2048, 2148)), "+1.0 KiB ± 10 %");
+        assert_eq!(shown(sampled(1024, 1024, 1024), sampled(2048, 4096, 8192)), "+1.0 KiB to +7.0 KiB");
     }
 }
