@@ -6,6 +6,7 @@ mod allocator;
 mod analysis;
 mod cycles;
 pub(crate) mod device;
+mod diff;
 mod export;
 mod ownership;
 mod page;
@@ -24,6 +25,7 @@ pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use cycles::CyclesArgs;
+pub(crate) use diff::DiffArgs;
 pub(crate) use export::ExportScriptArgs;
 pub(crate) use ownership::OwnershipArgs;
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
@@ -46,6 +48,7 @@ Examples:
   memtrack summary snapshot.pickle                   one page about a PyTorch snapshot, or about a recording
   memtrack peak snapshot.pickle                      everything that was live at the peak
   memtrack top train.memtrack                        who allocated, in a recording
+  memtrack diff before.pickle after.pickle           which of two is worse, and why
   memtrack view snapshot.pickle -o page.html         look at it in the browser
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
@@ -68,10 +71,12 @@ pub(crate) enum Command {
     Categories(CategoriesArgs),
     /// Fail if a snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
-    /// Show which segments two snapshots do not share, in PyTorch's text
+    /// Show which segments two snapshots do not share, in PyTorch's text; what grew, and why, says `diff`
     Compare(CompareArgs),
     /// Show which references keep device memory alive: cycles, what each holds, and which reference to make weak
     Cycles(CyclesArgs),
+    /// Say what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
+    Diff(DiffArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),

@@ -4,6 +4,7 @@ use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
 use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 
 /// Arguments of `memtrack summary`.
 #[derive(Clone, Debug, Args)]
@@ -72,10 +73,13 @@ Examples:
   memtrack check snapshot.pickle --max-peak 10GiB               fails if more was ever live
   memtrack check run.memtrack --max-leak 0                      … if anything allocated is still live at the end
   memtrack check snapshot.pickle --max-fragmentation 25%        … if more is free in split segments
+  memtrack check new.pickle --against good.pickle               … if a device's peak grew by more than 5 %
+  memtrack check new.pickle --against good.pickle --tolerance 0 … if it grew at all
 
 Of several devices the worst counts. Peak: the most requested bytes that were live at once. Leak: requested bytes that
 were allocated within the trace and are live at its end. Fragmentation: free bytes in split segments as a share of
-reserved bytes.
+reserved bytes. Against another file: the most requested bytes that were live at once, on each device; the lines that grew
+most are named, as by `memtrack diff`.
 Where small blocks of a heap were sampled, numbers are known within a 95 % interval: a limit is kept if the whole
 interval lies below it, and exceeded if the whole interval lies above it. Otherwise `check` reports that it cannot
 tell, and ends with 1 too. Options::exact() records every block.
@@ -94,6 +98,12 @@ pub(crate) struct CheckArgs {
     /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%
     #[arg(long, value_name = "SHARE", value_parser = parse_share, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_fragmentation: Option<f64>,
+    /// A recording or snapshot with which to compare the peaks; `-` reads standard input
+    #[arg(long, value_name = "BASE", group = "limits")]
+    pub(crate) against: Option<PathBuf>,
+    /// By how much a device's peak may be above that of BASE: 0 to 1, or a percentage
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%", requires = "against", allow_hyphen_values = true)]
+    pub(crate) tolerance: f64,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

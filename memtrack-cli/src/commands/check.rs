@@ -1,27 +1,42 @@
 //! `memtrack check`: a gate for CI.
 
+use super::diff::{Reading, check_common, check_inputs};
 use crate::Streams;
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, OwnershipArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
+use crate::ownership::rules;
 use crate::report::{mention_reordered, print_json};
-use memtrack_core::analysis::limits::{Found, Limits};
+use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
+use memtrack_core::analysis::limits::{Found, Limits, Verdict};
+use memtrack_core::analysis::ownership::Rules;
+use memtrack_core::snapshot::Snapshot;
+use serde_json::{Value, json};
+use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let loaded = load(&args.file.path, args.file.input, streams)?;
-    if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
-        // What is left of it may be within limits that the whole was not: a gate must not open for it.
-        return Err(CliError::input(
-            &args.file.path,
-            "a recording whose end is missing cannot be checked; record it again",
-        ));
-    }
-    let mut snapshot = in_pytorch_form(loaded.snapshot);
+    let rules = rules(&OwnershipArgs::default())?;
+    let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
+    let mut snapshot = load_complete(&args.file.path, args, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
+    let against = match (&base, args.against.as_deref()) {
+        (Some(base), Some(path)) => {
+            let (now, _) = reading(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
+            let diff = Diff::of(base, &now, usize::MAX);
+            check_common(&diff, [path, &args.file.path], [base, &now])?;
+            Some(Against::of(&diff, args.tolerance))
+        }
+        _ => None,
+    };
+    let snapshot = in_pytorch_form(snapshot);
     let limits = Limits::new().peak(args.max_peak).leak(args.max_leak).fragmentation(args.max_fragmentation);
     let found = Found::of(&snapshot);
-    let (exceeded, cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
+    let (mut exceeded, mut cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
+    if let Some(against) = &against {
+        exceeded.extend(against.lines(Verdict::Exceeded));
+        cannot_tell.extend(against.lines(Verdict::CannotTell));
+    }
     let within = exceeded.is_empty() && cannot_tell.is_empty();
     if let Some(why) = found.blind(&limits).filter(|_| within) {
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
@@ -31,9 +46,14 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {
-        print_json(&found.to_json(&limits), streams)?;
+        let mut value = found.to_json(&limits);
+        value["exceeded"] = json!(exceeded);
+        value["cannot_tell"] = json!(cannot_tell);
+        value["against"] = against.as_ref().map_or(Value::Null, Against::to_json);
+        print_json(&value, streams)?;
     } else if within {
-        writeln!(streams.stdout, "within the limits: {}", found.to_text())?;
+        let against = against.map_or(String::new(), |against| format!("; {}", against.to_text()));
+        writeln!(streams.stdout, "within the limits: {}{against}", found.to_text())?;
     } else {
         let exceeded = exceeded.iter().map(|line| ("exceeded", line));
         for (verdict, line) in exceeded.chain(cannot_tell.iter().map(|line| ("cannot tell", line))) {
@@ -42,4 +62,35 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     // What may be beyond a limit is not let through: a gate is there to keep it.
     Ok(if within { Exit::Fine } else { Exit::Finding })
+}
+
+/// The file to compare with, reduced to its groups.
+fn read_base(
+    path: &Path,
+    args: &CheckArgs,
+    rules: &Rules,
+    streams: &mut Streams<'_>,
+) -> Result<Side, CliError> {
+    check_inputs(path, &args.file.path)?;
+    let mut snapshot = load_complete(path, args, streams)?;
+    mention_reordered(snapshot.order_by_time(), streams);
+    Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
+}
+
+/// A snapshot, or a recording that has its end.
+fn load_complete(path: &Path, args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Snapshot, CliError> {
+    let loaded = load(path, args.file.input, streams)?;
+    if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
+        // What is left of it may be within limits that the whole was not: a gate must not open for it.
+        return Err(CliError::input(
+            path,
+            "a recording whose end is missing cannot be checked; record it again",
+        ));
+    }
+    Ok(loaded.snapshot)
+}
+
+/// What is compared: the peaks, by lines where there are any.
+fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
+    Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

@@ -9,6 +9,7 @@ mod compare;
 mod convert;
 mod cycles;
 mod devices;
+mod diff;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
@@ -43,6 +44,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Check(args) => check::run(&args, streams),
         Command::Compare(args) => compare::run(&args, streams),
         Command::Cycles(args) => cycles::run(&args, streams),
+        Command::Diff(args) => diff::run(&args, streams),
         Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),

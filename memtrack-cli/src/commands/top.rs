@@ -15,12 +15,11 @@ use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io;
+use std::path::PathBuf;
 
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    if let Some(missing) = args.symbols.iter().find(|folder| !folder.is_dir()) {
-        return Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())));
-    }
+    check_folders(&args.symbols)?;
     let rules = rules(&args.ownership)?;
     let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
@@ -69,6 +68,19 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
+/// Refuses folders of binaries that are not there.
+///
+/// # Errors
+/// A usage error that names the first.
+pub(super) fn check_folders(folders: &[PathBuf]) -> Result<(), CliError> {
+    match folders.iter().find(|folder| !folder.is_dir()) {
+        Some(missing) => {
+            Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The moment that was asked for, on one device.
 fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
     let name = snapshot.device_name(device);
@@ -90,7 +102,7 @@ fn has(snapshot: &Snapshot, device: DeviceId, at: Option<At>) -> bool {
 }
 
 /// Says which binaries would have named the frames that have no names.
-fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
+pub(super) fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
     // The loader's own inventions (the vdso) are no files that could be found.
     for module in symbols.missing().filter(|module| module.path.starts_with('/')) {
         let id = if module.build_id.is_empty() { "none" } else { &module.build_id };

@@ -6,6 +6,7 @@ mod books;
 mod client;
 mod convert;
 mod cycles;
+mod diff;
 mod export_cycles;
 mod export_script;
 mod gpus;

@@ -63,7 +63,7 @@ fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays
 }
 
 /// What takes a snapshot, and its arguments after the file.
-const VERBS: [(&str, &[&str]); 18] = [
+const VERBS: [(&str, &[&str]); 19] = [
     ("stats", &[]),
     ("trace", &[]),
     ("segments", &["--output", "OUT.svg"]),
@@ -73,6 +73,7 @@ const VERBS: [(&str, &[&str]); 18] = [
     ("peak", &[]),
     ("check", &["--max-peak", "1TiB", "--max-leak", "1TiB", "--max-fragmentation", "100%"]),
     ("compare", &["oom.1.pickle", "--output", "OUT.svg"]),
+    ("diff", &["oom.1.pickle"]),
     ("convert", &["OUT.pickle"]),
     ("convert", &["OUT.json.gz"]),
     ("convert", &["OUT.memtrack"]),

@@ -151,7 +151,11 @@ fn a_count_that_is_none_is_explained() {
         assert!(said.contains("write a whole number, 0 or more") && !said.contains("tip:"), "{said}");
     }
     let said = top(Path::new("x"), &["--by", "colour"]);
-    assert!(text(&said.stderr).contains("operator, module, stack, phase, frame"), "{}", text(&said.stderr));
+    assert!(
+        text(&said.stderr).contains("operator, module, line, stack, python, phase, frame"),
+        "{}",
+        text(&said.stderr)
+    );
 }
 
 #[test]

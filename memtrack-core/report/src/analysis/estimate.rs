@@ -18,7 +18,7 @@ const TWO_SIDED: f64 = 1.959_964;
 /// And 5 %.
 const ONE_SIDED: f64 = 1.644_854;
 /// A relative error above which a number is shown as a bound.
-const MOST_ERROR: f64 = 0.5;
+pub(super) const MOST_ERROR: f64 = 0.5;
 
 /// A number and how far off it may be. For an exact one, all fields but the error are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -59,6 +59,39 @@ impl Estimate {
                 high,
                 bound: bound.max(least),
             },
+        }
+    }
+
+    /// The sum of two numbers that are off independently of one another.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        self.combined(other, 1.0)
+    }
+
+    /// The difference of two such numbers; it may be negative.
+    pub(super) fn less(&self, other: &Self) -> Self {
+        self.combined(other, -1.0)
+    }
+
+    fn combined(&self, other: &Self, sign: f64) -> Self {
+        let value = self.value + sign * other.value;
+        let below = |one: &Self| one.value - one.low;
+        let above = |one: &Self| one.high - one.value;
+        let (down, up) = match sign > 0.0 {
+            true => (below(other), above(other)),
+            false => (above(other), below(other)),
+        };
+        // What is taken away is largest where the rest is smallest; only a sum has a bound of its own.
+        let high = value + above(self).hypot(up);
+        let bound = match sign > 0.0 {
+            true => value + (self.bound - self.value).hypot(other.bound - other.value),
+            false => high,
+        };
+        Self {
+            value,
+            standard_error: self.standard_error.hypot(other.standard_error),
+            low: value - below(self).hypot(down),
+            high,
+            bound,
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub mod at_peak;
 pub mod attribution;
+pub mod diff;
 pub mod estimate;
 pub mod held;
 pub mod layout;

@@ -1,0 +1,192 @@
+//! `memtrack diff`: what changed between two files.
+
+use super::devices::chosen;
+use super::top::{check_folders, mention_missing};
+use crate::Streams;
+use crate::args::device::AskedDevice;
+use crate::args::{DiffArgs, InputArgs, OwnershipArgs};
+use crate::error::{CliError, Exit};
+use crate::load::load;
+use crate::output::{check_targets, write_files};
+use crate::ownership::rules;
+use crate::report::{layout, mention_reordered, print_json};
+use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
+use memtrack_core::analysis::ownership::Rules;
+use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// What `-o` writes.
+#[derive(Clone, Copy)]
+enum Picture {
+    Svg,
+    Folded,
+}
+
+/// A file that was read, and of which only its groups are left.
+pub(super) struct Reduced {
+    /// The groups that were asked for.
+    pub(super) side: Side,
+    /// Those of the picture.
+    stacks: Option<Side>,
+    /// Whether the file is complete.
+    complete: bool,
+}
+
+/// Reduces one file after the other to its groups, compares those, and prints what differs.
+pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    check_inputs(&args.before, &args.after)?;
+    check_folders(&args.symbols)?;
+    let picture = args.output.as_deref().map(picture).transpose()?;
+    check_targets(args.output.as_deref(), args.force)?;
+    let ownership = OwnershipArgs {
+        mine: args.mine.clone(),
+        not_mine: args.not_mine.clone(),
+        rules: args.rules.clone(),
+        ..OwnershipArgs::default()
+    };
+    let rules = rules(&ownership)?;
+    let mut reading = Reading {
+        by: args.by,
+        at: args.at,
+        device: args.device.device,
+        symbols: &args.symbols,
+        rules: &rules,
+        stacks: picture.is_some(),
+    };
+    let before = reading.read(&args.before, args.input, streams)?;
+    reading.by = Some(before.side.by);
+    let after = reading.read(&args.after, args.input, streams)?;
+    let diff = Diff::of(&before.side, &after.side, args.rows.limit());
+    check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
+    if args.format.json {
+        let mut value = diff.to_json();
+        for (name, path, file) in [("before", &args.before, &before), ("after", &args.after, &after)] {
+            value[name] = json!({
+                "path": path.to_string_lossy(),
+                "is_pytorch": file.side.is_pytorch,
+                "complete": file.complete,
+            });
+        }
+        print_json(&value, streams)?;
+    } else {
+        write!(streams.stdout, "{}", diff.to_text(layout(args.text)))?;
+    }
+    if let (Some(target), Some(picture), Some(earlier), Some(later)) =
+        (&args.output, picture, &before.stacks, &after.stacks)
+    {
+        let diff = Diff::of(earlier, later, usize::MAX);
+        let mut content = Vec::new();
+        match picture {
+            Picture::Svg => {
+                flame_graph(&diff, &mut content).map_err(|error| CliError::output(target, error))?
+            }
+            Picture::Folded => {
+                content = diff.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect();
+            }
+        }
+        write_files(&[(target.clone(), content)])?;
+        // A hint; when nobody can read it, the file is there all the same.
+        let _ = writeln!(streams.stderr, "wrote {}", target.display());
+    }
+    Ok(Exit::Fine)
+}
+
+/// How files are reduced.
+pub(super) struct Reading<'a> {
+    /// What the groups are; none: what suits the file.
+    pub(super) by: Option<DiffBy>,
+    /// Which blocks are counted.
+    pub(super) at: DiffAt,
+    /// The device that was asked for.
+    pub(super) device: Option<AskedDevice>,
+    /// Folders with binaries.
+    pub(super) symbols: &'a [PathBuf],
+    /// Whose code is whose.
+    pub(super) rules: &'a Rules,
+    /// Whether groups by stack are needed too.
+    pub(super) stacks: bool,
+}
+
+impl Reading<'_> {
+    /// Reads a file; when this returns, only its groups are in memory.
+    ///
+    /// # Errors
+    /// When it cannot be read, holds nothing, or lacks the device.
+    fn read(&self, path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Reduced, CliError> {
+        let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
+        let complete = report.is_none_or(|report| report.complete);
+        mention_reordered(snapshot.order_by_time(), streams);
+        let (side, stacks) = self.reduce(path, &snapshot, streams)?;
+        Ok(Reduced { side, stacks, complete })
+    }
+
+    /// Reduces a file that was read, and is in order of time.
+    ///
+    /// # Errors
+    /// When it holds nothing, or lacks the device.
+    pub(super) fn reduce(
+        &self,
+        path: &Path,
+        snapshot: &Snapshot,
+        streams: &mut Streams<'_>,
+    ) -> Result<(Side, Option<Side>), CliError> {
+        let devices = chosen(snapshot, self.device)?;
+        let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
+        let symbols = Symbolizer::of(snapshot);
+        let mut symbols = self.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+        let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
+        let groups = side(by);
+        if groups.is_empty() {
+            let why = match self.at {
+                DiffAt::Total => {
+                    "it holds no allocation, so that there is nothing to compare; --at end compares what is live"
+                }
+                _ => "it holds no memory and no events, so that there is nothing to compare",
+            };
+            return Err(CliError::input(path, why));
+        }
+        let stacks = self.stacks.then(|| side(DiffBy::Stack));
+        mention_missing(&symbols, streams);
+        Ok((groups, stacks))
+    }
+}
+
+/// Refuses to read standard input twice.
+///
+/// # Errors
+/// A usage error when both files are standard input.
+pub(super) fn check_inputs(before: &Path, after: &Path) -> Result<(), CliError> {
+    match before == Path::new("-") && after == Path::new("-") {
+        true => Err(CliError::Usage("only one of the two can be standard input".into())),
+        false => Ok(()),
+    }
+}
+
+/// Refuses files of which nothing can be compared.
+///
+/// # Errors
+/// A usage error that says which devices there are.
+pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) -> Result<(), CliError> {
+    if !diff.devices.is_empty() {
+        return Ok(());
+    }
+    let devices = |side: usize| {
+        let names: Vec<&str> = sides[side].devices.iter().map(|device| device.name.as_str()).collect();
+        format!("{} has {}", paths[side].display(), names.join(", "))
+    };
+    Err(CliError::Usage(format!("the two files have no device in common: {}; {}", devices(0), devices(1))))
+}
+
+/// What a name promises.
+fn picture(target: &Path) -> Result<Picture, CliError> {
+    match target.extension().and_then(|suffix| suffix.to_str()) {
+        Some("svg") => Ok(Picture::Svg),
+        Some("folded") => Ok(Picture::Folded),
+        _ => Err(CliError::Usage(format!(
+            "{} must end in .svg (a flame graph) or .folded (its lines)",
+            target.display()
+        ))),
+    }
+}

@@ -1,0 +1,170 @@
+//! The gate: may a file hold as much as it does, measured by another one? `memtrack check --against` asks.
+
+use super::change::{Amount, Change};
+use super::{DeviceDiff, Diff};
+use crate::analysis::limits::Verdict;
+use serde_json::{Value, json};
+
+/// By how much one device's peak grew, and what is said of it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Growth {
+    /// The device's name.
+    pub device_name: String,
+    /// Its peak in both files.
+    pub bytes: Change,
+    /// Whether it grew by more than the tolerance. Of estimates, the whole interval has to lie on one side.
+    pub verdict: Verdict,
+    /// The groups that made it grow, in words; empty where none did.
+    pub reasons: String,
+}
+
+/// The growth of all devices.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Against {
+    /// By how much a device may grow, as a share of what it had.
+    pub tolerance: f64,
+    /// The devices of the later file.
+    pub devices: Vec<Growth>,
+}
+
+impl Against {
+    /// Judges what changed; a device that the earlier file does not have had nothing.
+    pub fn of(diff: &Diff, tolerance: f64) -> Self {
+        let grown = |device: &DeviceDiff| {
+            let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
+            let grew = DeviceDiff { rows_in_all: grew.len(), rows: grew, ..device.clone() };
+            Growth {
+                device_name: device.device_name.clone(),
+                bytes: device.bytes,
+                verdict: verdict(&device.bytes, tolerance),
+                reasons: grew.reasons(),
+            }
+        };
+        let new = |(name, amount): &(String, Amount)| {
+            let bytes = Change { before: Amount::exact(0), after: *amount };
+            Growth {
+                device_name: name.clone(),
+                bytes,
+                verdict: verdict(&bytes, tolerance),
+                reasons: "the base does not have this device".into(),
+            }
+        };
+        let devices = diff.devices.iter().map(grown).chain(diff.alone[1].iter().map(new)).collect();
+        Self { tolerance, devices }
+    }
+
+    /// Sentences about the devices with that verdict.
+    pub fn lines(&self, verdict: Verdict) -> Vec<String> {
+        self.devices
+            .iter()
+            .filter(|growth| growth.verdict == verdict)
+            .map(|growth| self.line(growth))
+            .collect()
+    }
+
+    /// Within it, in words.
+    pub fn to_text(&self) -> String {
+        let device = |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.as_bytes());
+        let devices: Vec<String> = self.devices.iter().map(device).collect();
+        format!("{} against the base", devices.join(", "))
+    }
+
+    /// `peak of device 0 grew by 3.00 GiB (25.0 %, from 12.0 GiB to 15.0 GiB; tolerance 5.0 %): softmax … +3.00 GiB`.
+    fn line(&self, growth: &Growth) -> String {
+        let Change { before, after } = &growth.bytes;
+        let by = growth.bytes.as_bytes();
+        let percent = match before.value {
+            0 => "from nothing".to_owned(),
+            value => format!("{:+.1} %", growth.bytes.by() as f64 / value as f64 * 100.0),
+        };
+        let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
+        let reasons = if growth.reasons.is_empty() { String::new() } else { format!(": {}", growth.reasons) };
+        format!(
+            "peak of {} grew by {} ({percent}, {} → {}; tolerance {}){reasons}",
+            growth.device_name,
+            by.trim_start_matches('+'),
+            shown(before),
+            shown(after),
+            tolerated(self.tolerance),
+        )
+    }
+
+    /// The verdicts as JSON.
+    pub fn to_json(&self) -> Value {
+        let device = |growth: &Growth| {
+            let mut value = json!({
+                "name": growth.device_name,
+                "verdict": growth.verdict.name(),
+                "limit_bytes": limit(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
+                "reasons": growth.reasons,
+            });
+            growth.bytes.put("requested_bytes", &mut value);
+            value
+        };
+        json!({
+            "tolerance": self.tolerance,
+            "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
+            "exceeded": self.lines(Verdict::Exceeded),
+            "cannot_tell": self.lines(Verdict::CannotTell),
+        })
+    }
+}
+
+/// What a device with `before` bytes may have.
+fn limit(before: f64, tolerance: f64) -> f64 {
+    before * (1.0 + tolerance)
+}
+
+/// How a change compares with the tolerance: what is above it, with all of its error.
+fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
+    let Change { before, after } = bytes;
+    if bytes.is_exact() {
+        let above = after.value as f64 > limit(before.value as f64, tolerance) && after.value > before.value;
+        return if above { Verdict::Exceeded } else { Verdict::Within };
+    }
+    // The earlier number, with the tolerance, is off by as much as it is.
+    let mut allowed = before.error;
+    for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
+        *number = limit(*number, tolerance);
+    }
+    let above = after.error.less(&allowed);
+    match (above.low > 0.0, above.high > 0.0) {
+        (true, _) => Verdict::Exceeded,
+        (_, true) => Verdict::CannotTell,
+        _ => Verdict::Within,
+    }
+}
+
+/// A tolerance as people write it.
+fn tolerated(tolerance: f64) -> String {
+    let percent = format!("{:.1}", tolerance * 100.0);
+    format!("{} %", percent.strip_suffix(".0").unwrap_or(&percent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::estimate::Estimate;
+
+    fn about(low: f64, value: f64, high: f64) -> Amount {
+        Amount::new(value as u64, Estimate { value, standard_error: 1.0, low, high, bound: high })
+    }
+
+    #[test]
+    fn growth_is_judged_with_its_error() {
+        let judged = |before, after| verdict(&Change { before, after }, 0.05);
+        assert_eq!(judged(Amount::exact(1000), Amount::exact(1050)), Verdict::Within);
+        assert_eq!(judged(Amount::exact(1000), Amount::exact(1051)), Verdict::Exceeded);
+        assert_eq!(judged(Amount::exact(0), Amount::exact(1)), Verdict::Exceeded);
+        assert_eq!(judged(about(990.0, 1000.0, 1010.0), about(990.0, 1000.0, 1010.0)), Verdict::Within);
+        assert_eq!(judged(about(900.0, 1000.0, 1100.0), about(950.0, 1040.0, 1150.0)), Verdict::CannotTell);
+        assert_eq!(judged(about(990.0, 1000.0, 1010.0), about(1190.0, 1200.0, 1210.0)), Verdict::Exceeded);
+    }
+
+    #[test]
+    fn a_tolerance_is_shown_as_it_was_written() {
+        assert_eq!([0.05, 0.0, 0.125, 1.0].map(tolerated), ["5 %", "0 %", "12.5 %", "100 %"]);
+    }
+}

@@ -1,0 +1,214 @@
+//! What changed between two files: which groups of allocations grew, shrank, are new or are gone. `memtrack diff` prints
+//! it, and `memtrack check --against` judges it.
+//!
+//! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups
+//! ([`Side`]), so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` say which
+//! groups are the same, `pairs` matches them, `change` subtracts numbers that may be estimates.
+
+mod against;
+mod change;
+mod flame;
+mod json;
+mod names;
+mod pairs;
+mod places;
+mod sides;
+mod text;
+
+pub use against::{Against, Growth};
+pub use change::{Amount, Change, Kind};
+#[cfg(feature = "plot")]
+pub use flame::flame_graph;
+pub use sides::{Side, SideDevice};
+
+use super::top::StackLine;
+use memtrack_model::snapshot::Snapshot;
+
+/// What the groups of a diff are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiffBy {
+    /// The innermost line of the user's own, or of a framework where none is ([`ownership`](super::ownership)).
+    Line,
+    /// Operators by full name.
+    Operator,
+    /// Module paths.
+    Module,
+    /// Phases.
+    Phase,
+    /// Stacks, by the names and files of their functions.
+    Stack,
+    /// What a profile says the memory was for.
+    Category,
+}
+
+impl DiffBy {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Line, Self::Operator, Self::Module, Self::Phase, Self::Stack, Self::Category];
+
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Operator => "operator",
+            Self::Module => "module",
+            Self::Phase => "phase",
+            Self::Stack => "stack",
+            Self::Category => "category",
+        }
+    }
+
+    /// What the groups are, in a few words.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Line => "Lines of your own code",
+            Self::Operator => "Operators, all calls in one group",
+            Self::Module => "Module paths, layers of one kind in one group",
+            Self::Phase => "forward, backward, optimizer",
+            Self::Stack => "Stacks, by the names and files of their functions",
+            Self::Category => "What a profile says the memory was for",
+        }
+    }
+
+    /// What suits a snapshot: lines where stacks were recorded, else operators.
+    pub fn suited_to(snapshot: &Snapshot) -> Self {
+        let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
+            || snapshot.blocks.iter().any(|block| !block.stack.is_none());
+        if has_stacks { Self::Line } else { Self::Operator }
+    }
+}
+
+/// Which blocks of each file are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiffAt {
+    /// Those live when most bytes were.
+    #[default]
+    Peak,
+    /// Those live after the last event.
+    End,
+    /// All that were allocated.
+    Total,
+}
+
+impl DiffAt {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Peak, Self::End, Self::Total];
+
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "end",
+            Self::Total => "total",
+        }
+    }
+
+    /// Which blocks those are, in a few words.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Peak => "What was live at the peak",
+            Self::End => "What is live at the end",
+            Self::Total => "All that was allocated",
+        }
+    }
+
+    /// What its bytes are called in a sentence.
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "live at the end",
+            Self::Total => "requested",
+        }
+    }
+}
+
+/// One group of allocations in both files.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DiffRow {
+    /// Its name: the operator, module path, phase or category, as `layers.*.attn` where layers of one kind are one
+    /// group; of a line or a stack the function.
+    pub name: String,
+    /// The functions, innermost first, as the later file has them, or the earlier one where the later has none; of a line
+    /// one, otherwise none.
+    pub stack: Vec<StackLine>,
+    /// The number of the innermost function's line in the earlier file, where it is another.
+    pub line_before: Option<u32>,
+    /// Requested bytes.
+    pub bytes: Change,
+    /// Blocks.
+    pub blocks: Change,
+    /// How many groups of the files went into this one because only an index, an address or a line that cannot be
+    /// matched tells them apart: before and after.
+    pub members: [u64; 2],
+}
+
+impl DiffRow {
+    /// What became of the group.
+    pub fn kind(&self) -> Kind {
+        match (self.bytes.kind(), self.blocks.kind()) {
+            (Kind::Same, Kind::New | Kind::Gone) if self.bytes.is_exact() => Kind::Same,
+            (Kind::Same, blocks) if self.bytes.is_exact() => blocks,
+            (bytes, _) => bytes,
+        }
+    }
+}
+
+/// What changed on one device.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceDiff {
+    /// The device's ordinal in reports of the later file.
+    pub device: u16,
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
+    /// Whether it is the host heap.
+    pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
+    /// Requested bytes in all.
+    pub bytes: Change,
+    /// Blocks in all.
+    pub blocks: Change,
+    /// The groups that differ, those with the largest change first, at most as many as were asked for.
+    pub rows: Vec<DiffRow>,
+    /// How many differ.
+    pub rows_in_all: usize,
+    /// What those that are not in [`Self::rows`] grew by, less what they shrank by, in bytes.
+    pub left_out_bytes: i128,
+    /// How many groups have the same bytes and blocks in both files.
+    pub unchanged: usize,
+    /// How many groups differ by less than the error of their estimates.
+    pub within_error: usize,
+}
+
+/// What changed between two files.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Diff {
+    /// What the groups are.
+    pub by: DiffBy,
+    /// Which blocks are compared.
+    pub at: DiffAt,
+    /// The devices that both files have.
+    pub devices: Vec<DeviceDiff>,
+    /// The devices that only one of them has: their names, and the bytes there, in the earlier and the later file.
+    pub alone: [Vec<(String, Amount)>; 2],
+    /// What a reader should know about how far the two can be compared.
+    pub notes: Vec<String>,
+}
+
+impl Diff {
+    /// Compares two files that were reduced to the same groups, and shows at most `limit` groups of each device.
+    pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
+        pairs::pair(before, after, limit)
+    }
+
+    /// Whether a device has bytes or groups that differ by more than the error of the numbers.
+    pub fn is_different(&self) -> bool {
+        let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
+        self.devices.iter().any(differs) || self.alone.iter().any(|devices| !devices.is_empty())
+    }
+}

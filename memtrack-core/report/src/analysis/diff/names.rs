@@ -1,0 +1,124 @@
+//! Names without what differs from run to run: addresses, hashes of the compiler's, and the index that tells layers of
+//! one kind apart.
+
+use crate::analysis::torch_stacks::PROFILED_MODULE;
+
+/// What stands for an index.
+const ANY: &str = "*";
+
+/// A path of modules or operators: `layers.3.attn` and `layers[3].attn` are `layers.*.attn` and `layers[*].attn`.
+pub(super) fn without_indices(path: &str) -> String {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let segment = |segment: &str| -> String {
+        if is_number(segment) {
+            return ANY.into();
+        }
+        match segment.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+            Some((name, index)) if is_number(index) => format!("{name}[{ANY}]"),
+            _ => segment.to_owned(),
+        }
+    };
+    let parts = path.split('.').map(segment).collect::<Vec<_>>().join(".");
+    without_addresses(&parts)
+}
+
+/// A function's name: `f at 0x7f00` is `f at 0x…`; the hash at the end of a Rust name, the number of a clone that LLVM
+/// made, and the number of a profiler's module go.
+pub(super) fn of_function(name: &str) -> String {
+    let name = match name.rsplit_once("::h") {
+        Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
+        _ => name,
+    };
+    let name = match name.rsplit_once(".llvm.") {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    };
+    if name.starts_with(PROFILED_MODULE)
+        && let Some((class, number)) = name.rsplit_once('_')
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return format!("{class}_{ANY}");
+    }
+    without_addresses(name)
+}
+
+/// Each `0x` and what follows it in hexadecimal as `0x…`.
+fn without_addresses(name: &str) -> String {
+    let mut rest = name;
+    let mut short = String::with_capacity(name.len());
+    while let Some(at) = rest.find("0x") {
+        let digits = rest[at + 2..].bytes().take_while(u8::is_ascii_hexdigit).count();
+        short.push_str(&rest[..at + 2]);
+        if digits > 0 {
+            short.push('…');
+        }
+        rest = &rest[at + 2 + digits..];
+    }
+    short + rest
+}
+
+/// A name with its numbers of lines taken out, `model.py:* > attention.py:*`, and those numbers; of a name without, itself
+/// and none.
+pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
+    let (mut short, mut lines) = (String::with_capacity(name.len()), Vec::new());
+    let mut rest = name;
+    while let Some(at) = rest.find(".py:") {
+        let (before, after) = rest.split_at(at + ".py:".len());
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        short.push_str(before);
+        if let Ok(line) = after[..digits].parse() {
+            lines.push(line);
+            short.push_str(ANY);
+        }
+        rest = &after[digits..];
+    }
+    (short + rest, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_of_one_kind_have_one_name() {
+        for (name, kind) in [
+            ("layers.3.attn", "layers.*.attn"),
+            ("0.forward.aten::mm", "*.forward.aten::mm"),
+            ("blocks[12].mlp.fc2", "blocks[*].mlp.fc2"),
+            ("conv2d", "conv2d"),
+            ("a.b1.[x]", "a.b1.[x]"),
+            ("", ""),
+        ] {
+            assert_eq!(without_indices(name), kind);
+        }
+    }
+
+    #[test]
+    fn addresses_and_hashes_do_not_tell_functions_apart() {
+        for (name, plain) in [
+            (
+                "<built-in method mul_ of Parameter object at 0x7f12ab>",
+                "<built-in method mul_ of Parameter object at 0x…>",
+            ),
+            ("app::work::h0123456789abcdef", "app::work"),
+            ("app::work::hello", "app::work::hello"),
+            ("method_vectorcall.llvm.5455514332722937381", "method_vectorcall"),
+            ("nn.Module: Linear_12", "nn.Module: Linear_*"),
+            ("linear_12", "linear_12"),
+            ("0xé", "0xé"),
+        ] {
+            assert_eq!(of_function(name), plain);
+        }
+    }
+
+    #[test]
+    fn the_lines_of_modules_can_be_taken_out() {
+        assert_eq!(
+            without_lines("model.py:382 > attention.py:39"),
+            ("model.py:* > attention.py:*".into(), vec![382, 39])
+        );
+        assert_eq!(without_lines("Attention"), ("Attention".into(), Vec::new()));
+        assert_eq!(without_lines("a.py:"), ("a.py:".into(), Vec::new()));
+    }
+}

@@ -1,0 +1,234 @@
+//! Matches the groups of two files and says what became of each.
+
+use super::change::{Amount, Change, Kind};
+use super::names::without_lines;
+use super::places::{Place, matched};
+use super::sides::{Group, GroupKey, Side, SideDevice};
+use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
+use crate::analysis::top::StackLine;
+use memtrack_model::units::{counted, human_bytes};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// Times of which one is longer than the other by less than this cover the same, for a reader.
+const LONGER: f64 = 1.1;
+
+/// What makes groups of two files the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Name(&'a str),
+    Stack(Vec<Place>),
+}
+
+/// A group whose name contains lines: those, the name, and the group.
+type Lined<'a> = (Vec<u32>, &'a str, &'a Group);
+
+/// Groups that are the same: those of the earlier and of the later file.
+type Pair<'a> = [Vec<&'a Group>; 2];
+
+pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
+    let places = matched(&before.places, &after.places);
+    let mut devices = Vec::new();
+    for later in &after.devices {
+        let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
+            continue;
+        };
+        let rows = pairs([earlier, later], &places).into_iter();
+        let rows = rows.map(|(name, pair)| row([before, after], [earlier, later], name, &pair)).collect();
+        devices.push(device(earlier, later, rows, limit));
+    }
+    let alone = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
+        let is_alone = |device: &&SideDevice| !other.devices.iter().any(|there| there.name == device.name);
+        of.devices.iter().filter(is_alone).map(|device| (device.name.clone(), device.bytes)).collect()
+    };
+    Diff {
+        by: after.by,
+        at: after.at,
+        devices,
+        alone: [alone(before, after), alone(after, before)],
+        notes: notes(before, after),
+    }
+}
+
+/// The pairs of one device, with the name of those that have one.
+fn pairs<'a>(devices: [&'a SideDevice; 2], places: &[Vec<Place>; 2]) -> Vec<(Option<String>, Pair<'a>)> {
+    let mut same: HashMap<Key<'a>, Pair<'a>> = HashMap::new();
+    for (side, device) in devices.into_iter().enumerate() {
+        for group in &device.groups {
+            let key = match &group.key {
+                GroupKey::Name(name) => Key::Name(name),
+                GroupKey::Stack(stack) => {
+                    Key::Stack(stack.iter().map(|&number| places[side][number as usize]).collect())
+                }
+            };
+            same.entry(key).or_default()[side].push(group);
+        }
+    }
+    let mut pairs = Vec::with_capacity(same.len());
+    // Names of modules may contain lines, which may have moved.
+    let mut open: HashMap<String, [Vec<Lined<'a>>; 2]> = HashMap::new();
+    for (key, pair) in same {
+        let Key::Name(name) = key else {
+            pairs.push((None, pair));
+            continue;
+        };
+        let (short, lines) = without_lines(name);
+        let side = usize::from(pair[0].is_empty());
+        match (&pair[side][..], pair[1 - side].is_empty() && !lines.is_empty()) {
+            (&[group], true) => open.entry(short).or_default()[side].push((lines, name, group)),
+            _ => pairs.push((Some(name.to_owned()), pair)),
+        }
+    }
+    for (short, [mut before, mut after]) in open {
+        before.sort_by(|a, b| a.0.cmp(&b.0));
+        after.sort_by(|a, b| a.0.cmp(&b.0));
+        if before.len() == after.len() {
+            let both = before.into_iter().zip(after);
+            pairs.extend(
+                both.map(|((.., here), (_, name, there))| (Some(name.to_owned()), [vec![here], vec![there]])),
+            );
+        } else if before.is_empty() || after.is_empty() {
+            pairs.extend(
+                before.into_iter().map(|(_, name, one)| (Some(name.to_owned()), [vec![one], vec![]])),
+            );
+            pairs
+                .extend(after.into_iter().map(|(_, name, one)| (Some(name.to_owned()), [vec![], vec![one]])));
+        } else {
+            let groups = |side: Vec<Lined<'a>>| side.into_iter().map(|(.., one)| one).collect();
+            pairs.push((Some(short), [groups(before), groups(after)]));
+        }
+    }
+    pairs
+}
+
+fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair: &Pair<'_>) -> DiffRow {
+    let sum = |side: usize, amount: fn(&Group) -> Amount, unseen: f64| {
+        let all = pair[side].iter().map(|&group| amount(group));
+        all.reduce(Amount::plus).unwrap_or_else(|| match devices[side].detection_limit_bytes {
+            0 => Amount::exact(0),
+            _ => Amount::unseen(unseen),
+        })
+    };
+    let bytes = |side: usize| sum(side, |group| group.bytes, devices[side].detection_limit_bytes as f64);
+    let blocks = |side: usize| sum(side, |group| group.blocks, devices[side].detection_limit_blocks);
+    let [before, after] = [stack(sides[0], &pair[0]), stack(sides[1], &pair[1])];
+    let line = |stack: &[StackLine]| stack.first().and_then(|line| line.frame.line).filter(|&line| line > 0);
+    let line_before = line(&before).filter(|&before| line(&after).is_some_and(|after| before != after));
+    let stack = if after.is_empty() { before } else { after };
+    let name =
+        name.unwrap_or_else(|| stack.first().map_or_else(String::new, |line| line.frame.function.clone()));
+    DiffRow {
+        name,
+        stack,
+        line_before,
+        bytes: Change { before: bytes(0), after: bytes(1) },
+        blocks: Change { before: blocks(0), after: blocks(1) },
+        members: [0, 1].map(|side| pair[side].iter().map(|group| group.members).sum()),
+    }
+}
+
+/// The functions of groups that are the same. Lines in which they differ are left out.
+fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
+    let mut lines: Vec<StackLine> = Vec::new();
+    for group in groups {
+        let GroupKey::Stack(numbers) = &group.key else { continue };
+        let frames = numbers.iter().map(|&number| side.places.frame(number));
+        if lines.is_empty() {
+            lines = frames.map(|frame| StackLine { address: 0, frame: frame.clone() }).collect();
+            continue;
+        }
+        for (line, frame) in lines.iter_mut().zip(frames) {
+            line.frame.line = line.frame.line.filter(|_| line.frame.line == frame.line);
+        }
+    }
+    lines
+}
+
+fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: usize) -> DeviceDiff {
+    let (same, mut rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.kind() == Kind::Same);
+    let unchanged = same.iter().filter(|row| row.bytes.is_exact() && row.blocks.is_exact()).count();
+    rows.sort_by(|a, b| {
+        let size = |row: &DiffRow| Reverse((row.bytes.by().unsigned_abs(), row.blocks.by().unsigned_abs()));
+        let place = |row: &DiffRow| {
+            row.stack.iter().map(|line| (line.frame.file.clone(), line.frame.line)).collect::<Vec<_>>()
+        };
+        let order = size(a).cmp(&size(b)).then_with(|| a.name.cmp(&b.name));
+        order.then_with(|| place(a).cmp(&place(b)))
+    });
+    let rows_in_all = rows.len();
+    let left_out_bytes = rows.iter().skip(limit).map(|row| row.bytes.by()).sum();
+    rows.truncate(limit);
+    DeviceDiff {
+        device: after.device,
+        device_name: after.name.clone(),
+        is_host: after.is_host,
+        is_pinned: after.is_pinned,
+        bytes: Change { before: before.bytes, after: after.bytes },
+        blocks: Change { before: before.blocks, after: after.blocks },
+        rows,
+        rows_in_all,
+        left_out_bytes,
+        unchanged,
+        within_error: same.len() - unchanged,
+    }
+}
+
+/// What limits the comparison.
+fn notes(before: &Side, after: &Side) -> Vec<String> {
+    let mut notes = Vec::new();
+    if before.is_pytorch != after.is_pytorch {
+        notes.push(format!(
+            "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not what allocators add to \
+             them nor what they reserve",
+            before.kind(),
+            after.kind()
+        ));
+    }
+    let lacking = |there: [bool; 2]| match there {
+        [false, true] => Some("earlier"),
+        [true, false] => Some("later"),
+        _ => None,
+    };
+    match before.by {
+        DiffBy::Line | DiffBy::Stack => {
+            if let Some(side) = lacking([before.has_stacks, after.has_stacks]) {
+                notes.push(format!(
+                    "the {side} file has no stacks: where its memory came from cannot be compared"
+                ));
+            }
+        }
+        DiffBy::Operator | DiffBy::Module | DiffBy::Phase => {
+            if let Some(side) = lacking([before.has_scopes, after.has_scopes]) {
+                notes.push(format!(
+                    "the {side} file has no scopes: its names are read from stacks, and need not be those of the other"
+                ));
+            }
+        }
+        DiffBy::Category => {}
+    }
+    for (name, side) in [("earlier", before), ("later", after)] {
+        for device in side.devices.iter().filter(|device| device.dropped > 0) {
+            let events = counted(device.dropped, "older event");
+            notes.push(format!("{events} of the {name} file's {} did not fit the ring", device.name));
+        }
+        let limit = side.devices.iter().map(|device| device.detection_limit_bytes).max().unwrap_or(0);
+        if limit > 0 {
+            notes.push(format!(
+                "small blocks of the {name} file are sampled: groups with less than {} in such blocks may be missing from \
+                 it, and differences within the error of the numbers are not shown (in 95 of 100 cases)",
+                human_bytes(limit)
+            ));
+        }
+    }
+    let (short, long) = match before.seconds <= after.seconds {
+        true => (before.seconds, after.seconds),
+        false => (after.seconds, before.seconds),
+    };
+    if before.at == DiffAt::Total && long > short * LONGER {
+        notes.push(format!(
+            "the earlier file covers {:.3} s, the later one {:.3} s: what was allocated in all depends on that",
+            before.seconds, after.seconds
+        ));
+    }
+    notes
+}

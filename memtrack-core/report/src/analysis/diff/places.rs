@@ -1,0 +1,259 @@
+//! Which functions of two files are the same, by name and file. Files may lie elsewhere and lines may have moved: what
+//! lines a function has in either file decides which line became which.
+
+use super::names::of_function;
+use memtrack_model::Frame;
+use std::collections::{BTreeSet, HashMap};
+
+/// Above so many pairs of lines nobody looks for a shift that fits: no function is that long.
+const MOST_PAIRS: usize = 1 << 16;
+/// Marks a line that has no number in the other file.
+const APART: u32 = 1 << 31;
+
+/// The functions of one file.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    frames: Vec<Frame>,
+    known: HashMap<Frame, u32, foldhash::fast::RandomState>,
+    /// The lines of each function: by name and file.
+    lines: HashMap<(String, String), BTreeSet<u32>>,
+}
+
+/// What stands for a function in both files, and its line in the later one; the line is 0 where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    function: u32,
+    line: u32,
+}
+
+impl Places {
+    /// The number of a function.
+    pub(super) fn number(&mut self, frame: &Frame) -> u32 {
+        if let Some(&number) = self.known.get(frame) {
+            return number;
+        }
+        let number = self.frames.len() as u32;
+        self.frames.push(frame.clone());
+        self.known.insert(frame.clone(), number);
+        number
+    }
+
+    /// Remembers that the file has this line, whether or not a group has it.
+    pub(super) fn saw(&mut self, frame: &Frame) {
+        if let (Some(line), Some(file)) = (line(frame), file(frame)) {
+            self.lines.entry((of_function(&frame.function), file.to_owned())).or_default().insert(line);
+        }
+    }
+
+    /// The function with that number.
+    pub(super) fn frame(&self, number: u32) -> &Frame {
+        &self.frames[number as usize]
+    }
+}
+
+/// The file, where it is known: PyTorch writes `??` for what it does not know.
+fn file(frame: &Frame) -> Option<&str> {
+    frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
+}
+
+/// The line, where it is known.
+fn line(frame: &Frame) -> Option<u32> {
+    frame.line.filter(|&line| line > 0 && line < APART)
+}
+
+/// For each function of the earlier and of the later file what stands for it.
+pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
+    let moved = moved_files(before, after);
+    let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
+    let nothing = BTreeSet::new();
+    for ((function, file), lines) in &before.lines {
+        let file = moved.get(file.as_str()).copied().unwrap_or(file);
+        let later = after.lines.get(&(function.clone(), file.to_owned())).unwrap_or(&nothing);
+        drifts.insert((function, file), drift(lines, later));
+    }
+    let mut numbers: HashMap<(String, String), u32> = HashMap::new();
+    let mut places = |of: &Places, side: usize| -> Vec<Place> {
+        let place = |frame: &Frame| {
+            let function = of_function(&frame.function);
+            let file = file(frame).unwrap_or_default();
+            let file = if side == 0 { moved.get(file).copied().unwrap_or(file) } else { file };
+            let line = line(frame).map_or(0, |line| {
+                let drift = drifts.get(&(function.as_str(), file));
+                drift.and_then(|drift| drift[side].get(&line)).copied().unwrap_or(line)
+            });
+            let next = numbers.len() as u32;
+            let function = *numbers.entry((function, file.to_owned())).or_insert(next);
+            Place { function, line }
+        };
+        of.frames.iter().map(place).collect()
+    };
+    [places(before, 0), places(after, 1)]
+}
+
+/// Files that only the earlier one has, and where they lie in the later one: those that agree in the last three, two or
+/// one parts of their paths, and are the only ones that do.
+fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'a str> {
+    let files = |places: &'a Places| -> BTreeSet<&'a str> {
+        let of_frames = places.frames.iter().filter_map(file);
+        of_frames.chain(places.lines.keys().map(|(_, file)| file.as_str())).collect()
+    };
+    let [all_before, all_after] = [files(before), files(after)];
+    let mut gone: Vec<&str> = all_before.difference(&all_after).copied().collect();
+    let mut new: Vec<&str> = all_after.difference(&all_before).copied().collect();
+    let mut moved = HashMap::new();
+    for parts in [3, 2, 1] {
+        let mut ends: HashMap<&str, [Vec<&str>; 2]> = HashMap::new();
+        for (side, files) in [&gone, &new].into_iter().enumerate() {
+            for &file in files {
+                ends.entry(end(file, parts)).or_default()[side].push(file);
+            }
+        }
+        for [from, to] in ends.into_values() {
+            if let ([from], [to]) = (&from[..], &to[..]) {
+                moved.insert(*from, *to);
+            }
+        }
+        gone.retain(|file| !moved.contains_key(file));
+        let taken: BTreeSet<&str> = moved.values().copied().collect();
+        new.retain(|file| !taken.contains(file));
+    }
+    moved
+}
+
+/// The last parts of a path.
+fn end(path: &str, parts: usize) -> &str {
+    path.rmatch_indices('/').nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..])
+}
+
+/// What lines of one function become in either file: the same number for the same line. Lines that are not named stay
+/// what they are.
+fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
+    // Where all lines that were used are still there, nothing moved: the others are new, or gone.
+    if before.is_subset(after) || after.is_subset(before) {
+        return Default::default();
+    }
+    let common: BTreeSet<u32> = before.intersection(after).copied().collect();
+    let few = common.len() * 2 < before.len().min(after.len());
+    if few && before.len() == after.len() {
+        return [before.iter().copied().zip(after.iter().copied()).collect(), HashMap::new()];
+    }
+    if few && let Some(by) = shift(before, after) {
+        let to = |&line: &u32| {
+            let there = u32::try_from(i64::from(line) + by).ok().filter(|there| after.contains(there));
+            (line, there.unwrap_or(line | APART))
+        };
+        return [before.iter().map(to).collect(), HashMap::new()];
+    }
+    // Between two lines that stayed: as many on both sides are the same ones, in their order. Of others nobody knows, and
+    // they are taken together.
+    let mut maps = [HashMap::new(), HashMap::new()];
+    let mut start = 0;
+    for end in common.iter().copied().chain([u32::MAX]) {
+        let [here, there] = [before, after].map(|lines| lines.range(start..end).copied().collect::<Vec<_>>());
+        if here.len() == there.len() {
+            maps[0].extend(here.into_iter().zip(there));
+        } else if !here.is_empty() && !there.is_empty() {
+            maps[0].extend(here.into_iter().map(|line| (line, start | APART)));
+            maps[1].extend(there.into_iter().map(|line| (line, start | APART)));
+        }
+        start = end.saturating_add(1);
+    }
+    maps
+}
+
+/// By how many lines all lines of one file have moved, so that they are lines of the other; none if several would fit.
+fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
+    if before.len() * after.len() > MOST_PAIRS {
+        return None;
+    }
+    let (fewer, more, sign) =
+        if before.len() < after.len() { (before, after, 1) } else { (after, before, -1) };
+    let first = i64::from(*fewer.first()?);
+    let fits = |by: &i64| {
+        fewer.iter().all(|&line| u32::try_from(i64::from(line) + by).is_ok_and(|there| more.contains(&there)))
+    };
+    let mut fitting = more.iter().map(|&line| i64::from(line) - first).filter(fits);
+    let by = fitting.next()?;
+    fitting.next().is_none().then_some(by * sign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(lines: &[u32]) -> BTreeSet<u32> {
+        lines.iter().copied().collect()
+    }
+
+    /// What the lines of both sides become.
+    fn drifted(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
+        let maps = drift(&lines(before), &lines(after));
+        let there = |side: usize, line: &u32| maps[side].get(line).copied().unwrap_or(*line);
+        [
+            before.iter().map(|line| there(0, line)).collect(),
+            after.iter().map(|line| there(1, line)).collect(),
+        ]
+    }
+
+    #[test]
+    fn lines_that_are_all_still_there_have_not_moved() {
+        assert_eq!(drifted(&[13, 14], &[14]), [vec![13, 14], vec![14]]);
+        assert_eq!(drifted(&[13], &[9, 13, 20]), [vec![13], vec![9, 13, 20]]);
+    }
+
+    #[test]
+    fn lines_that_moved_together_are_the_same_ones() {
+        assert_eq!(drifted(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
+        assert_eq!(drifted(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
+        // The last one is gone, and is not the line that has its number now.
+        assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | APART]);
+    }
+
+    #[test]
+    fn a_line_that_changed_among_others_that_stayed_is_found_between_them() {
+        assert_eq!(drifted(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
+        // One came in front, and the last one went: neither is the other.
+        assert_eq!(drifted(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
+    }
+
+    #[test]
+    fn lines_of_which_nobody_knows_are_taken_together() {
+        let [before, after] = drifted(&[10], &[12, 15]);
+        assert_eq!((before, after), (vec![APART], vec![APART, APART]));
+        let [before, after] = drifted(&[10, 20, 24, 30], &[10, 21, 30]);
+        assert_eq!(before, [10, 11 | APART, 11 | APART, 30]);
+        assert_eq!(after, [10, 11 | APART, 30]);
+    }
+
+    fn places(frames: &[(&str, &str, u32)]) -> Places {
+        let mut places = Places::default();
+        for &(function, file, line) in frames {
+            let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(line) };
+            places.number(&frame);
+            places.saw(&frame);
+        }
+        places
+    }
+
+    #[test]
+    fn files_of_another_checkout_are_the_same_unless_two_could_be() {
+        let before =
+            places(&[("f", "/a/v1/app/model.py", 3), ("g", "/a/x/train.py", 1), ("h", "/a/y/util.py", 1)]);
+        let after = places(&[
+            ("f", "/b/v2/app/model.py", 3),
+            ("g", "/c/train.py", 1),
+            ("h", "/c/one/util.py", 1),
+            ("h", "/c/two/util.py", 1),
+        ]);
+        let [here, there] = matched(&before, &after);
+        assert_eq!(here[..2], there[..2]);
+        assert!(!there.contains(&here[2]));
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_place_does_not_tell_functions_apart() {
+        let [here, there] = matched(&places(&[("f", "??", 0)]), &places(&[("f", "", 0), ("f", "??", 7)]));
+        assert_eq!(here[0], there[0]);
+        assert_ne!(here[0], there[1]);
+    }
+}

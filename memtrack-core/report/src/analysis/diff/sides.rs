@@ -1,0 +1,235 @@
+//! One of the two files, reduced to its groups: what has to stay in memory while the other is read.
+
+use super::change::Amount;
+use super::names::without_indices;
+use super::places::Places;
+use super::{DiffAt, DiffBy};
+use crate::analysis::moment::Moment;
+use crate::analysis::ownership::Rules;
+use crate::analysis::top::{By, StackLine, TopOptions, TopReport, TopRow, top_with};
+use crate::analysis::trim::is_internal;
+use memtrack_model::Frame;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::collections::{HashMap, HashSet};
+
+/// A file's groups.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Side {
+    /// What the groups are.
+    pub by: DiffBy,
+    /// Which blocks are counted.
+    pub at: DiffAt,
+    /// Whether the file is in PyTorch's form.
+    pub is_pytorch: bool,
+    /// The devices.
+    pub devices: Vec<SideDevice>,
+    pub(super) has_stacks: bool,
+    pub(super) has_scopes: bool,
+    pub(super) seconds: f64,
+    pub(super) places: Places,
+}
+
+/// A device of one file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SideDevice {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    pub name: String,
+    /// Whether it is the host heap.
+    pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
+    /// Requested bytes in all.
+    pub bytes: Amount,
+    /// Blocks in all.
+    pub blocks: Amount,
+    /// Older events that did not fit the recorder's ring.
+    pub dropped: u64,
+    /// Groups with fewer bytes than this may have left no sample; 0 where every block was recorded.
+    pub detection_limit_bytes: u64,
+    /// How many blocks such a group may have had.
+    pub(super) detection_limit_blocks: f64,
+    pub(super) groups: Vec<Group>,
+}
+
+/// A group of one file.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) key: GroupKey,
+    pub(super) bytes: Amount,
+    pub(super) blocks: Amount,
+    pub(super) members: u64,
+}
+
+/// What makes a group one within a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum GroupKey {
+    Name(String),
+    /// Numbers of functions, innermost first.
+    Stack(Vec<u32>),
+}
+
+impl Side {
+    /// Reduces what a snapshot says of `devices`; `rules` say which lines are the user's own.
+    pub fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        devices: &[DeviceId],
+        by: DiffBy,
+        at: DiffAt,
+        rules: &Rules,
+    ) -> Self {
+        let ranked = match by {
+            DiffBy::Line => By::Line,
+            DiffBy::Stack => By::Stack,
+            DiffBy::Operator => By::Operator,
+            DiffBy::Module => By::Module,
+            DiffBy::Phase => By::Phase,
+            DiffBy::Category => By::Category,
+        };
+        let moment = match at {
+            DiffAt::Peak => Some(Moment::Peak),
+            DiffAt::End => Some(Moment::End),
+            DiffAt::Total => None,
+        };
+        let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone());
+        let ticks = &snapshot.events.ticks;
+        let seconds = |tick: Option<&u64>| tick.map_or(0.0, |&tick| snapshot.clock.seconds_since_start(tick));
+        let mut side = Self {
+            by,
+            at,
+            is_pytorch: snapshot.pytorch.is_some(),
+            devices: Vec::new(),
+            has_stacks: false,
+            has_scopes: snapshot.scopes.rows.len() > 1,
+            seconds: seconds(ticks.iter().max()) - seconds(ticks.iter().min()),
+            places: Places::default(),
+        };
+        for &device in devices {
+            let report = top_with(snapshot, symbols, ranked, device, &options);
+            side.devices.push(reduced(report, by, at, &mut side.places));
+        }
+        side.look_for_lines(snapshot, symbols);
+        side
+    }
+
+    /// Remembers the lines of all stacks: which of a function's lines moved is only seen by looking at all of them.
+    fn look_for_lines(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
+        let blocks = snapshot.blocks.iter().map(|block| block.stack);
+        let stacks: HashSet<_, foldhash::fast::RandomState> =
+            snapshot.events.stack.iter().copied().chain(blocks).filter(|stack| !stack.is_none()).collect();
+        self.has_stacks = !stacks.is_empty();
+        if !matches!(self.by, DiffBy::Line | DiffBy::Stack) {
+            return;
+        }
+        let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
+        for stack in stacks {
+            for &key in snapshot.frame_keys(stack).iter() {
+                if seen.insert(key) {
+                    symbols.frames(key).iter().for_each(|frame| self.places.saw(frame));
+                }
+            }
+        }
+    }
+
+    /// Whether the file holds nothing that could be compared.
+    pub fn is_empty(&self) -> bool {
+        self.devices.iter().all(|device| device.groups.is_empty() && device.bytes.value == 0)
+    }
+
+    /// What kind of file it was read from, in words.
+    pub(super) fn kind(&self) -> &'static str {
+        if self.is_pytorch { "a PyTorch snapshot" } else { "a recording" }
+    }
+}
+
+/// A ranking's groups.
+fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> SideDevice {
+    let totals = &report.totals;
+    let exact = report.statistics.counted && report.statistics.dropped == 0;
+    let (bytes, blocks) = match at {
+        DiffAt::Peak => {
+            (Amount::new(report.peak.bytes, report.peak.error), Amount::new(totals.count, totals.count_error))
+        }
+        // The recorder counts every block, also those of which only a sample is recorded.
+        DiffAt::Total if exact => {
+            (Amount::exact(report.statistics.allocated_bytes), Amount::exact(report.statistics.allocations))
+        }
+        _ => (
+            Amount::new(totals.allocated_bytes, totals.bytes_error),
+            Amount::new(totals.count, totals.count_error),
+        ),
+    };
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known: HashMap<GroupKey, usize> = HashMap::new();
+    for row in report.rows {
+        // Without a moment, rows are also there for what was only live at the peak.
+        if row.allocated_bytes == 0 && row.count == 0 {
+            continue;
+        }
+        let (bytes, blocks) = (
+            Amount::new(row.allocated_bytes, row.errors.allocated_bytes),
+            Amount::new(row.count, row.errors.count),
+        );
+        let key = key(&row, by, places);
+        match known.get(&key) {
+            Some(&group) => {
+                let group = &mut groups[group];
+                group.bytes = group.bytes.plus(bytes);
+                group.blocks = group.blocks.plus(blocks);
+                group.members += 1;
+            }
+            None => {
+                known.insert(key.clone(), groups.len());
+                groups.push(Group { key, bytes, blocks, members: 1 });
+            }
+        }
+    }
+    if matches!(by, DiffBy::Line | DiffBy::Stack) {
+        // Stacks of one line, or with the same names: nothing that a reader would count.
+        groups.iter_mut().for_each(|group| group.members = 1);
+    }
+    let blocks_limit = match report.detection_limit_bytes {
+        0 => 0.0,
+        // Of the smallest blocks that there are.
+        bytes => bytes as f64 / 16.0,
+    };
+    SideDevice {
+        device: report.device,
+        name: report.device_name,
+        is_host: report.is_host,
+        is_pinned: report.is_pinned,
+        bytes,
+        blocks,
+        dropped: report.statistics.dropped,
+        detection_limit_bytes: report.detection_limit_bytes,
+        detection_limit_blocks: blocks_limit,
+        groups,
+    }
+}
+
+/// What makes a row's group one.
+fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
+    match by {
+        DiffBy::Line => match &row.owned.mine {
+            Some(line) => GroupKey::Stack(vec![places.number(line)]),
+            None => GroupKey::Name(row.name.clone()),
+        },
+        DiffBy::Stack if !row.stack.is_empty() => {
+            let telling = |line: &&StackLine| !is_internal(&line.frame);
+            // A stack of nothing but those is told by them.
+            let all: Vec<&Frame> = match row.stack.iter().any(|line| telling(&line)) {
+                true => row.stack.iter().filter(telling).map(|line| &line.frame).collect(),
+                false => row.stack.iter().map(|line| &line.frame).collect(),
+            };
+            GroupKey::Stack(all.into_iter().map(|frame| places.number(frame)).collect())
+        }
+        DiffBy::Stack | DiffBy::Phase | DiffBy::Category => GroupKey::Name(row.name.clone()),
+        DiffBy::Operator | DiffBy::Module => GroupKey::Name(without_indices(&row.name)),
+    }
+}

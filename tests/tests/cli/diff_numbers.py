@@ -1,0 +1,107 @@
+"""Compares what `memtrack diff` says of two PyTorch snapshots with what the pickles say themselves.
+
+    python3 tests/tests/cli/diff_numbers.py MEMTRACK BEFORE.pickle[.gz] AFTER.pickle[.gz]
+
+Reads both files on its own, finds the highest sum of requested bytes and what was live then, groups it by the innermost
+line of Python that is in no package, and expects the same totals and the same rows, to the byte. Prints the answer.
+"""
+
+import gzip
+import json
+import pickle
+import subprocess
+import sys
+from collections import defaultdict
+
+
+class Plain(pickle.Unpickler):
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"{module}.{name} in a snapshot")
+
+
+def load(path):
+    with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        return Plain(file).load()
+
+
+def is_own(frame):
+    file = frame["filename"]
+    return file.endswith(".py") and not any(part in file for part in ("site-packages/", "dist-packages/", "/lib/python3"))
+
+
+def line(frames):
+    own = next((frame for frame in frames or [] if is_own(frame)), None)
+    return own and (own["filename"], own["name"], own["line"])
+
+
+def lifetimes(snapshot, device):
+    """Every block as its bytes, its line, and the events from and up to which it was live."""
+    blocks, live = [], {}
+    for number, event in enumerate(snapshot["device_traces"][device]):
+        if event["action"] == "alloc":
+            live[event["addr"]] = len(blocks)
+            blocks.append([event["size"], line(event.get("frames")), number, float("inf")])
+        elif event["action"] == "free_requested":
+            if event["addr"] in live:
+                blocks[live.pop(event["addr"])][3] = number
+            else:
+                # From before the trace, and nobody knows from where.
+                blocks.append([event["size"], None, -1, number])
+    for segment in snapshot["segments"]:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            here = block.get("address", address)
+            if segment["device"] == device and block["state"] == "active_allocated" and here not in live:
+                blocks.append([block["requested_size"], line(block.get("frames")), -1, float("inf")])
+            address += block["size"]
+    return blocks
+
+
+def at_peak(snapshot, device):
+    """Bytes and blocks at the highest moment: in all, and by line."""
+    blocks = lifetimes(snapshot, device)
+    changes = defaultdict(int)
+    for size, _, start, end in blocks:
+        changes[start] += size
+        changes[end] -= size
+    now, highest, moment = 0, -1, -1
+    for number in sorted(number for number in changes if number != float("inf")):
+        now += changes[number]
+        if now > highest:
+            highest, moment = now, number
+    groups = defaultdict(lambda: [0, 0])
+    for size, place, start, end in blocks:
+        if start <= moment < end:
+            groups[place][0] += size
+            groups[place][1] += 1
+    assert sum(size for size, _ in groups.values()) == highest
+    return highest, sum(count for _, count in groups.values()), groups
+
+
+def main(memtrack, *paths):
+    command = [memtrack, "diff", *paths, "--by", "line", "--at", "peak", "--device", "0", "-n", "0", "--json"]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    (device,) = said["devices"]
+    before, after = (at_peak(load(path), 0) for path in paths)
+    for name, numbers in (("before", before), ("after", after)):
+        there = (device[f"{name}_requested_bytes"], device[f"{name}_count"])
+        assert there == numbers[:2], (name, there, numbers[:2])
+    expected = {}
+    for place in set(before[2]) | set(after[2]):
+        pair = before[2].get(place, [0, 0]), after[2].get(place, [0, 0])
+        if place is not None and pair[0] != pair[1]:
+            expected[place] = pair
+    found = {}
+    for row in device["rows"]:
+        own = row.get("stack", [{}])[0]
+        if own.get("file") and is_own({"filename": own["file"]}):
+            sides = ([row[f"{side}_requested_bytes"], row[f"{side}_count"]] for side in ("before", "after"))
+            found[own["file"], own["function"], own["line"]] = tuple(sides)
+    for place in sorted(set(expected) | set(found)):
+        assert expected.get(place) == found.get(place), (place, expected.get(place), found.get(place))
+    assert sum(row["change_requested_bytes"] for row in device["rows"]) == after[0] - before[0]
+    print(f"{len(found)} lines agree; {said['answer'][0]}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
