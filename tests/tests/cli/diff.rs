@@ -9,6 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+/// Frames, innermost first: file, line, function.
+type Stack<'a> = &'a [(&'a str, u32, &'a str)];
+
 const MIB: u64 = 1 << 20;
 
 /// A folder with files to compare.
@@ -25,7 +28,7 @@ impl Bench {
 
     /// A PyTorch snapshot of device 0 in which these blocks are allocated and stay: bytes, and the stack's functions,
     /// innermost first, as file, line and name.
-    fn snapshot(&self, name: &str, blocks: &[(u64, &[(&str, u32, &str)])]) {
+    fn snapshot(&self, name: &str, blocks: &[(u64, Stack<'_>)]) {
         let mut address = 0x7f00_0000_0000_u64;
         let mut event = |&(size, stack): &(u64, &[(&str, u32, &str)])| {
             address += 1 << 30;
