@@ -5,6 +5,7 @@ use crate::Streams;
 use crate::args::InputArgs;
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::cycles::is_graph;
 use memtrack_core::profile::optrace::is_operator_trace;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -33,6 +34,10 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     let mut progress = Progress { total, start: Instant::now(), bar: None };
     // The progress bar is for people in front of a terminal only.
     let watched = std::io::stderr().is_terminal();
+    if !from_stdin && is_graph_file(path) {
+        let what = "this is a graph of references, for memtrack cycles";
+        return Err(CliError::input(path, what));
+    }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
         let options = LoadOptions {
@@ -73,6 +78,17 @@ fn is_trace(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
     read.is_ok() && is_operator_trace(&head)
+}
+
+/// Whether the file is a graph of references, whose list of nodes could pass for one of segments.
+fn is_graph_file(path: &Path) -> bool {
+    // From a pipe, what was read here would be missing.
+    if !path.metadata().is_ok_and(|file| file.is_file()) {
+        return false;
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
+    read.is_ok() && is_graph(&head)
 }
 
 /// The same in PyTorch's form, whatever the file is.

@@ -15,7 +15,7 @@ Examples:
   memtrack cycles cycles-1.json -o cycles.dot        … for Graphviz, as PyTorch writes it for graphs of Python programs
   memtrack cycles cycles-1.json --json               the findings as JSON; -o cycles.json has the graph too
 
-A program in Rust writes such a graph with memtrack_core::cycles; for a program in Python, `memtrack export-script --cycles`
+A program in Rust writes such a graph with `Report::save_graph` of memtrack_core::cycles; for a program in Python, `memtrack export-script --cycles`
 prints the script that does. The suffix of OUT selects the form: .html, .svg, .dot or .json.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CyclesArgs {

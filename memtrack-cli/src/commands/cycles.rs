@@ -6,6 +6,7 @@ use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use crate::report::print_json;
+use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture, read, text};
 use std::fs::File;
@@ -78,19 +79,25 @@ fn load(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Graph, CliError>
         file = File::open(&args.path).map_err(|error| failed(&error))?;
         &mut file
     };
+    let most = args.max_input.saturating_add(1);
     let mut bytes = Vec::new();
     // What is something else, and perhaps without end, is not read whole.
     input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-    if begins_like_graph(&bytes) {
-        let most = args.max_input.saturating_add(1).saturating_sub(HEAD);
-        input.take(most).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-        if bytes.len() as u64 > args.max_input {
-            let most = human_bytes(args.max_input);
-            return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
-        }
+    if bytes.starts_with(&GZIP) {
+        let head = std::mem::take(&mut bytes);
+        let unpacked = MultiGzDecoder::new(head.chain(input));
+        unpacked.take(most).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    } else if begins_like_graph(&bytes) {
+        input.take(most.saturating_sub(HEAD)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    }
+    if bytes.len() as u64 > args.max_input {
+        let most = human_bytes(args.max_input);
+        return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
     }
     read(&bytes).map_err(|error| failed(&error))
 }
 
 /// Bytes of a file that are looked at to tell what it is.
 const HEAD: u64 = 4096;
+/// What gzip files begin with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];

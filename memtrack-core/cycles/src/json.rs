@@ -82,7 +82,18 @@ fn cycle_json(graph: &Graph, cycle: &Cycle) -> serde_json::Value {
         Proof::WeakHandles => "unreachable_but_weak_handles",
         Proof::HeldOutside => "held_from_outside",
     };
-    let way = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
+    let way = |edges: &[u32], steps: usize| -> serde_json::Value {
+        /// Most steps that are written of a way at each end.
+        const WRITTEN: usize = 32;
+        let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
+        match edges.len() {
+            count if count > 2 * WRITTEN || count < steps => {
+                let (first, last) = (&edges[..WRITTEN], &edges[count - WRITTEN..]);
+                json!({ "steps": steps, "first": end(first), "last": end(last) })
+            }
+            _ => json!({ "steps": steps, "first": end(edges), "last": [] }),
+        }
+    };
     let weak: Vec<_> = cycle
         .cuts
         .iter()
@@ -103,10 +114,11 @@ fn cycle_json(graph: &Graph, cycle: &Cycle) -> serde_json::Value {
         "held_from_outside_by": cycle.held_by,
         "weak_handles": cycle.weak_outside,
         "behind": cycle.behind,
-        "cycle": way(&cycle.around),
-        "way_to_memory": way(&cycle.to_memory),
+        "cycle": way(&cycle.around, cycle.around.len()),
+        "way_to_memory": way(&cycle.to_memory, cycle.to_memory_steps),
         "memory_node": cycle.memory_node,
         "make_weak": weak,
+        "make_weak_is_enough": cycle.cuts_are_enough,
         "nodes": cycle.nodes,
     })
 }

@@ -27,7 +27,7 @@ pub use live::{
     NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, find, register,
     register_dyn,
 };
-pub use read::{ReadError, begins_like_graph, read};
+pub use read::{ReadError, begins_like_graph, is_graph, read};
 pub use watch::{
     Observed, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
     warn_device_cycles, warn_device_cycles_with,

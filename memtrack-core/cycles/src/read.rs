@@ -30,6 +30,16 @@ pub fn begins_like_graph(head: &[u8]) -> bool {
     matches!(first(without_mark(head)), Some(b'[' | b'{'))
 }
 
+/// Whether a file with these first bytes, some thousands, is a graph of references and no other JSON.
+pub fn is_graph(head: &[u8]) -> bool {
+    let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
+    match first(without_mark(head)) {
+        Some(b'{') => has("\"memtrack_cycles\""),
+        Some(b'[') => has("\"label\"") && (has("\"references\"") || has("\"root\"")),
+        _ => false,
+    }
+}
+
 fn first(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }

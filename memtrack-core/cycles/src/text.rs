@@ -20,7 +20,7 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
     }
     if findings.cycles.len() > rows {
         let more = (findings.cycles.len() - rows) as u64;
-        let _ = writeln!(out, "\n… and {} of other kinds (-n 0 lists all)", counted(more, "cycle"));
+        let _ = writeln!(out, "\n… and {} of other kinds", counted(more, "cycle"));
     }
     if !graph.unexplained.is_empty() {
         out.push_str("\nHandles that nobody accounts for: forgotten, or where memtrack cannot see them. These are no cycles.\n");
@@ -39,7 +39,7 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
         }
         if findings.unexplained.len() > rows {
             let more = (findings.unexplained.len() - rows) as u64;
-            let _ = writeln!(out, "  … and those of {} (-n 0 lists all)", counted(more, "other place"));
+            let _ = writeln!(out, "  … and those of {}", counted(more, "other place"));
         }
     }
     out
@@ -58,6 +58,9 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
     if cycle.nodes.len() > cycle.around.len() {
         facts.push(format!("{} lead to each other", counted(cycle.nodes.len() as u64, "value")));
     }
+    if cycle.nodes.iter().any(|&node| graph.nodes[node as usize].incomplete.is_some()) {
+        facts.push("not all of it could be looked into, so it may keep more".into());
+    }
     let _ = writeln!(out, "   {}", facts.join("; "));
     let mut keeps = Vec::new();
     if cycle.proof != Proof::HeldOutside {
@@ -73,14 +76,17 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
     }
     let _ = writeln!(out, "   {}", keeps.join("; "));
     if !cycle.behind.is_empty() {
-        let others: Vec<String> = cycle.behind.iter().map(|other| format!("{}", other + 1)).collect();
-        let _ = writeln!(out, "   also held by cycle {}: end that first", others.join(", "));
+        let _ = writeln!(out, "   also held by {}", words::behind(cycle, |other| (other + 1).to_string()));
     }
     for line in words::make_weak(graph, cycle) {
         let _ = writeln!(out, "   {line}");
     }
     if !cycle.to_memory.is_empty() {
-        let _ = writeln!(out, "   to its memory: {}", words::way(graph, &cycle.to_memory));
+        let _ = writeln!(
+            out,
+            "   to its memory: {}",
+            words::way_of(graph, &cycle.to_memory, cycle.to_memory_steps)
+        );
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);
     let known = node.and_then(|node| {

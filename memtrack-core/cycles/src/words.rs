@@ -49,11 +49,16 @@ pub fn path(graph: &Graph, edge: u32) -> String {
 /// A way along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`. Each value tells its contents
 /// once. The middle of a long one is counted.
 pub fn way(graph: &Graph, edges: &[u32]) -> String {
+    way_of(graph, edges, edges.len())
+}
+
+/// A way of so many steps, of which the first and the last are given.
+pub fn way_of(graph: &Graph, edges: &[u32], steps: usize) -> String {
     let values = values_of_way(graph, edges);
     let mut out = values.first().cloned().unwrap_or_default();
     for (at, &edge) in edges.iter().enumerate() {
         if at == STEPS_SHOWN && edges.len() > 2 * STEPS_SHOWN {
-            out += &format!(" → … {} more …", human_count((edges.len() - 2 * STEPS_SHOWN) as u64));
+            out += &format!(" → … {} more …", human_count((steps - 2 * STEPS_SHOWN) as u64));
         }
         if at >= STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
             continue;
@@ -132,6 +137,9 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         };
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
+    if !cycle.cuts.is_empty() && !cycle.cuts_are_enough {
+        lines.push("and more: without these there still are ways around".into());
+    }
     lines
 }
 
@@ -147,19 +155,26 @@ pub fn handles(graph: &Graph, handles: &Handles) -> String {
     }
 }
 
-/// Since when there are handles, and how fast they become more: `the oldest 12 root scopes ago, 1.0 more in each`.
+/// Since when there are handles: `the oldest made 12 root scopes ago`.
 pub fn since(handles: &Handles) -> Option<String> {
     let ended = handles.ended_roots;
     let since = match (ended, handles.handles) {
         (0, _) => return None,
         (1, _) => "made in a root scope that has ended since".to_owned(),
         (_, 1) => format!("made {} ago", counted(ended, "root scope")),
-        (_, count) => {
-            let each = count as f64 / ended as f64;
-            format!("the oldest made {} ago, {each:.1} more in each", counted(ended, "root scope"))
-        }
+        (_, _) => format!("the oldest made {} ago", counted(ended, "root scope")),
     };
     Some(since)
+}
+
+/// Which other cycles lead to a cycle, by their numbers from 1: `cycles 2 and 3: end those first`.
+pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
+    let mut others: Vec<String> = cycle.behind.iter().map(|&other| number(other)).collect();
+    let last = others.pop().unwrap_or_default();
+    match &others[..] {
+        [] => format!("cycle {last}: end that first"),
+        others => format!("cycles {} and {last}: end those first", others.join(", ")),
+    }
 }
 
 /// A cycle as a warning: what it keeps, and the way around.

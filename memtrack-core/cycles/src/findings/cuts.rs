@@ -126,7 +126,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// What to make weak: the fields of which one is enough, or those that are needed together.
-    pub(super) fn cuts(&self, around: &[u32], ways: &mut Ways<'_>) -> Vec<Cut> {
+    pub(super) fn cuts(&self, around: &[u32], ways: &mut Ways<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
             self.nodes.iter().flat_map(|&node| self.graph.edges_of(node)).filter(|&edge| (self.inside)(edge))
@@ -146,19 +146,21 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
+            // The way begins at the oldest value, or the one that is known best: what closes it leads back, as a rule.
+            ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
                 // What is part of the language is named only where there is nothing else.
                 ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
             }
             ends.truncate(MOST);
-            return ends;
+            return (ends, true);
         }
         // None is enough: one after the other, as long as there is a way around.
         cut.clear();
         let mut together = Vec::new();
         let mut way = Some(around.to_vec());
-        while let Some(around) = way.filter(|_| together.len() < MOST) {
+        while let Some(around) = way.take_if(|_| together.len() < MOST) {
             let best = self.fields_of(&around).min_by_key(|(field, edge)| {
                 let is_back = self.cut(*edge, false).leads_back;
                 (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
@@ -168,7 +170,7 @@ impl<'a> Cycle<'a> {
             together.push(self.cut(edge, false));
             way = self.around(ways, &cut);
         }
-        together
+        (together, way.is_none())
     }
 
     /// The fields of a way, each once, with the first edge by it.
@@ -206,7 +208,12 @@ impl<'a> Cycle<'a> {
     fn cut(&self, edge: u32, ends_it: bool) -> Cut {
         let serial = |node: u32| self.graph.nodes[node as usize].serial;
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
-        let leads_back = serial(from).zip(serial(to)).is_some_and(|(from, to)| from > to);
+        let leads_back = match (serial(from), serial(to)) {
+            (Some(from), Some(to)) => from > to,
+            // Owners are registered, and what they own is found behind them.
+            (None, Some(_)) => true,
+            _ => false,
+        };
         Cut { edge, ends_it, leads_back }
     }
 }

@@ -62,7 +62,10 @@ pub struct Cycle {
     /// A shortest way around through one of them, as places in the graph's edges.
     pub around: Vec<u32>,
     /// The shortest way from it to device memory, from a value of the cycle; empty if that value has some itself.
+    /// Of a long way the first and the last steps: [`to_memory_steps`](Self::to_memory_steps) is how many there are.
     pub to_memory: Vec<u32>,
+    /// The length of that way.
+    pub to_memory_steps: usize,
     /// The value with device memory at the end of that way.
     pub memory_node: Option<u32>,
     /// Device memory that it leads to and that nobody else outside can use: it stays until the cycle is ended.
@@ -82,6 +85,8 @@ pub struct Cycle {
     /// What to make weak: where the first [ends it](Cut::ends_it), all do, and one of them is enough; otherwise all are
     /// needed.
     pub cuts: Vec<Cut>,
+    /// Whether there is no way around any more without them; false where more would be needed than are listed.
+    pub cuts_are_enough: bool,
 }
 
 impl Cycle {
@@ -210,7 +215,7 @@ impl Findings {
                 |edge: usize| within(edge) && component(graph.edges[edge].from) == group.components[0];
             let cycle = cuts::Cycle::new(graph, nodes, &inside);
             let around = cycle.around(&mut ways, &HashSet::new()).unwrap_or_default();
-            let cuts = cycle.cuts(&around, &mut ways);
+            let (cuts, cuts_are_enough) = cycle.cuts(&around, &mut ways);
             let to_memory =
                 ways.shortest(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
 
@@ -256,7 +261,8 @@ impl Findings {
                 nodes: nodes.to_vec(),
                 around,
                 memory_node: to_memory.as_ref().map(|&(node, _)| node),
-                to_memory: to_memory.map(|(_, way)| way).unwrap_or_default(),
+                to_memory_steps: to_memory.as_ref().map_or(0, |(_, way)| way.len()),
+                to_memory: to_memory.map(|(_, way)| ends(way)).unwrap_or_default(),
                 leaked,
                 exclusive: sum.freed(),
                 pinned,
@@ -265,6 +271,7 @@ impl Findings {
                 weak_outside: nodes.iter().map(|&node| graph.nodes[node as usize].weak_outside).sum(),
                 behind: vec![place],
                 cuts,
+                cuts_are_enough,
             });
         }
         // What each cycle's place was is in `behind` until all are in order.
@@ -402,6 +409,17 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     } else {
         Proof::Proved
     }
+}
+
+/// The first and the last steps of a long way: many cycles may have long ways, which have most in common.
+fn ends(mut way: Vec<u32>) -> Vec<u32> {
+    /// Most that are kept at each end.
+    const KEPT: usize = 32;
+    if way.len() > 2 * KEPT {
+        way.drain(KEPT..way.len() - KEPT);
+        way.shrink_to_fit();
+    }
+    way
 }
 
 /// By component: strong pointers into it from what can be reached.

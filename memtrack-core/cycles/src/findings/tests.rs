@@ -65,6 +65,48 @@ fn where_no_field_is_enough_all_that_are_needed_are_named() {
 }
 
 #[test]
+fn where_too_many_fields_would_be_needed_it_is_said_that_these_are_not_enough() {
+    let nodes: Vec<String> = (0..8).map(|node| format!("T{node}")).collect();
+    let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)));
+    let mut lines: String =
+        pairs.filter(|(from, to)| from != to).map(|(from, to)| format!("{from} .to{to} {to}\n")).collect();
+    lines += "T0 = 1";
+    let (graph, findings) = rust(&lines);
+    let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
+    assert!(!cycle.cuts_are_enough && !cycle.cuts.is_empty());
+    assert!(words::make_weak(&graph, cycle).last().unwrap().starts_with("and more"));
+}
+
+#[test]
+fn where_ages_are_not_known_the_reference_that_closes_the_way_is_made_weak() {
+    let mut graph = graph(Origin::Rust, "Model .layers[0] Layer\n Layer .parent Model\n Layer = 1");
+    graph.nodes[1].serial = None;
+    let findings = Findings::of(&graph);
+    assert_eq!(suggested(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
+    graph.nodes[0].serial = None;
+    let findings = Findings::of(&graph);
+    assert_eq!(suggested(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
+}
+
+#[test]
+fn what_is_written_of_long_ways_is_bounded() {
+    let count = 1000;
+    let mut lines: String =
+        (0..count).map(|n| format!("A{n} .b B{n}\n B{n} .a A{n}\n A{n} .next A{}\n", n + 1)).collect();
+    lines += &format!("A{count} = 1");
+    let (graph, findings) = rust(&lines);
+    assert_eq!(findings.cycles.len(), count);
+    let longest = findings.cycles.iter().map(|cycle| cycle.to_memory_steps).max();
+    assert_eq!(longest, Some(count));
+    let mut written = Vec::new();
+    crate::json::write(&graph, &findings, &mut written).unwrap();
+    assert!(written.len() < 20_000 * count, "{}", written.len());
+    let way = findings.cycles.iter().find(|cycle| cycle.to_memory_steps == count).unwrap();
+    let said = words::way_of(&graph, &way.to_memory, count);
+    assert!(said.contains("… 984 more …") && said.ends_with("A1000"), "{said}");
+}
+
+#[test]
 fn what_two_cycles_share_belongs_to_neither_alone() {
     let (_, findings) = rust("A .me A\n A .shared S\n A .own X\n B .you B\n B .shared S\n S = 100\n X = 7");
     let [first, second] = &findings.cycles[..] else { panic!("{findings:?}") };

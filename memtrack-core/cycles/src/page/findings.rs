@@ -28,7 +28,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
         let more = counted((findings.cycles.len() - MOST_CYCLES) as u64, "cycle");
         let _ = writeln!(
             out,
-            "<p>{more} of other kinds are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+            "<p>{more} of other kinds are not listed here; <code>memtrack cycles -o graph.json</code> has them.</p>"
         );
     }
     if !graph.unexplained.is_empty() {
@@ -65,7 +65,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         number + 1,
         show(first, drawn, &format!("Cycle {}", number + 1)),
         escaped(&heading, TEXT_BYTES),
-        way(graph, &cycle.around, drawn),
+        way(graph, &cycle.around, cycle.around.len(), drawn),
     );
     let mut row = |what: &str, html: &str| {
         let _ = writeln!(out, "<tr><th scope=\"row\">{what}</th><td>{html}</td></tr>");
@@ -126,11 +126,10 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
                 name
             }
         };
-        let others: Vec<String> = cycle.behind.iter().map(link).collect();
-        row("Also held by", &format!("{}: end that first", others.join(", ")));
+        row("Also held by", &words::behind(cycle, |other| link(&other)));
     }
     if !cycle.to_memory.is_empty() {
-        row("Way to its memory", &way(graph, &cycle.to_memory, drawn));
+        row("Way to its memory", &way(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
     }
     if let Some(node) = cycle.memory_node {
         let of = &graph.nodes[node as usize];
@@ -148,7 +147,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
 }
 
 /// A way with its values as links to the picture; the middle of a long one is counted.
-fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
+fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
     const SHOWN: usize = 8;
     let values = words::values_of_way(graph, edges);
     let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], TEXT_BYTES));
@@ -157,7 +156,7 @@ fn way(graph: &Graph, edges: &[u32], drawn: &Drawn) -> String {
     for (at, &edge) in edges.iter().enumerate() {
         if edges.len() > 2 * SHOWN && (SHOWN..edges.len() - SHOWN).contains(&at) {
             if at == SHOWN {
-                let _ = write!(out, " → <i>… {} more …</i>", human_count((edges.len() - 2 * SHOWN) as u64));
+                let _ = write!(out, " → <i>… {} more …</i>", human_count((steps - 2 * SHOWN) as u64));
             }
             continue;
         }
@@ -198,7 +197,7 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
         let more = human_count((findings.unexplained.len() - MOST_CYCLES) as u64);
         let _ = writeln!(
             out,
-            "<p>{more} more are not listed here; <code>memtrack cycles --json</code> has them.</p>"
+            "<p>{more} more are not listed here; <code>memtrack cycles -o graph.json</code> has them.</p>"
         );
     }
 }

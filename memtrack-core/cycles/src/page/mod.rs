@@ -100,7 +100,7 @@ fn left_out(drawn: &Drawn, picture: &Picture<'_>) -> Vec<String> {
     if drawn.left_out > 0 {
         let (verb, s) = if drawn.left_out == 1 { ("is", "") } else { ("are", "s") };
         out.push(format!(
-            "{} more value{s} {verb} not drawn or listed here; <code>memtrack cycles --json</code> has {}.",
+            "{} more value{s} {verb} not drawn or listed here; <code>memtrack cycles -o graph.json</code> has {}.",
             human_count(drawn.left_out),
             if drawn.left_out == 1 { "it" } else { "them" }
         ));

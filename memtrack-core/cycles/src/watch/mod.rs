@@ -17,6 +17,7 @@ pub use pages::WatchOptions;
 
 use crate::Findings;
 use crate::live::{self, Options, Report};
+use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
 use pages::Pages;
@@ -218,7 +219,7 @@ fn tell(report: &mut Report) -> usize {
     let inside = reentry::enter();
     let findings = Findings::of(&report.graph);
     let mut named = false;
-    let mut told = 0;
+    let mut told = HashSet::new();
     for watcher in &all {
         let new =
             watcher.told.lock().unwrap_or_else(PoisonError::into_inner).new_among(&report.graph, &findings);
@@ -228,7 +229,7 @@ fn tell(report: &mut Report) -> usize {
         if !std::mem::replace(&mut named, true) {
             name_allocations(&mut report.graph);
         }
-        told += new.len();
+        told.extend(new.iter().copied());
         let observed = Observed { report, findings: &findings, new: &new };
         // The callback is the program's.
         let called = reentry::outside(|| catch_unwind(AssertUnwindSafe(|| (watcher.observe)(&observed))));
@@ -238,5 +239,5 @@ fn tell(report: &mut Report) -> usize {
         }
     }
     drop(inside);
-    told
+    told.len()
 }

@@ -55,6 +55,9 @@ impl WatchOptions {
     }
 }
 
+/// Most kinds that a message names.
+const MOST_SAID: usize = 8;
+
 /// Writes pages and says so.
 pub(super) struct Pages {
     options: WatchOptions,
@@ -73,11 +76,15 @@ impl Pages {
         let number = self.written.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let page = (number <= self.options.pages).then(|| self.write(observed, number));
         let mut said = String::new();
-        for (at, &place) in observed.new.iter().enumerate() {
+        for (at, &place) in observed.new.iter().enumerate().take(MOST_SAID) {
             if at > 0 {
                 said += "\n  and ";
             }
             said += &words::warning(graph, &findings.cycles[place]);
+        }
+        if observed.new.len() > MOST_SAID {
+            let more = observed.new.len() - MOST_SAID;
+            said += &format!("\n  and cycles of {more} more kinds");
         }
         match page {
             Some(Ok(path)) => message::say(format_args!("{said}\n  see {}", path.display())),

@@ -2,8 +2,9 @@
 
 use super::name_allocations;
 use crate::live::Report;
-use crate::{Findings, Graph, page, text};
+use crate::{Findings, Graph, json, page, text};
 use memtrack_file::ReplacingFile;
+use memtrack_model::units::counted;
 use memtrack_recorder::reentry;
 use std::fmt;
 use std::io::{self, Write};
@@ -17,6 +18,19 @@ impl Report {
     pub fn findings(&self) -> Findings {
         let _inside = reentry::enter();
         Findings::of(&self.graph)
+    }
+
+    /// Writes the graph with its findings as a file for `memtrack cycles`. What was in the file is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written. What was there before is then still there.
+    pub fn save_graph(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let _inside = reentry::enter();
+        let graph = named(&self.graph);
+        let mut file = ReplacingFile::create(path.as_ref())?;
+        json::write(&graph, &Findings::of(&graph), &mut file)?;
+        file.commit()
     }
 
     /// Writes a page for the browser, one file that needs no network, with where the device memory was allocated. What was in the
@@ -38,7 +52,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();
         let graph = named(&self.graph);
-        f.write_str(text::text(&graph, &Findings::of(&graph), ROWS).trim_end())
+        f.write_str(text::text(&graph, &Findings::of(&graph), ROWS).trim_end())?;
+        if self.incomplete > 0 {
+            let values = counted(self.incomplete, "value");
+            write!(
+                f,
+                "\n{values} could not be looked into: what they refer to counts as held, and cycles through them are not seen."
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Counted, References};
 use crate::event::DeviceId;
 use crate::operators::{ReportTensors, TensorReader};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How deep values that own each other are looked into. What is nested deeper is reported as not looked at: a list of boxes
 /// may be longer than a thread's stack is deep. A step is some 200 bytes of stack.
@@ -201,29 +202,35 @@ impl fmt::Debug for Visitor<'_> {
     }
 }
 
-/// A value as `Debug` shows it, in few characters, however long that would be.
+/// A value as `Debug` shows it, in few characters, however long that would be. Where that panics, as far as it came.
 fn short(value: &(impl fmt::Debug + ?Sized)) -> String {
-    /// Most characters.
+    /// Most characters, and most bytes after them before writing fails: what does not end is ended.
     const MOST: usize = 40;
-    /// Takes so many and then fails, which ends the writing.
-    struct Short(String, usize);
+    const MOST_PASSED_OVER: usize = 64 << 10;
+    struct Short {
+        text: String,
+        characters: usize,
+        passed_over: usize,
+    }
     impl fmt::Write for Short {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             for character in text.chars() {
-                if self.1 == MOST {
-                    self.0.push('…');
-                    self.1 += 1;
+                match self.characters {
+                    0..MOST => self.text.push(character),
+                    MOST => self.text.push('…'),
+                    _ => break,
                 }
-                if self.1 > MOST {
-                    return Err(fmt::Error);
-                }
-                self.0.push(character);
-                self.1 += 1;
+                self.characters += 1;
             }
-            Ok(())
+            // Some panic where writing fails.
+            self.passed_over += if self.characters > MOST { text.len() } else { 0 };
+            if self.passed_over > MOST_PASSED_OVER { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut short = Short(String::new(), 0);
-    let _ = fmt::write(&mut short, format_args!("{value:?}"));
-    short.0
+    let mut short = Short { text: String::new(), characters: 0, passed_over: 0 };
+    let shown = catch_unwind(AssertUnwindSafe(|| fmt::write(&mut short, format_args!("{value:?}"))));
+    if shown.is_err() && short.characters <= MOST {
+        short.text.push('…');
+    }
+    short.text
 }

@@ -7,6 +7,7 @@ use foldhash::HashMap;
 use memtrack_model::event::DeviceId;
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Most characters of a field that is shown, and most fields.
 const MOST_SHOWN: usize = 40;
@@ -131,28 +132,39 @@ impl Sink for Named<'_> {
         let path = path.to_string();
         let name = path.strip_prefix('.').unwrap_or(&path);
         let _ = write!(self.shown, "{name}: ");
-        let mut rest = Short { text: &mut self.shown, left: MOST_SHOWN };
-        let _ = write!(rest, "{value:?}");
+        let mut rest = Short { text: &mut self.shown, left: MOST_SHOWN + 1, passed_over: 0 };
+        // A panic ends what is shown of this field, and nothing else.
+        let shown = catch_unwind(AssertUnwindSafe(|| write!(rest, "{value:?}")));
+        if shown.is_err() {
+            self.shown.push('…');
+        }
     }
 }
 
-/// Takes so many characters and then fails, which ends the writing, however long it would be.
+/// Bytes of a text that is cut already which are passed over, before writing fails.
+const MOST_PASSED_OVER: usize = 64 << 10;
+
+/// Takes so many characters and passes over the rest; where that does not end it fails, which ends the writing.
 struct Short<'a> {
     text: &'a mut String,
+    /// Characters and the mark of the end that there is room for.
     left: usize,
+    passed_over: usize,
 }
 
 impl Write for Short<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
-            if self.left == 0 {
-                self.text.push('…');
-                return Err(fmt::Error);
+            match self.left {
+                0 => {}
+                1 => self.text.push('…'),
+                _ => self.text.push(character),
             }
-            self.text.push(character);
-            self.left -= 1;
+            self.left = self.left.saturating_sub(1);
         }
-        Ok(())
+        // Some fail where writing does. What does not end is ended.
+        self.passed_over += if self.left == 0 { text.len() } else { 0 };
+        if self.passed_over > MOST_PASSED_OVER { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -168,7 +180,7 @@ fn device(texts: &mut Texts, device: DeviceId) -> Text {
 fn created(origin: &registry::Origin) -> String {
     let scope = origin.scope.map(|node| {
         let place = node.place();
-        place.operator_name().unwrap_or_else(|| place.prefix())
+        place.operator_name().unwrap_or_else(|| place.prefix()).trim_start_matches('.').to_owned()
     });
     match scope {
         Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", origin.site),
@@ -219,7 +231,7 @@ mod tests {
     #[test]
     fn a_long_field_is_cut_however_long_it_is() {
         let mut text = String::new();
-        let _ = write!(Short { text: &mut text, left: 5 }, "{:?}", vec![1; 1_000_000]);
+        let _ = write!(Short { text: &mut text, left: 6, passed_over: 0 }, "{:?}", vec![1; 1_000_000]);
         assert_eq!(text, "[1, 1…");
     }
 }

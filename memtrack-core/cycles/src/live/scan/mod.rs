@@ -17,6 +17,7 @@ use crate::graph::{Graph, Unexplained};
 use crate::watch::frames_of;
 use foldhash::HashMap;
 use memtrack_model::event::StackId;
+use memtrack_model::units::counted;
 use memtrack_recorder::recorder::{ForkCell, stacks_so_far};
 use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
@@ -136,8 +137,9 @@ impl Scan {
             .collect();
         if table.left_out > 0 {
             remarks.push(format!(
-                "{} pointers to further values were passed over: a scan looks at {} values at most.",
-                table.left_out, self.most_values
+                "{} to further values passed over: a scan looks at {} values at most.",
+                counted(table.left_out, "pointer"),
+                self.most_values
             ));
         }
         if handles::untracked() > 0 {

@@ -315,3 +315,56 @@ fn a_visit_that_panics_does_not_stop_the_next() {
     drop(layer);
     assert_eq!(scan().unreachable, 1);
 }
+
+/// Panics when it is shown, or where writing fails.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Unshowable(u64);
+
+impl References for Unshowable {
+    fn references(&self, _to: &mut Visitor<'_>) {}
+}
+
+impl std::fmt::Debug for Unshowable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert_ne!(self.0, 0, "cannot be shown");
+        (0..1000).for_each(|_| write!(f, "as long as it is").unwrap());
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_hides_no_finding() {
+    let _alone = alone();
+    for number in [0, 1] {
+        let shows: fn(&Custom, &mut Visitor<'_>) = match number {
+            0 => |custom, to| {
+                to.show("name", &Unshowable(0));
+                custom.next.borrow().iter().for_each(|next| to.entry(&Unshowable(0), next));
+            },
+            _ => |custom, to| {
+                to.show("name", &Unshowable(1));
+                custom.next.borrow().iter().for_each(|next| to.entry(&Unshowable(1), next));
+            },
+        };
+        let custom = Custom::new(shows);
+        let itself = Rc::clone(&custom);
+        custom.next.borrow_mut().push(itself);
+        drop(custom);
+    }
+    let report = scan();
+    let findings = report.findings();
+    assert_eq!((findings.leaks(), report.incomplete), (2, 0), "{report}");
+    let labels: Vec<&str> = (0..2).map(|node| report.graph.label(node)).collect();
+    assert!(labels.iter().all(|label| label.ends_with('…') && label.len() < 200), "{labels:?}");
+}
+
+#[test]
+fn a_report_says_that_something_could_not_be_looked_into() {
+    let _alone = alone();
+    let custom = Custom::new(|_, to| to.opaque("a closure"));
+    let itself = Rc::clone(&custom);
+    custom.next.borrow_mut().push(itself);
+    drop(custom);
+    let said = scan().to_string();
+    assert!(said.starts_with("No cycle.\n1 value could not be looked into"), "{said}");
+}
