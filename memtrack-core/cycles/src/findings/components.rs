@@ -5,11 +5,11 @@ use crate::graph::Graph;
 
 /// Which component each node is in.
 #[derive(Debug)]
-pub(super) struct Components {
+pub(crate) struct Components {
     /// By node. A component's number is higher than those of all that it leads to.
-    pub(super) of: Vec<u32>,
+    pub(crate) of: Vec<u32>,
     /// How many there are.
-    pub(super) count: u32,
+    pub(crate) count: u32,
 }
 
 /// A number that no node and no component has.
@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 
 impl Components {
     /// The components of a graph, where only edges for which `follow` holds count.
-    pub(super) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
+    pub(crate) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
         Self::among(
             graph.nodes.len(),
             |node| graph.edges_of(node),
@@ -26,7 +26,7 @@ impl Components {
     }
 
     /// The components of `count` nodes: `edges` are the places of a node's edges, `target` where one leads, if it counts.
-    pub(super) fn among(
+    pub(crate) fn among(
         count: usize,
         edges: impl Fn(u32) -> std::ops::Range<usize>,
         target: impl Fn(usize) -> Option<u32>,
@@ -80,7 +80,7 @@ impl Components {
     }
 
     /// The nodes of each component, side by side, and where each component's begin.
-    pub(super) fn members(&self) -> Members {
+    pub(crate) fn members(&self) -> Members {
         let mut starts = vec![0; self.count as usize + 1];
         for &component in &self.of {
             starts[component as usize + 1] += 1;
@@ -100,14 +100,14 @@ impl Components {
 
 /// The nodes of each component.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(crate) struct Members {
     starts: Vec<u32>,
     nodes: Vec<u32>,
 }
 
 impl Members {
     /// Those of one, in the order of the graph.
-    pub(super) fn of(&self, component: u32) -> &[u32] {
+    pub(crate) fn of(&self, component: u32) -> &[u32] {
         &self.nodes[self.starts[component as usize] as usize..self.starts[component as usize + 1] as usize]
     }
 }

@@ -1,6 +1,6 @@
 //! What is found in a graph: its cycles, worst first, with what each holds and how to end it.
 
-mod components;
+pub(crate) mod components;
 mod cuts;
 mod storages;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::super::handles::Forgotten;
 use super::table::{HELD, MEMORY, Table};
+use crate::findings::components::Components;
 use std::collections::VecDeque;
 
 /// Whether each value is reported.
@@ -105,53 +106,17 @@ pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
     vec![place]
 }
 
-/// Which values lead to themselves: Tarjan's strongly connected components, without recursion.
+/// Which values lead to themselves.
 fn on_cycles(table: &Table) -> Vec<bool> {
-    const UNSEEN: u32 = u32::MAX;
-    const DONE: u32 = u32::MAX - 1;
+    let pointers =
+        |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;
+    let components = Components::among(table.len(), pointers, |at| Some(table.targets[at]));
+    let members = components.members();
     let mut result = vec![false; table.len()];
-    let mut order = vec![UNSEEN; table.len()];
-    let mut low = vec![0_u32; table.len()];
-    let mut open: Vec<u32> = Vec::new();
-    let mut calls: Vec<(u32, u32)> = Vec::new();
-    let mut next_order = 0;
-    for root in 0..table.len() as u32 {
-        if order[root as usize] != UNSEEN {
-            continue;
-        }
-        calls.push((root, table.starts[root as usize]));
-        while let Some(&mut (place, ref mut at)) = calls.last_mut() {
-            let here = place as usize;
-            if order[here] == UNSEEN {
-                order[here] = next_order;
-                low[here] = next_order;
-                next_order += 1;
-                open.push(place);
-            }
-            if *at < table.starts[here + 1] {
-                let target = table.targets[*at as usize];
-                *at += 1;
-                result[here] |= target == place;
-                match order[target as usize] {
-                    UNSEEN => calls.push((target, table.starts[target as usize])),
-                    DONE => {}
-                    seen => low[here] = low[here].min(seen),
-                }
-                continue;
-            }
-            calls.pop();
-            if let Some(&(caller, _)) = calls.last() {
-                low[caller as usize] = low[caller as usize].min(low[here]);
-            }
-            if low[here] == order[here] {
-                let begin = open.iter().rposition(|&each| each == place).expect("it is open until here");
-                let several = open.len() - begin > 1;
-                for each in open.drain(begin..) {
-                    order[each as usize] = DONE;
-                    result[each as usize] |= several;
-                }
-            }
-        }
+    for component in 0..components.count {
+        let places = members.of(component);
+        let is_cycle = places.len() > 1 || table.targets_of(places[0]).contains(&places[0]);
+        places.iter().for_each(|&place| result[place as usize] = is_cycle);
     }
     result
 }

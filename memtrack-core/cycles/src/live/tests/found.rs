@@ -236,6 +236,10 @@ fn of_too_many_values_it_is_said_that_some_were_passed_over() {
     }
     let report = Scan::new().most_values(1).find().expect("nobody else scans");
     assert_eq!((report.values, report.unreachable), (1, 0), "what was passed over might be outside");
-    assert!(report.graph.remarks[0].contains("1 pointer to further values passed over"), "{:?}", report.graph.remarks);
+    assert!(
+        report.graph.remarks[0].contains("1 pointer to further values passed over"),
+        "{:?}",
+        report.graph.remarks
+    );
     assert_eq!(scan().unreachable, 2);
 }
