@@ -125,7 +125,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         Origin::Rust => "make weak",
         Origin::Python => "cut",
     };
-    let back = |cut: &Cut| if cut.leads_back { " (leads back from the younger to the older)" } else { "" };
+    let back = |cut: &Cut| if cut.leads_back { " (leads back, as to an owner)" } else { "" };
     let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
     let mut lines: Vec<String> = Vec::new();
     for (at, cut) in cycle.cuts.iter().enumerate() {

@@ -45,7 +45,8 @@ pub struct Cut {
     pub edge: u32,
     /// Whether the values of this cycle form no cycle any more without it.
     pub ends_it: bool,
-    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do.
+    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do; or from one that was
+    /// not registered to one that was.
     pub leads_back: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Finds the owners of many stacks: the functions at an address are judged once.
 
 use super::{Judged, Owned, Rules, owned};
+use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,12 +12,14 @@ pub struct Owners<'a> {
     rules: &'a Rules,
     /// The functions by their keys. No larger than the snapshot's own table of frames.
     known: HashMap<u64, Rc<[Judged]>, foldhash::fast::RandomState>,
+    /// Functions that were given with their names.
+    named: HashMap<Frame, Rc<Judged>, foldhash::fast::RandomState>,
 }
 
 impl<'a> Owners<'a> {
     /// By these rules.
     pub fn new(rules: &'a Rules) -> Self {
-        Self { rules, known: HashMap::default() }
+        Self { rules, known: HashMap::default(), named: HashMap::default() }
     }
 
     /// The owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys), innermost first.
@@ -30,6 +33,22 @@ impl<'a> Owners<'a> {
         };
         let stack: Vec<Rc<[Judged]>> = keys.iter().map(|&key| judged(key)).collect();
         let stack: Vec<&Judged> = stack.iter().flat_map(|functions| functions.iter()).collect();
+        owned::of(&stack)
+    }
+
+    /// The owner of a stack of these functions, innermost first.
+    pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
+        let rules = self.rules;
+        let mut judged = |frame: &Frame| match self.named.get(frame) {
+            Some(judged) => Rc::clone(judged),
+            None => {
+                let judged = Rc::new(Judged::new(frame, rules));
+                self.named.insert(frame.clone(), Rc::clone(&judged));
+                judged
+            }
+        };
+        let stack: Vec<Rc<Judged>> = frames.into_iter().map(&mut judged).collect();
+        let stack: Vec<&Judged> = stack.iter().map(|judged| &**judged).collect();
         owned::of(&stack)
     }
 }

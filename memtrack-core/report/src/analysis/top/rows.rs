@@ -403,8 +403,9 @@ pub(super) fn rank(
     let mut rows = sorter.finish(totals.allocated_bytes, &precision);
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
+    let mut owners = Owners::new(&options.rules);
     for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
-        row.owned = options.rules.owner(row.stack.iter().map(|line| &line.frame));
+        row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
     let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
     let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
