@@ -1,7 +1,7 @@
 //! Whose a frame is: the user's own code, a framework's, or noise that only passes a call on; and of a stack, the line of
 //! one's own that asked for the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
 //!
-//! The user's globs decide first, then the built-in [`table`], by path and by name; what no rule knows is the user's,
+//! The user's globs decide first, then the built-in table, by path and by name; what no rule knows is the user's,
 //! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
 //! shows the rule that decided.
 
