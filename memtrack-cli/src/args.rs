@@ -27,7 +27,7 @@ pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use cycles::CyclesArgs;
 pub(crate) use diff::DiffArgs;
 pub(crate) use export::ExportScriptArgs;
-pub(crate) use ownership::OwnershipArgs;
+pub(crate) use ownership::{OwnershipArgs, RulesArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::Streams;
-use crate::args::OwnershipArgs;
+use crate::args::RulesArgs;
 use crate::error::CliError;
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::{Explained, Rules};
@@ -47,7 +47,7 @@ struct Globs {
 }
 
 /// The rules that were asked for.
-pub(crate) fn rules(args: &OwnershipArgs) -> Result<Rules, CliError> {
+pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     let given = with(Rules::new(), &args.mine, &args.not_mine);
     let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(FILE));
     let text = match read(&path) {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_named_file_must_exist() {
-        let args = OwnershipArgs { rules: Some("/nowhere/rules.toml".into()), ..OwnershipArgs::default() };
+        let args = RulesArgs { rules: Some("/nowhere/rules.toml".into()), ..RulesArgs::default() };
         assert_eq!(rules(&args).unwrap_err().exit_code().code(), 3);
     }
 }

@@ -1,7 +1,7 @@
 //! Arguments of `memtrack diff`.
 
 use super::device::DeviceArgs;
-use super::{FormatArgs, InputArgs, RowsArgs, TextArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, TextArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{DiffAt, DiffBy};
@@ -56,15 +56,8 @@ pub(crate) struct DiffArgs {
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
-    /// Code that is yours: a folder, file or function, such as 'site-packages/mylib' or 'my_crate::*'
-    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
-    pub(crate) mine: Vec<String>,
-    /// Code that is not, such as 'third_party' or '*/generated/*'; of several that match, the longest decides
-    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
-    pub(crate) not_mine: Vec<String>,
-    /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = "Whose code is whose")]
-    pub(crate) rules: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
 }
 
 /// Takes the names of what groups can be.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Which code is the user's own.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct OwnershipArgs {
+pub(crate) struct RulesArgs {
     /// Code that is yours: a folder, file or function, such as 'site-packages/mylib' or 'my_crate::*'
     #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
     pub(crate) mine: Vec<String>,
@@ -15,6 +15,13 @@ pub(crate) struct OwnershipArgs {
     /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]
     #[arg(long, value_name = "FILE", help_heading = "Whose code is whose")]
     pub(crate) rules: Option<PathBuf>,
+}
+
+/// The same, of a report that can say why.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct OwnershipArgs {
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
     /// Show, for the first rows, which rule decided for each frame
     #[arg(long, help_heading = "Whose code is whose")]
     pub(crate) explain: bool,

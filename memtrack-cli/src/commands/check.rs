@@ -2,7 +2,7 @@
 
 use super::diff::{Reading, check_common, check_inputs};
 use crate::Streams;
-use crate::args::{CheckArgs, OwnershipArgs};
+use crate::args::{CheckArgs, RulesArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
 use crate::ownership::rules;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&OwnershipArgs::default())?;
+    let rules = rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
     let mut snapshot = load_complete(&args.file.path, args, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);

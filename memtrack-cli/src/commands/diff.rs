@@ -4,7 +4,7 @@ use super::devices::chosen;
 use super::top::{check_folders, mention_missing};
 use crate::Streams;
 use crate::args::device::AskedDevice;
-use crate::args::{DiffArgs, InputArgs, OwnershipArgs};
+use crate::args::{DiffArgs, InputArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::{check_targets, write_files};
@@ -40,13 +40,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     check_folders(&args.symbols)?;
     let picture = args.output.as_deref().map(picture).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
-    let ownership = OwnershipArgs {
-        mine: args.mine.clone(),
-        not_mine: args.not_mine.clone(),
-        rules: args.rules.clone(),
-        ..OwnershipArgs::default()
-    };
-    let rules = rules(&ownership)?;
+    let rules = rules(&args.rules)?;
     let mut reading = Reading {
         by: args.by,
         at: args.at,

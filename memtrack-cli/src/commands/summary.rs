@@ -13,7 +13,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 
 /// Loads the snapshot, prints what each device comes to.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&args.ownership)?;
+    let rules = rules(&args.ownership.rules)?;
     let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let chosen: Vec<u16> =

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_folders(&args.symbols)?;
-    let rules = rules(&args.ownership)?;
+    let rules = rules(&args.ownership.rules)?;
     let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);

@@ -2,28 +2,18 @@
 //! `torch.utils.viz._cycles` keeps.
 
 use crate::graph::{Edge, Graph};
+use crate::referrers::Referrers;
 
 /// The nodes from which a node with device memory can be reached, those with some among them.
 pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
-    let mut starts = vec![0_u32; graph.nodes.len() + 1];
-    for edge in &graph.edges {
-        starts[edge.to as usize + 1] += 1;
-    }
-    for at in 1..starts.len() {
-        starts[at] += starts[at - 1];
-    }
-    let mut next = starts.clone();
-    let mut sources = vec![0_u32; graph.edges.len()];
-    for edge in &graph.edges {
-        sources[next[edge.to as usize] as usize] = edge.from;
-        next[edge.to as usize] += 1;
-    }
+    let referrers = Referrers::of(graph);
     let mut kept: Vec<bool> = graph.nodes.iter().map(|node| node.root).collect();
     let mut left: Vec<u32> = (0..graph.nodes.len() as u32).filter(|&node| kept[node as usize]).collect();
     while let Some(node) = left.pop() {
-        for &source in &sources[starts[node as usize] as usize..starts[node as usize + 1] as usize] {
-            if !std::mem::replace(&mut kept[source as usize], true) {
-                left.push(source);
+        for &edge in referrers.of_node(node) {
+            let from = graph.edges[edge as usize].from;
+            if !std::mem::replace(&mut kept[from as usize], true) {
+                left.push(from);
             }
         }
     }

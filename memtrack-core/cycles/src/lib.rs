@@ -15,6 +15,7 @@ pub mod live;
 pub mod page;
 pub mod picture;
 mod read;
+mod referrers;
 #[cfg(test)]
 mod testing;
 pub mod text;

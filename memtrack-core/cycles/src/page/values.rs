@@ -4,7 +4,8 @@
 use super::escape::{escaped, line};
 use crate::findings::Findings;
 use crate::graph::{Graph, Held, Origin};
-use crate::picture::{Drawn, MOST_CYCLES, Referrers};
+use crate::picture::{Drawn, MOST_CYCLES};
+use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::units::{counted, human_bytes, human_count};

@@ -9,4 +9,4 @@ pub mod svg;
 
 pub(crate) use boxes::weak_verb;
 use lines::Line;
-pub(crate) use select::{Drawn, MOST_CYCLES, Referrers};
+pub(crate) use select::{Drawn, MOST_CYCLES};
