@@ -4,16 +4,20 @@
 mod advice;
 mod allocator;
 mod analysis;
+mod completions;
 mod cycles;
 pub(crate) mod device;
 mod diff;
 mod export;
+mod leaks;
+mod memory;
 mod ownership;
 mod page;
 mod profile;
 mod rank;
 #[cfg(unix)]
 mod run;
+mod schema;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -24,15 +28,19 @@ use std::path::PathBuf;
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
 pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
+pub(crate) use completions::{CompletionsArgs, ManArgs};
 pub(crate) use cycles::CyclesArgs;
 pub(crate) use diff::DiffArgs;
 pub(crate) use export::ExportScriptArgs;
+pub(crate) use leaks::LeaksArgs;
+pub(crate) use memory::MemoryArgs;
 pub(crate) use ownership::{OwnershipArgs, RulesArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
+pub(crate) use schema::SchemaArgs;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -49,10 +57,11 @@ Examples:
   memtrack peak snapshot.pickle                      everything that was live at the peak
   memtrack top train.memtrack                        who allocated, in a recording
   memtrack diff before.pickle after.pickle           which of two is worse, and why
+  memtrack leaks server.memtrack                     what grows and is never freed
   memtrack view snapshot.pickle -o page.html         look at it in the browser
   memtrack tracker stats.pickle -o figures.html      PyTorch's MemoryTracker summary, and its figures
 
-Exit codes: 0 success, 1 a limit of `check` is exceeded, 2 wrong usage, 3 unreadable input or unwritable output."
+Exit codes: 0 success, 1 a limit of `check` is exceeded or something leaks, 2 wrong usage, 3 unreadable input or unwritable output."
 )]
 pub(crate) struct Cli {
     /// What to do.
@@ -67,51 +76,59 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
     Convert(ConvertArgs),
-    /// Show what memory is for: parameters, gradients, activations and more, from an operator trace
+    /// Show what a training run's memory is for: parameters, gradients, activations and more
     Categories(CategoriesArgs),
-    /// Fail if a snapshot exceeds limits for its peak, leaks or fragmentation: for CI
+    /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
     /// Show which segments two snapshots do not share, in PyTorch's text; what grew, and why, says `diff`
     Compare(CompareArgs),
-    /// Show which references keep device memory alive: cycles, what each holds, and which reference to make weak
+    /// Print what completes memtrack's arguments in a shell
+    Completions(CompletionsArgs),
+    /// Show which references of Rust or Python keep memory alive: cycles, what each holds, which to make weak
     Cycles(CyclesArgs),
     /// Say what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
     Diff(DiffArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),
-    /// Show the machine's NVIDIA devices: used and free memory, pools, processes
+    /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs their driver)
     #[cfg(feature = "gpus")]
     Gpus(GpusArgs),
-    /// Draw what each stream holds, as a flame graph, or print PyTorch's folded lines
-    Memory(UsageArgs),
-    /// Show memory module by module: before, at the peak of and after each one's forward and backward pass
+    /// Say what leaks: which lines grow from period to period and are never freed, or what each step left behind
+    Leaks(LeaksArgs),
+    /// Write the manual: one page for man for each command
+    Man(ManArgs),
+    /// Draw what each stream holds, or what was live at a moment, as a flame graph, or print the folded lines
+    Memory(MemoryArgs),
+    /// Show a model's memory module by module: before, at the peak of and after its forward and backward pass
     Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)
     #[command(alias = "profile_plot", after_help = page::PLOT_HELP)]
     ProfilePlot(PageArgs),
-    /// Run the recorded requests with other allocator settings, and rank the settings
+    /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
     Replay(ReplayArgs),
-    /// Record the CUDA memory of any program, with --host its heap too
+    /// Record any program, unchanged: the CUDA memory it takes, and with --host its heap, which needs no GPU
     #[cfg(unix)]
     Run(RunArgs),
+    /// Print the JSON Schema of what a verb answers with --json, or list the verbs that have one
+    Schema(SchemaArgs),
     /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
     Segments(UsageArgs),
     /// Show the allocator's events, segments and blocks, as one HTML page (PyTorch's verb)
     #[command(alias = "segment_plot", after_help = page::PLOT_HELP)]
     SegmentPlot(PageArgs),
-    /// Run a sequence of requests through PyTorch's caching allocator
+    /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
     /// Show how full the segments are, in PyTorch's text
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
-    /// Summarise each device: what it holds, its peak, its fragmentation, and what to look at first
+    /// Summarise each device, the host heap among them: what it holds, its peak, and what to look at first
     Summary(SummaryArgs),
     /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
     Timeline(TimelineArgs),
-    /// Rank who allocated, or what is live at a moment, by operator, stack, file and more
+    /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
     Top(RankArgs),
     /// List every event, in PyTorch's text
     #[command(after_help = viz::TRACE_HELP)]
@@ -183,6 +200,8 @@ pub(crate) struct ConvertArgs {
     /// The file to write; `-` is standard output
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
     /// The format, whatever the output is called: pickle, json or memtrack; with .gz or .zst after it, compressed
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
@@ -246,6 +265,14 @@ fn parse_count(text: &str) -> Result<usize, String> {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Whether a verb that writes a file says what it wrote as JSON.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WrittenArgs {
+    /// Print what was written as JSON; to standard error where standard output has the data
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -2,10 +2,12 @@
 //! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run`
 //! starts a program instead.
 
+mod answers;
 mod args;
 mod commands;
 mod error;
 mod load;
+mod neighbours;
 mod output;
 mod ownership;
 mod plot;
@@ -14,6 +16,8 @@ mod report;
 mod run;
 mod serve;
 mod sizes;
+mod tips;
+mod unmatched;
 
 use clap::Parser;
 use error::CliError;
@@ -43,7 +47,10 @@ pub fn run(
     let mut streams = Streams { stdin, stdout, stderr };
     let result = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => commands::dispatch(cli.command, &mut streams),
-        Err(refusal) => return explain(&refusal, &mut streams),
+        Err(mut refusal) => {
+            tips::add(&mut refusal);
+            return explain(&refusal, &mut streams);
+        }
     };
     let result = result.and_then(|code| streams.stdout.flush().map(|()| code).map_err(CliError::from));
     match result {

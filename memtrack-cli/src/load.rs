@@ -4,21 +4,22 @@
 use crate::Streams;
 use crate::args::InputArgs;
 use crate::error::CliError;
+use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use indicatif::{ProgressBar, ProgressStyle};
-use memtrack_core::cycles::is_graph;
-use memtrack_core::profile::optrace::is_operator_trace;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Loads that take less time show no progress.
 const PATIENCE: Duration = Duration::from_millis(700);
+
+/// What this reads.
+const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 
 /// Reads the snapshot at `path`, or for `-` from standard input.
 ///
@@ -34,9 +35,13 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     let mut progress = Progress { total, start: Instant::now(), bar: None };
     // The progress bar is for people in front of a terminal only.
     let watched = std::io::stderr().is_terminal();
-    if !from_stdin && is_graph_file(path) {
-        let what = "this is a graph of references, for memtrack cycles";
-        return Err(CliError::input(path, what));
+    let (head, stdin) = match from_stdin {
+        true => head_of_stdin(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
+        false => (head_of(path), None),
+    };
+    // Its list of nodes could pass for one of segments.
+    if Kind::of(path, &head) == Some(Kind::Graph) {
+        return Err(refused(path, &head, &OWN, ""));
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
@@ -45,22 +50,15 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
             progress: watched.then_some(&mut report as &mut dyn FnMut(u64)),
             events,
         };
-        if from_stdin {
-            Snapshot::open_stream(&mut *streams.stdin, options)
-        } else {
-            Snapshot::open(path, options)
+        match stdin {
+            Some(stdin) => Snapshot::open_stream(stdin, options),
+            None => Snapshot::open(path, options),
         }
     };
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| {
-        if !from_stdin && is_trace(path) {
-            let what = "this is an operator trace, for memtrack categories, timeline, modules and advise";
-            return CliError::input(path, what);
-        }
-        CliError::input(path, error)
-    })?;
+    let loaded = loaded.map_err(|error| refused(path, &head, &OWN, error))?;
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
     if let Some(warning) = warning.or(unproved) {
@@ -71,24 +69,6 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     // Of a recording that has operators, every verb knows what memory was for.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
-}
-
-/// Whether the file that could not be read as a snapshot is an operator trace.
-fn is_trace(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
-    read.is_ok() && is_operator_trace(&head)
-}
-
-/// Whether the file is a graph of references, whose list of nodes could pass for one of segments.
-fn is_graph_file(path: &Path) -> bool {
-    // From a pipe, what was read here would be missing.
-    if !path.metadata().is_ok_and(|file| file.is_file()) {
-        return false;
-    }
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
-    read.is_ok() && is_graph(&head)
 }
 
 /// The same in PyTorch's form, whatever the file is.

@@ -13,11 +13,11 @@
 use crate::Streams;
 use crate::args::RulesArgs;
 use crate::error::CliError;
+use crate::unmatched::check;
 use memtrack_core::analysis::layout::Layout;
-use memtrack_core::analysis::ownership::{Explained, Rules};
+use memtrack_core::analysis::ownership::{Explained, ExplainedAnswer, Rules};
 use memtrack_core::analysis::top::TopRow;
 use serde::Deserialize;
-use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +48,7 @@ struct Globs {
 
 /// The rules that were asked for.
 pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
+    check(args)?;
     let given = with(Rules::new(), &args.mine, &args.not_mine);
     let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(FILE));
     let text = match read(&path) {
@@ -88,9 +89,9 @@ fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = E
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
-/// The same as JSON.
-pub(crate) fn explained_json(rules: &Rules, rows: &[TopRow]) -> Value {
-    explained(rules, rows).map(|one| one.to_json()).collect()
+/// The same as answers have it.
+pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
+    explained(rules, rows).map(|one| one.answer()).collect()
 }
 
 /// Prints why the first rows name the lines they name.

@@ -7,6 +7,7 @@
 mod same;
 
 use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
+use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
 use memtrack_core::analysis::limits::{Found, Limits as Gate};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
@@ -217,13 +218,31 @@ pub fn optrace(data: &[u8]) {
     }
 }
 
+/// What leaks, by all ways to ask.
+fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
+    let devices = snapshot.device_ids();
+    for by in [By::Line, By::Stack, By::Operator] {
+        let options = LeakOptions::new().by(by);
+        for options in [options.clone(), options.clone().per("step"), options.per("optimizer").limit(2)] {
+            if let Ok(report) = leaks(snapshot, symbols, &devices, &options) {
+                let _ = (report.to_text(Some(80)), report.answered(), report.blind());
+            }
+        }
+    }
+    let options = LeakOptions::new();
+    let snaps = (0..3).map(|_| Snap::of(snapshot, symbols, &devices, "a", &options)).collect();
+    let _ = leaks_over(snaps, &options).map(|report| report.to_text(Some(80)));
+}
+
 /// Every report on whatever can be read.
 pub fn answers(data: &[u8]) {
     let Ok(Loaded { mut snapshot, .. }) = read(data) else { return };
     // A fuzzer should not open the files that a recording names.
     snapshot.modules.clear();
     let symbols = &mut Symbolizer::of(&snapshot);
+    leaking(&snapshot, symbols);
     let snapshot = snapshot.into_pytorch(symbols);
+    leaking(&snapshot, symbols);
     for device in snapshot.device_ids() {
         for by in [By::Stack, By::Frame, By::File, By::Category, By::Stream, By::Pool, By::Size, By::Operator]
         {
@@ -249,7 +268,7 @@ pub fn answers(data: &[u8]) {
     let found = Found::of(&snapshot);
     let _ = (found.exceeded(&gate), found.to_json(&gate));
     let _ = viz::trace(&snapshot, &mut Text::default());
-    let _ = viz::trace_json(&snapshot, &mut Text::default());
+    let _ = viz::trace_json(&snapshot, "", &mut Text::default());
     let _ = viz::segments_folded(&snapshot, &mut Text::default());
     let _ = viz::memory_folded(&snapshot, &mut Text::default());
     let _ = viz::compare_folded(&snapshot, &PytorchSnapshot::default(), &mut Text::default());
@@ -261,7 +280,7 @@ pub fn answers(data: &[u8]) {
     }
     for grouping in [Grouping::Segment, Grouping::Stream] {
         let usage = Usage::of(&snapshot, grouping);
-        let _ = (usage.lines(""), usage.to_json());
+        let _ = (usage.lines(""), usage.answer());
     }
 }
 

@@ -2,7 +2,7 @@
 //! what the segments hold.
 
 use memtrack_model::Snapshot;
-use memtrack_recorder::recorder::session;
+use memtrack_recorder::recorder::{session, telling};
 use memtrack_recorder::reentry;
 use std::io;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 /// pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack` keeps everything;
 /// `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only `.memtrack` is available.
 ///
+/// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it is said on stderr first who holds the memory.
+///
 /// `.pickle` and `.json` contain the names of functions, for which debug information is read: that takes a moment, and
 /// memory. The stacks of a `.memtrack` file are named later, by whoever reads it.
 ///
@@ -39,7 +41,9 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
         session::dumps_by(DUMPER);
         let dumper = session::dumper();
         (dumper.accepts)(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        (dumper.write)(&running()?, path)
+        let snapshot = running()?;
+        telling::at_dump(&snapshot);
+        (dumper.write)(&snapshot, path)
     })
 }
 

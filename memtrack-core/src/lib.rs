@@ -251,13 +251,19 @@ mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
-#[cfg(all(test, feature = "record"))]
-mod testing;
+pub mod testing;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 #[cfg(feature = "report")]
 pub mod tracker;
+#[cfg(all(feature = "record", feature = "report"))]
+mod who_holds;
+#[cfg(all(test, feature = "record"))]
+mod with_scopes;
 
+/// What the answers of the command as JSON are made of.
+#[cfg(feature = "formats")]
+pub use memtrack_model::answer;
 pub use memtrack_model::event;
 #[doc(inline)]
 pub use memtrack_model::references::References;
@@ -273,16 +279,22 @@ pub use memtrack_macros::{References, track_memory};
 pub use dump::{save_memory_usage, save_segment_usage};
 #[cfg(not(feature = "record"))]
 pub use off::{
-    OutOfMemory, OutOfMemoryObserver, TrackingAllocator, attach_out_of_memory_observer, dump_snapshot,
+    OutOfMemory, OutOfMemoryObserver, TrackingAllocator, attach_out_of_memory_observer, dump_snapshot, mark,
     operators, recorder, scope, snapshot, start_monitor, start_monitor_with, stop,
 };
 #[cfg(feature = "record")]
 pub use {
     dump::dump_snapshot,
     memtrack_recorder::host::TrackingAllocator,
+    memtrack_recorder::recorder::mark,
     monitor::{snapshot, start_monitor, start_monitor_with, stop},
     recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer},
 };
+
+#[cfg(all(not(feature = "record"), feature = "report"))]
+pub use off::who_holds;
+#[cfg(all(feature = "record", feature = "report"))]
+pub use who_holds::who_holds;
 
 #[cfg(feature = "allocator")]
 pub use memtrack_allocator as allocator;
@@ -305,6 +317,10 @@ pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::message::say_as as __say_as;
+/// For the command: how wide a report is.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub use memtrack_recorder::terminal::width as __report_width;
 
 /// The recorder's own view of the host's heap.
 pub mod host {
@@ -392,6 +408,9 @@ pub mod __private {
 
     pub use crate::__memtrack_async_scope as async_scope;
     pub use crate::__memtrack_call as call;
+    pub use crate::__memtrack_limited as limited;
+    #[cfg(feature = "record")]
+    pub use crate::testing::expansion::*;
     #[cfg(feature = "record")]
     pub use memtrack_recorder::operators::Side;
 
@@ -450,6 +469,27 @@ macro_rules! __memtrack_async_scope {
 macro_rules! __memtrack_async_scope {
     ([$($enter:tt)*] [$($keywords:tt)*] $body:tt) => {
         $body
+    };
+}
+
+/// A test that is held to limits.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_limited {
+    ($($call:tt)*) => { $($call)* };
+}
+
+/// A test that would be held to limits: a limit that nobody looks at would be worse than none.
+#[cfg(not(feature = "record"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __memtrack_limited {
+    ($($call:tt)*) => {
+        compile_error!(
+            "`#[limits]` needs memtrack-core's feature `record`, which is on by default: add it to memtrack-core under \
+             [dev-dependencies], or put the attribute under a feature of your own with `cfg_attr`"
+        )
     };
 }
 

@@ -1,7 +1,7 @@
 //! What `#[track_memory]` enters.
 
-use crate::testing::with_scopes;
 use crate::track_memory;
+use crate::with_scopes::with_scopes;
 use memtrack_model::event::ScopeId;
 use memtrack_recorder::scope::{current, current_id};
 use std::pin::Pin;

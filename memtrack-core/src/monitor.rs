@@ -3,6 +3,8 @@
 use crate::Recording;
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::Options;
+#[cfg(feature = "report")]
+use memtrack_recorder::recorder::telling;
 use memtrack_recorder::recorder::{ForkCell, session};
 use memtrack_recorder::{host, message, reentry, switch};
 use std::io;
@@ -65,6 +67,8 @@ pub fn snapshot() -> Option<Snapshot> {
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
     session::dumps_by(crate::dump::DUMPER);
+    #[cfg(feature = "report")]
+    telling::told_by(crate::who_holds::teller);
     // Under `memtrack run` its session is the first.
     #[cfg(feature = "cuda")]
     memtrack_cuda::begin_if_asked();

@@ -12,6 +12,9 @@ use crate::tracker::MemoryTracker;
 use memtrack_recorder::{recorder::session, reentry};
 #[cfg(feature = "report")]
 use memtrack_report::analysis::{
+    holds::{Asked, WhoHolds},
+    leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
+    moment::Moment,
     patterns::Patterns,
     phases::{PhaseReport, phases},
     top::{By, TopOptions, TopReport, top_with},
@@ -27,8 +30,9 @@ use crate::tracker::MemoryTracker as Monitor;
 /// What one monitor recorded: events, what is live, and the tracker's series.
 ///
 /// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as a bound
-/// (`< 40.0 MiB`). Printing a recording shows the top operators and the phases of each device; without the feature
-/// `report`, what was allocated on each.
+/// (`< 40.0 MiB`). Printing a recording shows who held the most at its peak, and the top operators and the phases of each device, as wide as `COLUMNS` says, else
+/// the terminal of standard output, else 120 characters, so that long names are shortened; [`Self::top`] has them whole.
+/// Without the feature `report`, it shows what was allocated on each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(all(feature = "record", feature = "report"))]
@@ -172,9 +176,34 @@ impl Recording {
 
     /// Like [`Self::top`], for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
+        self.ranked(device, None, by, rows)
+    }
+
+    /// Who holds what is live at a moment, the largest first: for each row also how old that is and by how much it grew,
+    /// which tells leaks from what is meant to stay. Of the first device, as for [`Self::top`].
+    ///
+    /// ```
+    /// use memtrack_core::{By, analysis::moment::Moment};
+    ///
+    /// # memtrack_core::start_monitor();
+    /// # let kept = vec![1u8; 1 << 20];
+    /// let recording = memtrack_core::stop();
+    /// println!("{}", recording.top_at(Moment::End, By::Line, 10));
+    /// # drop(kept);
+    /// ```
+    pub fn top_at(&self, at: Moment, by: By, rows: usize) -> TopReport {
+        self.top_at_of(self.first_device(), at, by, rows)
+    }
+
+    /// Like [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] find further moments of it.
+    pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
+        self.ranked(device, Some(at), by, rows)
+    }
+
+    fn ranked(&self, device: DeviceId, at: Option<Moment>, by: By, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
-            let options = TopOptions::new().limit(rows).patterns(self.patterns.clone());
+            let options = TopOptions::new().limit(rows).patterns(self.patterns.clone()).at(at);
             top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
         };
         #[cfg(feature = "record")]
@@ -182,9 +211,39 @@ impl Recording {
         top()
     }
 
+    /// What leaks: which groups of allocations grew steadily while it was recorded and were never freed, on all devices. Looks up
+    /// symbols, which takes a moment the first time.
+    ///
+    /// # Errors
+    /// When the options ask for intervals ([`LeakOptions::per`]) that the recording does not have.
+    pub fn leaks(&self, options: &LeakOptions) -> Result<LeakReport, NoSuchInterval> {
+        let look = || {
+            let devices = self.snapshot.device_ids();
+            leaks(&self.snapshot, &mut Symbolizer::of(&self.snapshot), &devices, options)
+        };
+        #[cfg(feature = "record")]
+        let look = || reentry::hand_over(look);
+        look()
+    }
+
     /// What each phase allocated, and where the peak was, for the first device.
     pub fn phases(&self) -> PhaseReport {
         phases(&self.snapshot, self.first_device())
+    }
+
+    /// Who held the most when memory last ran out, or else at the peak: lines of one's own, cache, what memtrack did not
+    /// see, what grew, and what to do first. It is about one device, an accelerator where one reported. `None` where nothing
+    /// was recorded.
+    ///
+    /// Looks symbols up, which takes a moment the first time.
+    pub fn who_holds(&self) -> Option<WhoHolds> {
+        let find = || {
+            let symbols = &mut Symbolizer::of(&self.snapshot);
+            WhoHolds::of_all(&self.snapshot, symbols, &Asked::at_the_end(&self.snapshot, false))
+        };
+        #[cfg(feature = "record")]
+        let find = || reentry::hand_over(find);
+        find()
     }
 
     /// Device ids are sorted, and the host's is the largest.
@@ -193,11 +252,25 @@ impl Recording {
     }
 }
 
+/// How wide a printed recording is.
+#[cfg(feature = "report")]
+fn width() -> Option<usize> {
+    // Nothing is recorded without the recorder.
+    #[cfg(feature = "record")]
+    return Some(memtrack_recorder::terminal::width());
+    #[cfg(not(feature = "record"))]
+    None
+}
+
 impl fmt::Display for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices = self.snapshot.device_ids();
         if devices.is_empty() {
             return f.write_str("Nothing was recorded.");
+        }
+        #[cfg(feature = "report")]
+        if let Some(held) = self.who_holds() {
+            writeln!(f, "{}", held.to_text(width()))?;
         }
         for device in devices {
             self.show(device, f)?;
@@ -209,7 +282,7 @@ impl fmt::Display for Recording {
 impl Recording {
     #[cfg(feature = "report")]
     fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20))?;
+        writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20).to_text(width()))?;
         writeln!(f, "{}", phases(&self.snapshot, device))
     }
 

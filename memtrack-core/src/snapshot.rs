@@ -11,7 +11,9 @@ pub mod pytorch {
     #[cfg(feature = "formats")]
     pub use memtrack_formats::pytorch::{StringInterner, write};
     #[cfg(feature = "formats")]
-    pub use memtrack_formats::{Compression, LoadError, LoadOptions, format_of, formats_listed};
+    pub use memtrack_formats::{
+        Compression, LoadError, LoadOptions, format_of, formats_listed, unpacked_head,
+    };
     #[doc(inline)]
     pub use memtrack_model::snapshot::pytorch::*;
 }

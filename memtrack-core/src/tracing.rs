@@ -100,7 +100,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
 #[cfg(all(test, feature = "record"))]
 mod tests {
     use super::*;
-    use crate::testing::with_scopes;
+    use crate::with_scopes::with_scopes;
     use tracing_subscriber::prelude::*;
 
     fn path() -> String {

@@ -17,15 +17,15 @@ use syn::{
 
 /// A function with a body.
 pub(crate) struct Function {
-    outer: Vec<Attribute>,
+    pub(crate) outer: Vec<Attribute>,
     visibility: Visibility,
     defaultness: Option<Token![default]>,
-    signature: Signature,
+    pub(crate) signature: Signature,
     /// `#![…]` at the start of the body.
     inner: Vec<Attribute>,
-    body: TokenStream,
+    pub(crate) body: TokenStream,
     /// The braces around the body.
-    braces: Span,
+    pub(crate) braces: Span,
 }
 
 impl Parse for Function {
@@ -37,7 +37,7 @@ impl Parse for Function {
         if input.peek(Token![;]) {
             return Err(Error::new(
                 signature.ident.span(),
-                "a function without a body has nothing to follow: put `#[track_memory]` on its implementations",
+                "a function without a body has nothing to follow: put the attribute on its implementations",
             ));
         }
         let content;
@@ -86,11 +86,16 @@ impl Function {
         } else {
             self.sync_body(&scope)
         };
+        Ok(self.with_body(&body))
+    }
+
+    /// The same function, but for its body.
+    pub(crate) fn with_body(self, body: &TokenStream) -> TokenStream {
         let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
         // The user's braces: what the compiler says about the function, it says about the user's text.
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner)* #body));
         block.set_span(braces);
-        Ok(quote!(#(#outer)* #visibility #defaultness #signature #block))
+        quote!(#(#outer)* #visibility #defaultness #signature #block)
     }
 
     /// The body after a guard, or handed to memtrack-core's macro where there may be tensors to read.
@@ -182,7 +187,7 @@ impl<'a> Scope<'a> {
 }
 
 /// The output type of an async function as it can be written in its body; none where it cannot (`!`).
-fn output_type(signature: &Signature) -> Option<TokenStream> {
+pub(crate) fn output_type(signature: &Signature) -> Option<TokenStream> {
     /// `impl Trait` is a type only the compiler can name.
     struct Infer;
     impl VisitMut for Infer {

@@ -1,10 +1,11 @@
-//! The `#[track_memory]` attribute and `#[derive(References)]`. Use them through memtrack-core: the expansions call what
+//! The `#[track_memory]` attribute, `#[derive(References)]` and `#[limits]` for tests. Use them through memtrack-core: the expansions call what
 //! is hidden there and changes without notice. Wrong use is a compile error that lists what is supported.
 
 mod args;
 mod call;
 mod function;
 mod impl_block;
+mod limits;
 mod references;
 mod tail;
 mod target;
@@ -15,6 +16,12 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn track_memory(args: TokenStream, item: TokenStream) -> TokenStream {
     target::expand(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("limits.md")]
+#[proc_macro_attribute]
+pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
+    limits::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Tells memtrack what a value refers to, field by field, so that it can find the cycles of [`Rc`](std::rc::Rc) and

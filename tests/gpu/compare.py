@@ -11,7 +11,7 @@ with open(sys.argv[1]) as file:
     torch = json.load(file)
 with open(sys.argv[2]) as file:
     device = json.load(file)["devices"][0]
-recorded = device["peak"]["allocated_bytes"]
+recorded = device["peak"]["requested_bytes"]
 reserved = torch["reserved_peak"]
 pooled = "cudaMallocAsync" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 fine = recorded <= reserved + SLACK if pooled else reserved <= recorded <= reserved + SLACK

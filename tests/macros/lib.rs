@@ -3,3 +3,7 @@
 #[cfg(doctest)]
 #[doc = include_str!("../../memtrack-macros/src/track_memory.md")]
 struct Examples;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../memtrack-macros/src/limits.md")]
+struct ExamplesOfLimits;

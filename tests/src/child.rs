@@ -45,7 +45,7 @@ pub fn is_alone(here: impl Fn()) -> bool {
 }
 
 /// The running test's own program, to be started for one of its tests, ignored or not.
-pub fn this_program(test: impl Fn()) -> Command {
+pub fn this_program<R>(test: impl Fn() -> R) -> Command {
     by_name(name_of(&test))
 }
 

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What there is: the name of the `cfg` that the build script sets for it, and the file that shows that it is there.
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 4] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 5] {
     // The list of its files, not its folder: cargo would look at all thousand of them before every build.
     let data = workspace.join("../shared/oracle/MANIFEST.tsv");
     [
         ("shared_oracle", data.is_file().then_some(data)),
         ("python3", tool("python3")),
+        ("bash", tool("bash")),
         ("aarch64_assembler", tool("aarch64-linux-gnu-as")),
         ("musl_gcc", tool("musl-gcc")),
     ]

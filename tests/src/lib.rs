@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the command, processes of their own, the fixtures, and the reference data beside the project.
 
 pub mod allocator;
+pub mod at_once;
 pub mod child;
 pub mod counting;
 #[cfg(unix)]
@@ -13,6 +14,7 @@ pub mod pluggable;
 pub mod pytorch;
 pub mod replay;
 pub mod run;
+pub mod schema;
 pub mod scopes;
 pub mod snapshots;
 pub mod verbs;

@@ -135,6 +135,14 @@ pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// How many lines it said on standard error, beside those on who held the memory.
+pub fn lines_said(output: &Output) -> usize {
+    let text = said(output);
+    let of_holders =
+        |line: &&str| line.starts_with("memtrack: who holds ") || line.starts_with("memtrack:   ");
+    text.lines().filter(|line| !of_holders(line)).count()
+}
+
 /// Reads a recording.
 ///
 /// # Panics

@@ -60,6 +60,9 @@ pub fn small() -> Snapshot {
         scope(1, ScopeKind::Module, "encoder"),
         scope(2, ScopeKind::Operator, "matmul"),
     ]);
+    for step in 0..3 {
+        snapshot.marks.push(1_005 + 30 * step, ThreadId(1), if step == 1 { "epoch" } else { "step" });
+    }
     for step in 0..8u64 {
         let (address, scope) = (0x7f00_0000_0000 + step * 4096, ScopeId(step as u32 % 4));
         let alloc =

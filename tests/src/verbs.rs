@@ -33,6 +33,17 @@ pub fn json(arguments: &[&str], file: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error} {output:?}"))
 }
 
+/// What a row is called, or in brackets why it has no name, as texts show it.
+///
+/// # Panics
+/// When it has neither.
+pub fn name(row: &Value) -> String {
+    row["name"].as_str().map_or_else(
+        || format!("({})", row["why_no_name"].as_str().expect("a name, or why there is none")),
+        str::to_owned,
+    )
+}
+
 /// Runs a verb with `input` on its standard input.
 ///
 /// # Panics

@@ -27,7 +27,7 @@ def rows_of(runner, binary, workload, folder, *mode):
     report = json.loads(process.communicate()[0])
     if process.returncode != 0:
         sys.exit(f"the benchmark ended with {process.returncode}")
-    return {row["name"]: row for row in json.loads(path.read_text())["rows"]}, report
+    return {row["name"] or row["why_no_name"]: row for row in json.loads(path.read_text())["rows"]}, report
 
 
 def compare(truth, rows, tally):
@@ -37,7 +37,9 @@ def compare(truth, rows, tally):
         for name, true in truth.items():
             row = rows.get(name)
             if row is not None:
-                low, high = row[f"{number}_interval"]
+                # An exact number has no error.
+                error = row[f"{number}_error"] or {"low": row[number], "high": row[number]}
+                low, high = error["low"], error["high"]
                 tally["intervals"] += 1
                 tally["hold"] += low <= true[number] <= high
             if true[number] < LEAST_SHARE * everything:

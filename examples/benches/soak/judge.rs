@@ -80,7 +80,8 @@ const QUESTIONS: [Question; 12] = [
         most: Some(MOST_OWN_BYTES),
         ..memory("memtrack's own memory", Column::OwnBytes, Quantile::Largest, 0.02, 2.0)
     },
-    memory("heap in use", Column::HeapBytes, Quantile::Largest, 0.02, 2.0),
+    // Of a row that is read while another thread makes a dump, or says who holds the memory, what that takes is in it.
+    memory("heap in use", Column::HeapBytes, Quantile::LowerQuarter, 0.02, 2.0),
     // The C library keeps what a snapshot took while it was made, and the largest may come late.
     memory("resident set", Column::ResidentBytes, Quantile::Median, 1.0, 64.0),
     Question {

@@ -1,7 +1,7 @@
 //! Arguments of the verbs around the caching allocator.
 
 use super::device::DeviceArgs;
-use super::{FileArgs, FormatArgs, InputArgs};
+use super::{FileArgs, FormatArgs, InputArgs, WrittenArgs};
 use crate::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
@@ -29,6 +29,8 @@ pub(crate) struct SimulateArgs {
     /// Write the results here instead of to standard output
     #[arg(short, long, value_name = "RESULT.jsonl")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,5 +1,6 @@
 //! The arguments of `memtrack export-script`.
 
+use super::WrittenArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -34,6 +35,8 @@ pub(crate) struct ExportScriptArgs {
     /// Write it to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

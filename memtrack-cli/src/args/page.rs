@@ -1,6 +1,6 @@
 //! Arguments of the verbs that write a page.
 
-use super::FileArgs;
+use super::{FileArgs, WrittenArgs};
 use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ pub(crate) struct PageTarget {
     /// The page to write; `-` is standard output
     #[arg(short, long, value_name = "FILE.html", default_value = "output.html")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
     /// Replace the page if it exists
     #[arg(long)]
     pub(crate) force: bool,
@@ -69,7 +71,7 @@ pub(crate) struct ViewPageArgs {
     #[arg(long, value_enum, value_name = "VIEW", default_value = "timeline")]
     pub(crate) show: Shown,
     /// Write nothing; serve the page on a loopback address, for files too big for one page
-    #[arg(long, conflicts_with_all = ["output", "force"])]
+    #[arg(long, conflicts_with_all = ["output", "force", "json"])]
     pub(crate) serve: bool,
     /// With --serve: the port; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 0, requires = "serve")]

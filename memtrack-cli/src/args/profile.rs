@@ -1,6 +1,6 @@
 //! Arguments of the verbs about what memory is for.
 
-use super::{FormatArgs, InputArgs, RowsArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, WrittenArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -39,6 +39,8 @@ pub(crate) struct TimelineArgs {
     /// The file to write; `-` prints the JSON export
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

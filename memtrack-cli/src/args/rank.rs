@@ -18,13 +18,15 @@ Examples:
                                                      … count a package as yours, and show which rule decided
   memtrack top snapshot.pickle --at peak --by file   who held what at the peak, by file
   memtrack top snapshot.pickle --at oom              … when memory last ran out
+  memtrack top train.memtrack --at end --by line     what is still there, how old it is, and whether it grows
   memtrack top snapshot.pickle --at 1200 --by size   … after event 1200, by block size
   memtrack top train.memtrack --json                 the same as JSON
   memtrack top train.memtrack --symbols build/       find binaries that were moved
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
 Bytes are requested bytes, without what an allocator adds by rounding. Share: of all rows. Live at peak: what the row held
-when the device held most. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %) or are upper bounds
+when the device held most. Growth: the row's bytes at the moment less those half-way from the first event to it. Oldest and
+median age: of its oldest block, and what half of its bytes are at least. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %) or are upper bounds
 (< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators (aten::mm), phases and modules are read from PyTorch's
 stacks; C++ stacks alone give no modules, and only the phase backward.
 Your own code is what lies outside of installed packages, registries and system folders. memtrack.toml says more, as --mine
@@ -63,7 +65,7 @@ pub(crate) struct RankArgs {
 }
 
 /// Takes the names of what rows can be.
-fn by_parser() -> impl TypedValueParser<Value = By> {
+pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
     let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // Only those names reach the search.
     PossibleValuesParser::new(names)
@@ -83,7 +85,7 @@ pub(crate) enum At {
     Event(usize),
 }
 
-fn parse_at(text: &str) -> Result<At, String> {
+pub(super) fn parse_at(text: &str) -> Result<At, String> {
     match text {
         "peak" => Ok(At::Peak),
         "end" => Ok(At::End),

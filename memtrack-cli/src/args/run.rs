@@ -49,6 +49,10 @@ pub(crate) struct RunArgs {
     /// the first and the newest seven; from the ninth on they take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,
+    /// Write how the program ended, and where the recordings are, as JSON to this file; `-` is standard error, as standard
+    /// output is the program's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -29,14 +29,14 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack segments` and `memtrack memory`.
+/// Arguments of `memtrack segments`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrack memory snapshot.pickle                    writes output.svg
+  memtrack segments snapshot.pickle                  writes output.svg
   memtrack segments snapshot.pickle -o fill.svg      every segment by itself
-  memtrack memory snapshot.pickle --folded           PyTorch's folded lines, for other flame graph tools
-  memtrack memory snapshot.pickle --json             what is drawn, as JSON
+  memtrack segments snapshot.pickle --folded         PyTorch's folded lines, for other flame graph tools
+  memtrack segments snapshot.pickle --json           what is drawn, as JSON
 
 The picture shows free blocks as free, and rounding separately. The folded lines are those that PyTorch prints, with stale
 sizes of free blocks and gaps that may be negative.

@@ -2,9 +2,10 @@
 
 use super::optrace;
 use crate::Streams;
+use crate::answers;
 use crate::args::{AdviseArgs, TextArgs};
 use crate::error::{CliError, Exit};
-use crate::report::{layout, print_json};
+use crate::report::layout;
 use memtrack_core::profile::advice::Advice;
 
 /// Analyses the trace and prints the findings.
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let advice = Advice::of(&profile, device, repairs);
     let rows = if args.rows == 0 { usize::MAX } else { args.rows };
     if args.format.json {
-        print_json(&advice.to_json(rows), streams)?;
+        answers::ADVISE.print(&advice.answer(rows), streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;

@@ -2,10 +2,11 @@
 
 use super::{categories_read, optrace};
 use crate::Streams;
+use crate::answers::{self, CategoriesAnswer, DeviceCategories};
 use crate::args::{AtMoment, CategoriesArgs, TextArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
-use crate::report::{layout, print_json};
+use crate::report::layout;
 use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::optrace::{ReadTrace, begins_like_trace};
 use memtrack_core::profile::report::{At, CategoryReport};
@@ -45,7 +46,8 @@ fn of_trace(args: &CategoriesArgs, read: &ReadTrace, streams: &mut Streams<'_>) 
     };
     let report = CategoryReport::of(&profile, device, &moments, repairs);
     if args.format.json {
-        print_json(&report.to_json(args.rows.limit()), streams)?;
+        let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
+        answers::CATEGORIES.print(&CategoriesAnswer { devices }, streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.rows.limit(), width).as_bytes())?;

@@ -2,10 +2,11 @@
 
 use super::devices::chosen;
 use crate::Streams;
+use crate::answers::{self, CategoriesAnswer, DeviceCategories};
 use crate::args::device::{AskedDevice, parse_device};
 use crate::args::{AtMoment, CategoriesArgs};
 use crate::error::{CliError, Exit};
-use crate::report::{mention_reordered, print_devices, print_json};
+use crate::report::{mention_reordered, print_devices};
 use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
@@ -38,7 +39,8 @@ pub(super) fn run(
         devices.retain(is_used);
     }
     if args.format.json {
-        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+        let devices = devices.into_iter().map(DeviceCategories::Read).collect();
+        answers::CATEGORIES.print(&CategoriesAnswer { devices }, streams)?;
     } else {
         print_devices(&devices, streams)?;
     }

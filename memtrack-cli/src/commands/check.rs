@@ -2,16 +2,16 @@
 
 use super::diff::{Reading, check_common, check_inputs};
 use crate::Streams;
+use crate::answers;
 use crate::args::{CheckArgs, RulesArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load};
 use crate::ownership::rules;
-use crate::report::{mention_reordered, print_json};
+use crate::report::mention_reordered;
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
 use memtrack_core::analysis::limits::{Found, Limits, Verdict};
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::Snapshot;
-use serde_json::{Value, json};
 use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
@@ -46,11 +46,11 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {
-        let mut value = found.to_json(&limits);
-        value["exceeded"] = json!(exceeded);
-        value["cannot_tell"] = json!(cannot_tell);
-        value["against"] = against.as_ref().map_or(Value::Null, Against::to_json);
-        print_json(&value, streams)?;
+        let mut answer = found.answer(&limits);
+        answer.exceeded = exceeded;
+        answer.cannot_tell = cannot_tell;
+        answer.against = against.as_ref().map(Against::answer);
+        answers::CHECK.print(&answer, streams)?;
     } else if within {
         let against = against.map_or(String::new(), |against| format!("; {}", against.to_text()));
         writeln!(streams.stdout, "within the limits: {}{against}", found.to_text())?;

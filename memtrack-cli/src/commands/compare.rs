@@ -1,15 +1,16 @@
 //! `memtrack compare`: which segments two snapshots do not share.
 
 use crate::Streams;
+use crate::answers::{self, CompareAnswer, CompareSideAnswer, SegmentAnswer};
 use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, mention_samples, print_json, refused};
+use crate::report::{mention_odd, mention_samples, refused};
 use memtrack_core::analysis::units::{counted, human_bytes};
+use memtrack_core::answer::WideAnswer;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
-use serde_json::json;
 use std::path::Path;
 
 /// Segments that are listed with their sizes, the largest.
@@ -37,15 +38,16 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let new = only_in(&after, &before);
     let [usage_gone, usage_new] = compare_usage(&before, &after);
     if flame.json {
-        let addresses = |keys: &[SegmentKey]| -> serde_json::Value {
-            let segment = |key: &SegmentKey| json!({ "address": format!("{:#x}", key.address), "total_bytes": key.total_size as u64 });
-            keys.iter().map(segment).collect()
+        let side = |keys: &[SegmentKey], usage: &Usage<'_>| {
+            let segment = |key: &SegmentKey| SegmentAnswer {
+                address: format!("{:#x}", key.address),
+                total_bytes: WideAnswer(key.total_size),
+            };
+            let segments = keys.iter().map(segment).collect();
+            CompareSideAnswer { total_bytes: usage.bytes(), segments, usage: usage.answer() }
         };
-        let value = json!({
-            "only_before": { "total_bytes": usage_gone.bytes(), "segments": addresses(&gone), "usage": usage_gone.to_json() },
-            "only_after": { "total_bytes": usage_new.bytes(), "segments": addresses(&new), "usage": usage_new.to_json() },
-        });
-        print_json(&value, streams)?;
+        let (only_before, only_after) = (side(&gone, &usage_gone), side(&new, &usage_new));
+        answers::COMPARE.print(&CompareAnswer { only_before, only_after }, streams)?;
     } else {
         for (name, keys) in [("only_before", &gone), ("only_after", &new)] {
             let addresses: Vec<_> = keys.iter().map(|key| key.address.to_string()).collect();

@@ -1,6 +1,7 @@
 //! `memtrack convert`: a snapshot in another format.
 
 use crate::Streams;
+use crate::answers;
 use crate::args::ConvertArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load;
@@ -26,22 +27,38 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     if to_stdout {
         let written = loaded.snapshot.write_as(&mut *streams.stdout, format, compression, &mut symbols);
-        return written.map(|()| Exit::Fine).map_err(|error| match error.kind() {
+        written.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => CliError::output(&args.output, error),
             _ => error.into(),
-        });
+        })?;
+        answers::CONVERT.tell_written(&args.output, &name_of(format, compression), args.written, streams)?;
+        return Ok(Exit::Fine);
     }
     let written = ReplacingFile::create(&args.output).and_then(|mut file| {
         loaded.snapshot.write_as(&mut file, format, compression, &mut symbols)?;
         file.commit()
     });
     written.map_err(|error| CliError::output(&args.output, error))?;
-    // A hint; when nobody can read it, the file is there all the same.
-    let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
+    answers::CONVERT.tell_written(&args.output, &name_of(format, compression), args.written, streams)?;
     if format != Format::Recording {
         mention_samples(&loaded.snapshot, streams);
     }
     Ok(Exit::Fine)
+}
+
+/// What files in that format end with.
+fn name_of(format: Format, compression: Compression) -> String {
+    let format = match format {
+        Format::Recording => "memtrack",
+        Format::Pickle => "pickle",
+        Format::Json => "json",
+    };
+    let packed = match compression {
+        Compression::None => "",
+        Compression::Gzip => ".gz",
+        Compression::Zstd => ".zst",
+    };
+    format!("{format}{packed}")
 }
 
 /// What to write.

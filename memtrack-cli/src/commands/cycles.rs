@@ -2,10 +2,11 @@
 
 use super::page::name;
 use crate::Streams;
+use crate::answers;
 use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
+use crate::neighbours::{Kind, refused};
 use crate::output::{check_targets, write_files};
-use crate::report::print_json;
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture, read, text};
@@ -40,7 +41,7 @@ fn form(output: &Path) -> Result<Form, CliError> {
 pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let form = args.output.as_deref().map(form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
-    let whole = load(args, streams)?;
+    let whole = read_graph(&args.path, args.max_input, streams)?;
     let graph = whole.of_device_memory();
     if args.nodes {
         json::write_nodes(&graph, streams.stdout)?;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let Some((form, output)) = form.zip(args.output.as_ref()) else {
         let rows = args.rows.limit();
         if args.format.json {
-            print_json(&json::findings(&graph, &findings), streams)?;
+            answers::CYCLES.print(&json::findings(&graph, &findings), streams)?;
         } else {
             streams.stdout.write_all(text::text(&graph, &findings, rows).as_bytes())?;
         }
@@ -70,16 +71,16 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 }
 
 /// Reads the graph.
-fn load(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
+pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     let mut file;
-    let input: &mut dyn Read = if args.path == Path::new("-") {
+    let input: &mut dyn Read = if path == Path::new("-") {
         &mut *streams.stdin
     } else {
-        file = File::open(&args.path).map_err(|error| failed(&error))?;
+        file = File::open(path).map_err(|error| failed(&error))?;
         &mut file
     };
-    let most = args.max_input.saturating_add(1);
+    let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
     // What is something else, and perhaps without end, is not read whole.
     input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
@@ -90,11 +91,11 @@ fn load(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Graph, CliError>
     } else if begins_like_graph(&bytes) {
         input.take(most.saturating_sub(HEAD)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     }
-    if bytes.len() as u64 > args.max_input {
-        let most = human_bytes(args.max_input);
+    if bytes.len() as u64 > max_input {
+        let most = human_bytes(max_input);
         return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
     }
-    read(&bytes).map_err(|error| failed(&error))
+    read(&bytes).map_err(|error| refused(path, &bytes, &[Kind::Graph], error))
 }
 
 /// Bytes of a file that are looked at to tell what it is.

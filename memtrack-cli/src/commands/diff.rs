@@ -3,18 +3,19 @@
 use super::devices::chosen;
 use super::top::{check_folders, mention_missing};
 use crate::Streams;
+use crate::answers::{self, DiffFileAnswer, FilesDiffAnswer};
 use crate::args::device::AskedDevice;
 use crate::args::{DiffArgs, InputArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::{check_targets, write_files};
 use crate::ownership::rules;
-use crate::report::{layout, mention_reordered, print_json};
+use crate::report::{layout, mention_reordered};
+use crate::unmatched::Unmatched;
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// What `-o` writes.
@@ -49,35 +50,35 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         rules: &rules,
         stacks: picture.is_some(),
     };
-    let before = reading.read(&args.before, args.input, streams)?;
+    let mut unmatched = Unmatched::new(&args.rules);
+    let before = reading.read(&args.before, args.input, &mut unmatched, streams)?;
     reading.by = Some(before.side.by);
-    let after = reading.read(&args.after, args.input, streams)?;
+    let after = reading.read(&args.after, args.input, &mut unmatched, streams)?;
+    unmatched.mention(streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
-        let mut value = diff.to_json();
-        for (name, path, file) in [("before", &args.before, &before), ("after", &args.after, &after)] {
-            value[name] = json!({
-                "path": path.to_string_lossy(),
-                "is_pytorch": file.side.is_pytorch,
-                "complete": file.complete,
-            });
-        }
-        print_json(&value, streams)?;
+        let file = |path: &Path, file: &Reduced| DiffFileAnswer {
+            path: path.to_string_lossy().into_owned(),
+            is_pytorch: file.side.is_pytorch,
+            complete: file.complete,
+        };
+        let (before, after) = (file(&args.before, &before), file(&args.after, &after));
+        answers::DIFF.print(&FilesDiffAnswer { before, after, diff: diff.answer_json() }, streams)?;
     } else {
         write!(streams.stdout, "{}", diff.to_text(layout(args.text)))?;
     }
     if let (Some(target), Some(picture), Some(earlier), Some(later)) =
         (&args.output, picture, &before.stacks, &after.stacks)
     {
-        let diff = Diff::of(earlier, later, usize::MAX);
+        let stacks = Diff::of(earlier, later, usize::MAX);
         let mut content = Vec::new();
         match picture {
             Picture::Svg => {
-                flame_graph(&diff, &mut content).map_err(|error| CliError::output(target, error))?
+                flame_graph(&stacks, &diff, &mut content).map_err(|error| CliError::output(target, error))?
             }
             Picture::Folded => {
-                content = diff.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect();
+                content = stacks.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect();
             }
         }
         write_files(&[(target.clone(), content)])?;
@@ -108,12 +109,23 @@ impl Reading<'_> {
     ///
     /// # Errors
     /// When it cannot be read, holds nothing, or lacks the device.
-    fn read(&self, path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Reduced, CliError> {
+    fn read(
+        &self,
+        path: &Path,
+        input: InputArgs,
+        unmatched: &mut Unmatched,
+        streams: &mut Streams<'_>,
+    ) -> Result<Reduced, CliError> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
         let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
+        unmatched.look(&snapshot, &mut self.symbols(&snapshot));
         Ok(Reduced { side, stacks, complete })
+    }
+
+    fn symbols(&self, snapshot: &Snapshot) -> Symbolizer {
+        self.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     }
 
     /// Reduces a file that was read, and is in order of time.
@@ -128,8 +140,7 @@ impl Reading<'_> {
     ) -> Result<(Side, Option<Side>), CliError> {
         let devices = chosen(snapshot, self.device)?;
         let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
-        let symbols = Symbolizer::of(snapshot);
-        let mut symbols = self.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+        let mut symbols = self.symbols(snapshot);
         let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
         let groups = side(by);
         if groups.is_empty() {

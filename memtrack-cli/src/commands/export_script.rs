@@ -1,6 +1,7 @@
 //! `memtrack export-script`: the Python scripts that write operator traces and object graphs.
 
 use crate::Streams;
+use crate::answers;
 use crate::args::ExportScriptArgs;
 use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
@@ -13,14 +14,14 @@ const CYCLES: &str = include_str!("../export/cycles.py");
 /// Prints a script, or writes it to a file.
 pub(crate) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let script = if args.cycles { CYCLES } else { OPERATOR_TRACE };
-    match args.output.as_deref().filter(|&target| target != Path::new("-")) {
+    let target = args.output.as_deref().unwrap_or(Path::new("-"));
+    match Some(target).filter(|&target| target != Path::new("-")) {
         None => streams.stdout.write_all(script.as_bytes())?,
         Some(target) => {
             check_targets([target], args.force)?;
             write_files(&[(target.to_owned(), script.into())])?;
-            // A hint; when nobody can read it, the file is there all the same.
-            let _ = writeln!(streams.stderr, "wrote {}", target.display());
         }
     }
+    answers::EXPORT_SCRIPT.tell_written(target, "py", args.written, streams)?;
     Ok(Exit::Fine)
 }

@@ -1,9 +1,9 @@
 //! `memtrack gpus`: the machine's NVIDIA devices, what is free on them, and who holds the rest.
 
 use crate::Streams;
+use crate::answers;
 use crate::args::GpusArgs;
 use crate::error::{CliError, Exit};
-use crate::report::print_json;
 use memtrack_core::cuda::{Gpus, gpus};
 
 /// Asks the driver and NVML, prints the page. What could not be queried is reported on standard error.
@@ -19,13 +19,13 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
                     gpus: Vec::new(),
                     missing: Some(error.clone()),
                 };
-                print_json(&none.to_json(), streams)?;
+                answers::GPUS.print(&none.answer(), streams)?;
             }
             return Err(CliError::Io(error.to_string()));
         }
     };
     if args.format.json {
-        print_json(&page.to_json(), streams)?;
+        answers::GPUS.print(&page.answer(), streams)?;
     } else {
         write!(streams.stdout, "{page}")?;
     }

@@ -6,6 +6,7 @@ mod categories;
 mod categories_read;
 mod check;
 mod compare;
+mod completions;
 mod convert;
 mod cycles;
 mod devices;
@@ -13,13 +14,18 @@ mod diff;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
+mod leaks;
+mod live_flame;
+mod man;
 mod modules;
+mod moments;
 mod optrace;
 mod page;
 mod peak;
 mod replay;
 #[cfg(unix)]
 mod run;
+mod schema;
 mod simulate;
 mod stats;
 mod summary;
@@ -32,13 +38,13 @@ mod usage;
 use crate::Streams;
 use crate::args::Command;
 use crate::error::{CliError, Exit};
-use memtrack_core::page::View;
 use memtrack_core::viz::Grouping;
 
 /// Runs the verb the user asked for.
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Advise(args) => advise::run(&args, streams),
+        Command::Completions(args) => completions::run(&args, streams),
         Command::Convert(args) => convert::run(&args, streams),
         Command::Categories(args) => categories::run(&args, streams),
         Command::Check(args) => check::run(&args, streams),
@@ -48,14 +54,17 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
-        Command::Memory(args) => usage::run(&args, Grouping::Stream, streams),
+        Command::Leaks(args) => leaks::run(&args, streams),
+        Command::Man(args) => man::run(&args, streams),
+        Command::Memory(args) => live_flame::run(&args, streams),
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::profile_plot(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),
-        Command::SegmentPlot(args) => page::run(&args, View::State, streams),
+        Command::Schema(args) => schema::run(&args, streams),
+        Command::SegmentPlot(args) => page::segment_plot(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),

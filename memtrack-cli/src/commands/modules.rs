@@ -2,9 +2,10 @@
 
 use super::optrace;
 use crate::Streams;
+use crate::answers;
 use crate::args::{ModulesArgs, TextArgs};
 use crate::error::{CliError, Exit};
-use crate::report::{layout, print_json};
+use crate::report::layout;
 use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 
 /// Analyses the trace and prints its modules.
@@ -14,7 +15,7 @@ pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let device = optrace::device(&args.trace, &profile)?;
     let report = ModuleReport::of(&profile, device, repairs);
     if args.format.json {
-        print_json(&report.to_json(args.depth.unwrap_or(u32::MAX)), streams)?;
+        answers::MODULES.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;

@@ -3,6 +3,7 @@
 use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
+use crate::neighbours::{Kind, head_of_stdin, refused};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
 use memtrack_core::profile::analysis::{AnalysisError, Profile, analyse};
@@ -49,27 +50,28 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     if path == Path::new("-") {
-        return read(args, &mut *streams.stdin);
+        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
+        return read(args, &head, stdin);
     }
     // Opened by its path, as the recording may be in several files.
     let mut file = File::open(path).map_err(|error| failed(&error))?;
     let mut head = Vec::new();
-    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
-    if head == MAGIC {
+    file.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| failed(&error))?;
+    if head.starts_with(&MAGIC) {
         let snapshot = crate::load::load(path, args.input, streams)?.snapshot;
         return recorded(args, snapshot);
     }
-    read(args, head.chain(file))
+    read(args, &head, head.chain(file))
 }
 
-fn read(args: &TraceArgs, mut input: impl Read) -> Result<Source, CliError> {
+/// Reads `input`, which begins with `head`.
+fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
-    let mut head = Vec::new();
-    input.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).map_err(|error| failed(&error))?;
-    let is_recording = head == MAGIC;
-    let input = head.chain(input);
-    if !is_recording {
-        let read = optrace::read(input, mode(args), args.input.max_input).map_err(|error| failed(&error))?;
+    if !head.starts_with(&MAGIC) {
+        let read = optrace::read(input, mode(args), args.input.max_input);
+        // Of a snapshot, the trace's reader says what else there is.
+        let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
+        let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
         return Ok(Source { read, recording: None });
     }
     let options = LoadOptions { max_input: args.input.max_input, ..LoadOptions::default() };

@@ -1,6 +1,7 @@
 //! `memtrack view`, `trace-plot`, `segment-plot` and `profile-plot`: a snapshot as one HTML page.
 
 use crate::Streams;
+use crate::answers::{self, Answer, WrittenAnswer};
 use crate::args::{FileArgs, PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
@@ -12,13 +13,13 @@ use std::io::BufWriter;
 use std::path::Path;
 
 /// Loads the snapshot, and writes its page.
-pub(crate) fn run(args: &PageArgs, view: View, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    write(args, streams, |page| page.showing(view))
+pub(crate) fn segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    write(args, answers::SEGMENT_PLOT, streams, |page| page.showing(View::State))
 }
 
 /// The same for PyTorch's verb, with its options.
 pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    write(&args.page, streams, |page| {
+    write(&args.page, answers::TRACE_PLOT, streams, |page| {
         let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
         if args.filter_freed { page.without_freed() } else { page }
     })
@@ -27,7 +28,7 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
 /// The same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; what it is called for is how
 /// much of each category there is. A file without categories is shown as PyTorch would.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    write(args, streams, |page| {
+    write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };
         page.showing(view)
     })
@@ -35,6 +36,7 @@ pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result
 
 fn write(
     args: &PageArgs,
+    answer: Answer<WrittenAnswer>,
     streams: &mut Streams<'_>,
     shown: impl FnOnce(Page) -> Page,
 ) -> Result<Exit, CliError> {
@@ -46,21 +48,21 @@ fn write(
     let page = shown(page_of(&args.file, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
+        answer.tell_written(output, "html", args.target.written, streams)?;
         return Ok(Exit::Fine);
     }
     let failed = |error| CliError::output(output, error);
     let mut file = ReplacingFile::create(output).map_err(failed)?;
     page.write(BufWriter::with_capacity(1 << 18, &mut file)).map_err(failed)?;
     file.commit().map_err(failed)?;
-    // A hint; when nobody can read it, the file is there all the same.
-    let _ = writeln!(streams.stderr, "wrote {}", output.display());
+    answer.tell_written(output, "html", args.target.written, streams)?;
     Ok(Exit::Fine)
 }
 
 /// The same, or serves the page until the process is ended.
 pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
-        return run(&args.page, args.show.into(), streams);
+        return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
     }
     let page = page_of(&args.page.file, streams)?.showing(args.show.into());
     let server = Server::new(page, args.port)?;

@@ -2,11 +2,13 @@
 
 use super::devices::chosen;
 use crate::Streams;
+use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::ownership::{explained_json, print_explained, rules};
-use crate::report::{layout, mention_reordered, print_devices, print_json};
+use crate::ownership::{explained_answers, print_explained, rules};
+use crate::report::{layout, mention_reordered, print_devices};
+use crate::unmatched::Unmatched;
 use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::analysis::top::TopOptions;
 use memtrack_core::stack::symbols::Symbolizer;
@@ -21,6 +23,9 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         PeakOf::Reserved => at_peak::PeakOf::Reserved,
     };
     let mut symbols = Symbolizer::of(&snapshot);
+    let mut unmatched = Unmatched::new(&args.ownership.rules);
+    unmatched.look(&snapshot, &mut symbols);
+    unmatched.mention(streams);
     let options = TopOptions::new().limit(args.rows.limit()).rules(rules.clone());
     // Who wants to see every frame wants them told apart.
     let options = options.fold_hidden(args.text.frames > 0);
@@ -30,15 +35,14 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         devices.retain(|device| !device.is_empty());
     }
     if args.format.json {
-        let json = |device: &AtPeak| {
-            let mut value = device.to_json();
-            if args.ownership.explain {
-                value["explained"] = explained_json(&rules, &device.live.rows);
-            }
-            value
+        let answer = |device: &AtPeak| {
+            let mut answer = device.answer();
+            let explained = || explained_answers(&rules, &device.live.rows);
+            answer.live.explained = args.ownership.explain.then(explained);
+            answer
         };
-        let devices: Vec<_> = devices.iter().map(json).collect();
-        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+        let devices = devices.iter().map(answer).collect();
+        answers::PEAK.print(&PeakAnswer { devices }, streams)?;
         return Ok(Exit::Fine);
     }
     let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();

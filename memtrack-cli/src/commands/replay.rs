@@ -2,10 +2,11 @@
 
 use super::devices::chosen;
 use crate::Streams;
+use crate::answers::{self, DevicesReplayAnswer};
 use crate::args::ReplayArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{print_devices, print_json};
+use crate::report::print_devices;
 use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
 use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
@@ -29,8 +30,8 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         }
     }
     if args.format.json {
-        let devices: Vec<_> = reports.iter().map(ReplayReport::to_json).collect();
-        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+        let devices = reports.iter().map(ReplayReport::answer).collect();
+        answers::REPLAY.print(&DevicesReplayAnswer { devices }, streams)?;
     } else if reports.is_empty() {
         writeln!(streams.stdout, "The snapshot holds no events of a device to replay.")?;
     } else {

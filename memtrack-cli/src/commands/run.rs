@@ -1,10 +1,12 @@
 //! `memtrack run`: a program with the preload library.
 
 use crate::Streams;
+use crate::answers::{self, RecordingAnswer, RunAnswer};
 use crate::args::RunArgs;
 use crate::error::{CliError, Exit};
-use crate::output::check_targets;
+use crate::output::{check_targets, write_files};
 use crate::run::census::Census;
+use crate::run::holds::who_held;
 use crate::run::wait::{self, Ended};
 use crate::run::{library, program};
 use clap::ValueEnum;
@@ -23,6 +25,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
     let path = program::find(name)?;
     program::check(&path)?;
+    check_targets(args.json.as_deref().filter(|&target| target != Path::new("-")), args.force)?;
     let output = output_of(args, &path)?;
     let libraries = library::installed(args.host)?;
     let census = Census::begin();
@@ -53,9 +56,15 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
     // The end is the program's; what stderr cannot take is lost.
-    let _ = tell(streams, name, &output, started, ended);
+    let recorded = recorded(&output, started, ended.process);
+    let _ = tell(streams, name, args.host, &recorded, ended);
+    let told = args.json.as_deref().map(|target| answer(target, name, &recorded, ended, streams));
     if let Some(census) = census {
         let _ = census.tell(streams, args);
+    }
+    if let Some(Err(error)) = told {
+        // The program's own end counts for more than a report of it.
+        let _ = writeln!(streams.stderr, "memtrack: {error}");
     }
     Ok(Exit::Program(wait::code_of(ended.status)))
 }
@@ -96,16 +105,20 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     Ok(absolute)
 }
 
-/// Reports what was written.
-fn tell(
-    streams: &mut Streams<'_>,
-    name: &OsStr,
-    output: &Path,
-    started: SystemTime,
-    ended: Ended,
-) -> io::Result<()> {
+/// The recordings that were written.
+struct Recorded<'a> {
+    /// The program's own, if it took memory.
+    own: Option<&'a Path>,
+    /// Those of programs that it became.
+    later: Vec<PathBuf>,
+    /// Those of its children.
+    children: Vec<PathBuf>,
+}
+
+/// Looks for the recordings that were written since `started`.
+fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded<'_> {
     let of_others = of_others(output, started);
-    let own = format!("{}.{}", output.to_string_lossy(), ended.process);
+    let own = format!("{}.{process}", output.to_string_lossy());
     let is_own = |path: &PathBuf| {
         let rest = path.to_string_lossy().strip_prefix(&own).map(str::to_owned);
         // A process that becomes several programs counts them; its children's numbers are their processes'.
@@ -115,8 +128,59 @@ fn tell(
         rest.is_some_and(|rest| rest.is_empty() || is_count(&rest))
     };
     let (later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
+    Recorded { own: output.exists().then_some(output), later, children }
+}
+
+/// Writes how the program ended, and what was recorded, to the file that was asked for.
+fn answer(
+    target: &Path,
+    name: &OsStr,
+    recorded: &Recorded<'_>,
+    ended: Ended,
+    streams: &mut Streams<'_>,
+) -> Result<(), CliError> {
+    let file = |path: &Path| RecordingAnswer {
+        path: path.to_string_lossy().into_owned(),
+        size_bytes: path.metadata().ok().map(|data| data.len()),
+    };
+    let all = |paths: &[PathBuf]| paths.iter().map(|path| file(path)).collect();
+    let answer = RunAnswer {
+        program: name.to_string_lossy().into_owned(),
+        process: ended.process,
+        exit_code: ended.status.code(),
+        signal: ended.status.signal(),
+        recording: recorded.own.map(file),
+        became: all(&recorded.later),
+        children: all(&recorded.children),
+    };
+    let mut content = Vec::new();
+    answers::RUN.write(&answer, &mut content)?;
+    if target == Path::new("-") {
+        // What stderr cannot take is lost: the end is the program's.
+        let _ = streams.stderr.write_all(&content);
+        return Ok(());
+    }
+    write_files(&[(target.to_owned(), content)])
+}
+
+/// Reports what was written.
+fn tell(
+    streams: &mut Streams<'_>,
+    name: &OsStr,
+    host: bool,
+    recorded: &Recorded<'_>,
+    ended: Ended,
+) -> io::Result<()> {
+    let Recorded { own, later, children } = recorded;
     let stderr = &mut streams.stderr;
-    if output.exists() {
+    // Of one file, before all else: of what the program became, or its own, or its first child's.
+    let own_file = later.last().map(PathBuf::as_path).or(*own);
+    if let Some(file) = own_file.or(children.first().map(PathBuf::as_path))
+        && let Some(held) = who_held(file, own_file.is_some() && ended.status.signal().is_some())
+    {
+        stderr.write_all(held.as_bytes())?;
+    }
+    if let Some(output) = own {
         // Whoever is killed cannot write what it has not written yet.
         let cut = match ended.status.signal().filter(|_| later.is_empty()) {
             Some(signal) => format!(" until at most half a second before signal {signal} ended it"),
@@ -136,12 +200,11 @@ fn tell(
         }
     }
     match children[..] {
-        [] if output.exists() || !later.is_empty() => Ok(()),
-        [] => writeln!(
-            stderr,
-            "memtrack: saw {} take no CUDA memory, so nothing was written",
-            name.to_string_lossy()
-        ),
+        [] if own.is_some() || !later.is_empty() => Ok(()),
+        [] => {
+            let (name, more) = (name.to_string_lossy(), if host { "" } else { "; --host records its heap" });
+            writeln!(stderr, "memtrack: saw {name} take no CUDA memory, so nothing was written{more}")
+        }
         [ref one] => writeln!(stderr, "memtrack: a child process recorded {}", one.display()),
         [ref first, ..] => {
             let count = children.len();

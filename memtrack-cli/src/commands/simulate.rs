@@ -1,8 +1,10 @@
 //! `memtrack simulate`: a workload through PyTorch's allocator.
 
 use crate::Streams;
+use crate::answers;
 use crate::args::SimulateArgs;
 use crate::error::{CliError, Exit};
+use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use crate::output::check_targets;
 use memtrack_core::ReplacingFile;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
@@ -12,8 +14,7 @@ use std::path::Path;
 /// Reads the workload, runs it, writes the results.
 pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_targets(args.output.as_deref(), args.force)?;
-    let workload = read(&args.workload, args.input.max_input, streams)
-        .map_err(|e| CliError::input(&args.workload, e))?;
+    let workload = read(&args.workload, args.input.max_input, streams)?;
     for hint in &workload.hints {
         // For who reads it; the results are there all the same.
         let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
@@ -28,12 +29,20 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
             written.map_err(|error| CliError::output(path, error))?;
         }
     }
+    if args.written.json {
+        let target = args.output.as_deref().unwrap_or(Path::new("-"));
+        answers::SIMULATE.tell_written(target, "jsonl", args.written, streams)?;
+    }
     Ok(Exit::Fine)
 }
 
-fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, WorkloadError> {
+fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {
+    let own = [Kind::Workload];
     if path == Path::new("-") {
-        return Workload::read(&mut *streams.stdin, max_input);
+        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
+        return Workload::read(stdin, max_input).map_err(|error| refused(path, &head, &own, error));
     }
-    Workload::read(File::open(path)?, max_input)
+    let workload =
+        File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input));
+    workload.map_err(|error| refused(path, &head_of(path), &own, error))
 }

@@ -1,10 +1,11 @@
 //! `memtrack stats`: how full the segments are.
 
 use crate::Streams;
+use crate::answers;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::report::{mention_odd, mention_samples, print_json};
+use crate::report::{mention_odd, mention_samples};
 use memtrack_core::viz::Stats;
 
 /// Loads the snapshot, prints the statistics.
@@ -12,7 +13,7 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let snapshot = load_segments(&args.file.path, args.file.input, streams)?;
     let stats = Stats::of(&snapshot);
     if args.format.json {
-        print_json(&stats.to_json(), streams)?;
+        answers::STATS.print(&stats.answer(), streams)?;
     } else {
         stats.write_text(&mut streams.stdout)?;
         writeln!(streams.stdout)?;

@@ -2,35 +2,65 @@
 
 use super::devices::chosen;
 use crate::Streams;
+use crate::answers::{self, SummaryAnswer};
 use crate::args::SummaryArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
-use crate::ownership::{explained_json, print_explained, rules};
-use crate::report::{mention_reordered, print_devices, print_json};
+use crate::load::{in_pytorch_form, load};
+use crate::ownership::{explained_answers, print_explained, rules};
+use crate::report::{mention_reordered, print_devices};
+use crate::unmatched::Unmatched;
+use memtrack_core::analysis::holds::{Asked, HeldAt, WhoHolds};
 use memtrack_core::analysis::layout::Layout;
+use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::summary::{DeviceSummary, summary_with};
+use memtrack_core::event::Action;
+use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
+
+/// Who held the memory of a recording that nobody ended, or in which memory ran out.
+fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
+    let snapshot = &loaded.snapshot;
+    let is_cut = !loaded.report.as_ref()?.complete;
+    if !is_cut && !snapshot.events.action.contains(&Action::Oom) {
+        return None;
+    }
+    let mut asked = Asked::at_the_end(snapshot, is_cut).rules(rules.clone());
+    if is_cut {
+        // Whether something killed it, the file does not say.
+        asked.at = HeldAt::Cut;
+    }
+    WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &asked)
+}
 
 /// Loads the snapshot, prints what each device comes to.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
-    let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let loaded = load(&args.file.path, args.file.input, streams)?;
+    let held = who_holds(&loaded, &rules);
+    let mut snapshot = in_pytorch_form(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
     let chosen: Vec<u16> =
         chosen(&snapshot, args.device.device)?.into_iter().map(|device| snapshot.ordinal(device)).collect();
-    let mut devices = summary_with(&snapshot, &mut Symbolizer::of(&snapshot), &rules);
+    let mut symbols = Symbolizer::of(&snapshot);
+    let mut unmatched = Unmatched::new(&args.ownership.rules);
+    unmatched.look(&snapshot, &mut symbols);
+    unmatched.mention(streams);
+    let mut devices = summary_with(&snapshot, &mut symbols, &rules);
     devices.retain(|device| chosen.contains(&device.device));
     if args.format.json {
-        let json = |device: &DeviceSummary| {
-            let mut value = device.to_json();
-            if args.ownership.explain {
-                value["explained"] = explained_json(&rules, &device.peak.live.rows);
-            }
-            value
+        let answer = |device: &DeviceSummary| {
+            let mut answer = device.answer();
+            let explained = || explained_answers(&rules, &device.peak.live.rows);
+            answer.explained = args.ownership.explain.then(explained);
+            answer
         };
-        let devices: Vec<_> = devices.iter().map(json).collect();
-        print_json(&serde_json::json!({ "devices": devices }), streams)?;
+        let devices = devices.iter().map(answer).collect();
+        let who_holds = held.as_ref().map(WhoHolds::answer);
+        answers::SUMMARY.print(&SummaryAnswer { devices, who_holds }, streams)?;
         return Ok(Exit::Fine);
+    }
+    if let Some(held) = held.filter(|_| args.device.device.is_none()) {
+        writeln!(streams.stdout, "{held}")?;
     }
     print_devices(&devices, streams)?;
     if args.ownership.explain {

@@ -3,6 +3,7 @@
 use super::optrace::{self, Source};
 use super::page::name;
 use crate::Streams;
+use crate::answers;
 use crate::args::TimelineArgs;
 use crate::error::{CliError, Exit};
 use crate::load::in_pytorch_form;
@@ -29,6 +30,20 @@ enum Form {
     Png,
     Page,
     Pickle,
+}
+
+impl Form {
+    /// What files of that form end with.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Coalesced => "json",
+            Self::Raw => "raw.json",
+            Self::Svg => "svg",
+            Self::Png => "png",
+            Self::Page => "html",
+            Self::Pickle => "pickle",
+        }
+    }
 }
 
 /// What the name of an output asks for, and whether it is compressed.
@@ -101,19 +116,21 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         }
         Form::Pickle => pytorch::write(&in_pytorch_form(), Vec::new(), Format::Pickle)?,
     };
+    let mut name = form.name().to_owned();
     if to_stdout {
         content.push(b'\n');
         streams.stdout.write_all(&content)?;
+        answers::TIMELINE.tell_written(&args.output, &name, args.written, streams)?;
         return Ok(Exit::Fine);
     }
     let failed = |error| CliError::output(&args.output, error);
     if packed {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         content = gzip.write_all(&content).and_then(|()| gzip.finish()).map_err(failed)?;
+        name += ".gz";
     }
     write_files(&[(args.output.clone(), content)])?;
-    // A hint; when nobody can read it, the file is there all the same.
-    let _ = writeln!(streams.stderr, "wrote {}", args.output.display());
+    answers::TIMELINE.tell_written(&args.output, &name, args.written, streams)?;
     Ok(Exit::Fine)
 }
 

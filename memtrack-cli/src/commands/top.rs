@@ -1,20 +1,20 @@
 //! `memtrack top`: who made the memory of a recording.
 
 use super::devices::chosen;
+use super::moments::{keep_those_with, moment};
 use crate::Streams;
-use crate::args::{At, RankArgs};
+use crate::answers::{self, TopAnswer};
+use crate::args::RankArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load;
-use crate::ownership::{explained_json, print_explained, rules};
+use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{layout, mention_reordered};
-use memtrack_core::analysis::moment::Moment;
+use crate::unmatched::Unmatched;
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
-use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
-use std::io;
 use std::path::PathBuf;
 
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
@@ -25,9 +25,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
     let mut devices = chosen(&snapshot, args.device.device)?;
-    if devices.iter().any(|&device| has(&snapshot, device, args.at)) {
-        devices.retain(|&device| has(&snapshot, device, args.at));
-    }
+    keep_those_with(&snapshot, &mut devices, args.at);
     let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot));
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
@@ -40,18 +38,17 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         options.at = args.at.map(|at| moment(&snapshot, device, at)).transpose()?;
         reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
     }
+    let mut unmatched = Unmatched::new(&args.ownership.rules);
+    unmatched.look(&snapshot, &mut symbols);
+    unmatched.mention(streams);
     if args.format.json {
-        let json = |report: &TopReport| {
-            let mut value = report.to_json();
-            if args.ownership.explain {
-                value["explained"] = explained_json(&rules, &report.rows);
-            }
-            value
+        let answer = |report: &TopReport| {
+            let mut answer = report.answer();
+            answer.explained = args.ownership.explain.then(|| explained_answers(&rules, &report.rows));
+            answer
         };
-        let devices: Vec<_> = reports.iter().map(json).collect();
-        let value = serde_json::json!({ "complete": complete, "devices": devices });
-        serde_json::to_writer_pretty(&mut *streams.stdout, &value).map_err(io::Error::from)?;
-        writeln!(streams.stdout)?;
+        let devices = reports.iter().map(answer).collect();
+        answers::TOP.print(&TopAnswer { complete, devices }, streams)?;
     } else {
         if reports.is_empty() {
             writeln!(streams.stdout, "The recording holds no events.")?;
@@ -79,26 +76,6 @@ pub(super) fn check_folders(folders: &[PathBuf]) -> Result<(), CliError> {
         }
         None => Ok(()),
     }
-}
-
-/// The moment that was asked for, on one device.
-fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
-    let name = snapshot.device_name(device);
-    match at {
-        At::Peak => Ok(Moment::Peak),
-        At::End => Ok(Moment::End),
-        At::Oom => Moment::last_oom(snapshot, device)
-            .ok_or_else(|| CliError::Usage(format!("{name} never ran out of memory in this file"))),
-        At::Event(number) => Moment::event(snapshot, device, number).ok_or_else(|| {
-            let count = Moment::events(snapshot, device);
-            CliError::Usage(format!("{name} has no event {number}; it has {count}, counted from 0"))
-        }),
-    }
-}
-
-/// Whether the moment exists on a device at all: of several devices, those without it are left out.
-fn has(snapshot: &Snapshot, device: DeviceId, at: Option<At>) -> bool {
-    at.is_none_or(|at| moment(snapshot, device, at).is_ok())
 }
 
 /// Says which binaries would have named the frames that have no names.

@@ -1,6 +1,7 @@
 //! `memtrack trace`: every event as a line.
 
 use crate::Streams;
+use crate::answers::{self, Described};
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
@@ -10,11 +11,14 @@ use memtrack_core::viz::{trace, trace_json};
 /// Loads the snapshot, prints the events.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
-    let print = if args.format.json { trace_json } else { trace };
-    let odd = print(&snapshot, &mut streams.stdout).map_err(|error| refused(&args.file.path, error))?;
-    if !args.format.json {
+    let refused = |error| refused(&args.file.path, error);
+    let odd = if args.format.json {
+        trace_json(&snapshot, &answers::TRACE.name(), &mut streams.stdout).map_err(refused)?
+    } else {
+        let odd = trace(&snapshot, &mut streams.stdout).map_err(refused)?;
         writeln!(streams.stdout)?;
-    }
+        odd
+    };
     mention_odd(&odd, streams);
     mention_samples(&snapshot, streams);
     Ok(Exit::Fine)

@@ -1,8 +1,10 @@
 //! `memtrack tracker`: which operators made memory grow.
 
 use crate::Streams;
+use crate::answers::{self, TrackerAnswer};
 use crate::args::TrackerArgs;
 use crate::error::{CliError, Exit};
+use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use crate::output::{check_targets, write_files};
 use crate::plot::FigureFiles;
 use memtrack_core::tracker::TrackerStats;
@@ -24,8 +26,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
         }
     }
     if args.format.json {
-        serde_json::to_writer_pretty(&mut *streams.stdout, &summary).map_err(std::io::Error::from)?;
-        writeln!(streams.stdout)?;
+        answers::TRACKER.print(&TrackerAnswer::of(&summary), streams)?;
     } else {
         writeln!(streams.stdout, "{summary}")?;
     }
@@ -34,10 +35,10 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
 
 /// Reads the statistics from a file or, for `-`, from standard input.
 fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError> {
-    let stats = if path == Path::new("-") {
-        TrackerStats::load_from(&mut *streams.stdin)
-    } else {
-        TrackerStats::load(path)
-    };
-    stats.map_err(|error| CliError::input(path, error))
+    let own = [Kind::Statistics];
+    if path == Path::new("-") {
+        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
+        return TrackerStats::load_from(stdin).map_err(|error| refused(path, &head, &own, error));
+    }
+    TrackerStats::load(path).map_err(|error| refused(path, &head_of(path), &own, error))
 }

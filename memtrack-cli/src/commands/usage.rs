@@ -1,11 +1,12 @@
 //! `memtrack segments` and `memtrack memory`: what the segments hold, each by itself or a stream's together.
 
 use crate::Streams;
+use crate::answers::{self, MemoryAnswer, UsageRowsAnswer};
 use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, mention_samples, print_json, refused};
+use crate::report::{mention_odd, mention_samples, refused};
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
 /// Loads the snapshot, then draws it or prints what would be drawn.
@@ -26,7 +27,13 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     }
     let usage = Usage::of(&snapshot, grouping);
     if flame.json {
-        print_json(&usage.to_json(), streams)?;
+        let rows = usage.answer();
+        match grouping {
+            Grouping::Segment => answers::SEGMENTS.print(&UsageRowsAnswer { rows }, streams)?,
+            Grouping::Stream => {
+                answers::MEMORY.print(&MemoryAnswer { rows: Some(rows), devices: None }, streams)?;
+            }
+        }
     } else {
         flame::write(&flame.output, &usage.title(grouping.title()), &usage.lines(""), streams)?;
     }

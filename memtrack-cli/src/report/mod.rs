@@ -11,21 +11,13 @@ use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// Characters of a line if the width is unknown: in a file or a pipe.
-const WIDTH_OF_FILES: usize = 120;
-/// Narrower than this no table can be.
-const NARROWEST: usize = 40;
-
 /// How much of names and stacks a report shows: what `COLUMNS` says, or the terminal has room for, or a usual page.
 pub(crate) fn layout(text: TextArgs) -> Layout {
-    let columns = || std::env::var("COLUMNS").ok()?.trim().parse::<usize>().ok();
-    let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-    let room = || columns().or_else(terminal).map_or(WIDTH_OF_FILES, |width| width.max(NARROWEST));
-    Layout::new().width((!text.wide).then(room)).frames(text.frames)
+    Layout::new().width((!text.wide).then(memtrack_core::__report_width)).frames(text.frames)
 }
 
 /// Prints a value as JSON, indented.
-pub(crate) fn print_json(value: &serde_json::Value, streams: &mut Streams<'_>) -> Result<(), CliError> {
+pub(crate) fn print_json(value: &impl serde::Serialize, streams: &mut Streams<'_>) -> Result<(), CliError> {
     serde_json::to_writer_pretty(&mut *streams.stdout, value).map_err(io::Error::from)?;
     writeln!(streams.stdout)?;
     Ok(())

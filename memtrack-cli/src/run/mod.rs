@@ -1,6 +1,7 @@
 //! Starting a program with the preload library, and waiting for its end.
 
 pub(crate) mod census;
+pub(crate) mod holds;
 pub(crate) mod library;
 pub(crate) mod program;
 pub(crate) mod wait;

@@ -2,6 +2,7 @@
 //! ignore in silence is refused here with a reason.
 
 use crate::error::CliError;
+use crate::neighbours::{self, head_of};
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
@@ -36,10 +37,15 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
         found.get_or_insert((candidate, data.is_dir()));
     }
     let shown = name.to_string_lossy();
+    let source = Path::new(name);
+    let hint = match neighbours::Kind::of(source, &head_of(source)) {
+        Some(neighbours::Kind::Python) => format!("; it is Python source: memtrack run -- python3 {shown}"),
+        _ => String::new(),
+    };
     Err(match found {
         Some((_, true)) => CliError::Program(CANNOT_RUN, format!("{shown}: is a folder")),
-        Some(_) => CliError::Program(CANNOT_RUN, format!("{shown}: no permission to execute it")),
-        None => CliError::Program(NOT_FOUND, format!("{shown}: not found")),
+        Some(_) => CliError::Program(CANNOT_RUN, format!("{shown}: no permission to execute it{hint}")),
+        None => CliError::Program(NOT_FOUND, format!("{shown}: not found{hint}")),
     })
 }
 

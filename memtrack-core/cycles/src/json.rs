@@ -5,7 +5,6 @@ use crate::graph::{Edge, Graph, Held, Memory, Origin};
 use crate::read::VERSION;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
-use serde_json::json;
 use std::io::{self, Write};
 
 /// Writes both.
@@ -38,16 +37,188 @@ pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// The findings alone.
-pub fn findings(graph: &Graph, findings: &Findings) -> serde_json::Value {
-    json!({
-        "origin": origin(graph),
-        "remarks": graph.remarks,
-        "counts": counts(graph, findings),
-        "findings": cycles(graph, findings),
-        "unexplained_sites": unexplained_sites(graph, findings),
-        "unexplained": unexplained(graph),
-    })
+/// The findings alone, as `memtrack cycles --json` has them.
+pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
+    CyclesAnswer {
+        origin: origin(graph),
+        remarks: graph.remarks.clone(),
+        counts: counts(graph, findings),
+        findings: cycles(graph, findings),
+        unexplained_sites: unexplained_sites(graph, findings),
+        unexplained: unexplained(graph),
+    }
+}
+
+/// What keeps device memory alive.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CyclesAnswer {
+    /// Where the graph is from: `python` or `rust`.
+    pub origin: &'static str,
+    /// What must be known of how it was made, as sentences.
+    pub remarks: Vec<String>,
+    /// Sums over the graph and the findings.
+    pub counts: CountsAnswer,
+    /// Cycles from which device memory can be reached, proved ones first.
+    pub findings: Vec<CycleAnswer>,
+    /// Handles that nobody accounts for, by where they were made.
+    pub unexplained_sites: Vec<SiteAnswer>,
+    /// The same one by one.
+    pub unexplained: Vec<UnexplainedAnswer>,
+}
+
+/// Sums over the graph and the findings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CountsAnswer {
+    /// Values.
+    pub nodes: usize,
+    /// References.
+    pub edges: usize,
+    /// Values that could not be looked into whole.
+    pub incomplete: usize,
+    /// Values that hold device memory themselves.
+    pub device_buffers: usize,
+    /// Cycles.
+    pub cycles: u64,
+    /// Cycles that lead to no device memory, which are not listed.
+    pub cycles_without_device_memory: u64,
+    /// Cycles that were not looked into because there are too many.
+    pub cycles_not_measured: u64,
+    /// All device memory that is unreachable.
+    pub leaked: MemoryAnswer,
+    /// Unreachable device memory to which no cycle leads.
+    pub unreachable_beside_cycles: MemoryAnswer,
+}
+
+/// Device memory, each storage once.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MemoryAnswer {
+    /// The bytes; null where a storage's size is not known.
+    pub size_bytes: Option<u64>,
+    /// Storages.
+    pub storages: u64,
+    /// Those whose size is not known.
+    pub storages_of_unknown_size: u64,
+}
+
+/// A cycle: values each of which leads to each of the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CycleAnswer {
+    /// How sure it is: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
+    pub kind: &'static str,
+    /// How many cycles of the same types and fields there are; this is the first.
+    pub instances: u64,
+    /// What it leads to and nobody else outside can use.
+    pub leaked: MemoryAnswer,
+    /// Of that, what would be freed if only this cycle were gone.
+    pub exclusive: MemoryAnswer,
+    /// What it leads to that is also held from outside.
+    pub pinned: MemoryAnswer,
+    /// What leaks with all instances together.
+    pub leaked_by_all_instances: MemoryAnswer,
+    /// Strong pointers from outside into it.
+    pub held_from_outside_by: u64,
+    /// Weak pointers to its values from outside.
+    pub weak_handles: u64,
+    /// Other cycles that lead to it, as places in the findings.
+    pub behind: Vec<u32>,
+    /// A shortest way around.
+    pub cycle: WayAnswer,
+    /// The shortest way from it to device memory.
+    pub way_to_memory: WayAnswer,
+    /// The value with device memory at its end.
+    pub memory_node: Option<u32>,
+    /// References to make weak.
+    pub make_weak: Vec<CutAnswer>,
+    /// Whether that ends all cycles of these values.
+    pub make_weak_is_enough: bool,
+    /// Its values.
+    pub nodes: Vec<u32>,
+}
+
+/// A way along references; of a long one its beginning and its end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WayAnswer {
+    /// How many steps it has.
+    pub steps: usize,
+    /// The first of them.
+    pub first: Vec<StepAnswer>,
+    /// The last of them, where some are left out between.
+    pub last: Vec<StepAnswer>,
+}
+
+/// A reference from one value to another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StepAnswer {
+    /// Whose it is.
+    pub from: u32,
+    /// What that is.
+    pub from_label: String,
+    /// From the one to the other: `.hooks[0]`.
+    pub path: String,
+    /// Where it leads.
+    pub to: u32,
+    /// What that is.
+    pub to_label: String,
+}
+
+/// A reference to make weak.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CutAnswer {
+    /// The reference.
+    #[serde(flatten)]
+    pub step: StepAnswer,
+    /// Whether the values form no cycle any more without it.
+    pub ends_the_cycle: bool,
+    /// Whether it leads from a younger value to an older one.
+    pub leads_back: bool,
+}
+
+/// Handles that nobody accounts for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UnexplainedAnswer {
+    /// The value that they keep alive.
+    pub node: u32,
+    /// What that is.
+    pub label: String,
+    /// How many.
+    pub handles: u64,
+    /// Where they were made: `file:line:column`.
+    pub site: String,
+    /// The root scope that was running then.
+    pub scope: Option<String>,
+    /// How many root scopes have ended since the oldest of them was made.
+    pub ended_roots: u64,
+}
+
+/// The same by where they were made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SiteAnswer {
+    /// What the first value is.
+    pub label: String,
+    /// Where they were made: `file:line:column`.
+    pub site: String,
+    /// The root scope that was running then.
+    pub scope: Option<String>,
+    /// How many.
+    pub handles: u64,
+    /// To how many values.
+    pub values: u64,
+    /// How many root scopes have ended since the oldest of them was made.
+    pub ended_roots: u64,
+    /// Device memory that they lead to.
+    pub held: MemoryAnswer,
 }
 
 fn origin(graph: &Graph) -> &'static str {
@@ -57,117 +228,115 @@ fn origin(graph: &Graph) -> &'static str {
     }
 }
 
-fn counts(graph: &Graph, findings: &Findings) -> serde_json::Value {
-    json!({
-        "nodes": graph.nodes.len(),
-        "edges": graph.edges.len(),
-        "incomplete": graph.nodes.iter().filter(|node| node.incomplete.is_some()).count(),
-        "device_buffers": graph.nodes.iter().filter(|node| node.root).count(),
-        "cycles": findings.cycles.iter().map(|cycle| cycle.instances).sum::<u64>(),
-        "cycles_without_device_memory": findings.without_memory,
-        "cycles_not_measured": findings.not_measured,
-        "leaked": bytes(findings.leaked),
-        "unreachable_beside_cycles": bytes(findings.beside),
-    })
+fn counts(graph: &Graph, findings: &Findings) -> CountsAnswer {
+    CountsAnswer {
+        nodes: graph.nodes.len(),
+        edges: graph.edges.len(),
+        incomplete: graph.nodes.iter().filter(|node| node.incomplete.is_some()).count(),
+        device_buffers: graph.nodes.iter().filter(|node| node.root).count(),
+        cycles: findings.cycles.iter().map(|cycle| cycle.instances).sum::<u64>(),
+        cycles_without_device_memory: findings.without_memory,
+        cycles_not_measured: findings.not_measured,
+        leaked: bytes(findings.leaked),
+        unreachable_beside_cycles: bytes(findings.beside),
+    }
 }
 
-fn cycles(graph: &Graph, findings: &Findings) -> Vec<serde_json::Value> {
-    findings.cycles.iter().map(|cycle| cycle_json(graph, cycle)).collect()
+fn cycles(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
+    findings.cycles.iter().map(|cycle| cycle_answer(graph, cycle)).collect()
 }
 
 /// What the program says of a cycle, without the graph.
-fn cycle_json(graph: &Graph, cycle: &Cycle) -> serde_json::Value {
+fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     let kind = match cycle.proof {
         Proof::Proved => "unreachable",
         Proof::WeakHandles => "unreachable_but_weak_handles",
         Proof::HeldOutside => "held_from_outside",
     };
-    let way = |edges: &[u32], steps: usize| -> serde_json::Value {
+    let way = |edges: &[u32], steps: usize| {
         /// Most steps that are written of a way at each end.
         const WRITTEN: usize = 32;
         let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
         match edges.len() {
             count if count > 2 * WRITTEN || count < steps => {
                 let (first, last) = (&edges[..WRITTEN], &edges[count - WRITTEN..]);
-                json!({ "steps": steps, "first": end(first), "last": end(last) })
+                WayAnswer { steps, first: end(first), last: end(last) }
             }
-            _ => json!({ "steps": steps, "first": end(edges), "last": [] }),
+            _ => WayAnswer { steps, first: end(edges), last: Vec::new() },
         }
     };
-    let weak: Vec<_> = cycle
-        .cuts
-        .iter()
-        .map(|cut| {
-            let mut step = step(graph, cut.edge);
-            step["ends_the_cycle"] = cut.ends_it.into();
-            step["leads_back"] = cut.leads_back.into();
-            step
-        })
-        .collect();
-    json!({
-        "kind": kind,
-        "instances": cycle.instances,
-        "leaked": bytes(cycle.leaked),
-        "exclusive": bytes(cycle.exclusive),
-        "pinned": bytes(cycle.pinned),
-        "leaked_by_all_instances": bytes(cycle.all_leaked),
-        "held_from_outside_by": cycle.held_by,
-        "weak_handles": cycle.weak_outside,
-        "behind": cycle.behind,
-        "cycle": way(&cycle.around, cycle.around.len()),
-        "way_to_memory": way(&cycle.to_memory, cycle.to_memory_steps),
-        "memory_node": cycle.memory_node,
-        "make_weak": weak,
-        "make_weak_is_enough": cycle.cuts_are_enough,
-        "nodes": cycle.nodes,
-    })
+    let cuts = cycle.cuts.iter();
+    let weak = cuts.map(|cut| CutAnswer {
+        step: step(graph, cut.edge),
+        ends_the_cycle: cut.ends_it,
+        leads_back: cut.leads_back,
+    });
+    CycleAnswer {
+        kind,
+        instances: cycle.instances,
+        leaked: bytes(cycle.leaked),
+        exclusive: bytes(cycle.exclusive),
+        pinned: bytes(cycle.pinned),
+        leaked_by_all_instances: bytes(cycle.all_leaked),
+        held_from_outside_by: cycle.held_by,
+        weak_handles: cycle.weak_outside,
+        behind: cycle.behind.clone(),
+        cycle: way(&cycle.around, cycle.around.len()),
+        way_to_memory: way(&cycle.to_memory, cycle.to_memory_steps),
+        memory_node: cycle.memory_node,
+        make_weak: weak.collect(),
+        make_weak_is_enough: cycle.cuts_are_enough,
+        nodes: cycle.nodes.clone(),
+    }
 }
 
-fn step(graph: &Graph, edge: u32) -> serde_json::Value {
+fn step(graph: &Graph, edge: u32) -> StepAnswer {
     let Edge { from, to, path } = graph.edges[edge as usize];
-    json!({ "from": from, "from_label": graph.label(from), "path": graph.text(path), "to": to, "to_label": graph.label(to) })
+    StepAnswer {
+        from,
+        from_label: graph.label(from).into(),
+        path: graph.text(path).into(),
+        to,
+        to_label: graph.label(to).into(),
+    }
 }
 
 /// Bytes only where each storage's size is known.
-fn bytes(bytes: Bytes) -> serde_json::Value {
-    json!({
-        "bytes": (bytes.unknown == 0).then_some(bytes.known_bytes),
-        "storages": bytes.storages,
-        "storages_of_unknown_size": bytes.unknown,
-    })
+fn bytes(bytes: Bytes) -> MemoryAnswer {
+    MemoryAnswer {
+        size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
+        storages: bytes.storages,
+        storages_of_unknown_size: bytes.unknown,
+    }
 }
 
-fn unexplained(graph: &Graph) -> Vec<serde_json::Value> {
-    let each = graph.unexplained.iter();
-    each.map(|handles| {
-        json!({
-            "node": handles.node,
-            "label": graph.label(handles.node),
-            "handles": handles.handles,
-            "site": handles.site,
-            "scope": handles.scope,
-            "ended_roots": handles.ended_roots,
-        })
-    })
-    .collect()
+fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
+    let answer = |handles: &crate::graph::Unexplained| UnexplainedAnswer {
+        node: handles.node,
+        label: graph.label(handles.node).into(),
+        handles: handles.handles,
+        site: handles.site.clone(),
+        scope: handles.scope.clone(),
+        ended_roots: handles.ended_roots,
+    };
+    graph.unexplained.iter().map(answer).collect()
 }
 
 /// The same by where they were made.
-fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<serde_json::Value> {
-    let each = findings.unexplained.iter();
-    each.map(|handles| {
+fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
+    let answer = |handles: &crate::findings::Handles| {
         let first = &graph.unexplained[handles.first];
-        json!({
-            "label": graph.label(first.node),
-            "site": first.site,
-            "scope": first.scope,
-            "handles": handles.handles,
-            "values": handles.values,
-            "ended_roots": handles.ended_roots,
-            "held": bytes(handles.held),
-        })
-    })
-    .collect()
+        SiteAnswer {
+            label: graph.label(first.node).into(),
+            site: first.site.clone(),
+            scope: first.scope.clone(),
+            handles: handles.handles,
+            values: handles.values,
+            ended_roots: handles.ended_roots,
+            held: bytes(handles.held),
+        }
+    };
+    findings.unexplained.iter().map(answer).collect()
 }
 
 /// A list that is made while it is written.

@@ -34,6 +34,8 @@ pub(super) const SAMPLING: Kind = *b"SMPL";
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// What the program reported of its operators.
 pub(super) const OPERATORS: Kind = *b"OPER";
+/// The moments that the program marked.
+pub(super) const MARKS: Kind = *b"MARK";
 /// Which segments are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.

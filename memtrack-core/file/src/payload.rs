@@ -5,8 +5,8 @@ use super::operators::are_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
-    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, OperatorLines, Scope, ScopeKind, ScopeSum,
-    ScopeSums, Segment, Thread,
+    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope, ScopeKind,
+    ScopeSum, ScopeSums, Segment, Thread,
 };
 use memtrack_model::text::cut;
 
@@ -305,4 +305,34 @@ pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Mal
     let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);
     are_lines(bytes.0)?;
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
+}
+
+/// MARK: some of the moments that were marked.
+pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_out: u64) {
+    put(out, left_out);
+    put(out, marks.names.len() as u64);
+    marks.names.iter().for_each(|name| put_str(out, short(name)));
+    put(out, rows.len() as u64);
+    put_column(out, rows, |mark| mark.ticks);
+    put_column(out, rows, |mark| u64::from(mark.thread.0));
+    put_column(out, rows, |mark| u64::from(mark.name));
+}
+
+/// MARK.
+pub(super) fn take_marks(payload: &[u8]) -> Result<Marks, Malformed> {
+    let mut bytes = Bytes(payload);
+    let left_out = bytes.number()?;
+    let named = bytes.count(1)?;
+    let names: Vec<String> =
+        (0..named).map(|_| Ok(short(&bytes.text()?).to_owned())).collect::<Result<_, Malformed>>()?;
+    let count = bytes.count(3)?;
+    let ticks = column(&mut bytes, count, Ok)?;
+    let threads = column(&mut bytes, count, |value| narrow(value).map(ThreadId))?;
+    let of = column(&mut bytes, count, |value| {
+        narrow(value).ok().filter(|&name| (name as usize) < named).ok_or(Malformed)
+    })?;
+    bytes.end()?;
+    let rows = ticks.into_iter().zip(threads).zip(of);
+    let rows = rows.map(|((ticks, thread), name)| Mark { ticks, thread, name }).collect();
+    Ok(Marks { names, rows, left_out })
 }

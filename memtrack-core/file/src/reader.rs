@@ -187,6 +187,13 @@ impl State {
                     snapshot.operators.pieces.push(piece);
                 }
             }
+            chunk::MARKS => {
+                let marks = payload::take_marks(raw)?;
+                snapshot.marks.left_out = snapshot.marks.left_out.saturating_add(marks.left_out);
+                for mark in &marks.rows {
+                    snapshot.marks.push(mark.ticks, mark.thread, marks.name(mark));
+                }
+            }
             chunk::PART => {
                 let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 let follows = |before: &Part| {
@@ -253,6 +260,7 @@ impl State {
             opening.begin(&mut snapshot)
         });
         snapshot.events.sort_by_ticks();
+        snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
         repair::mend_references(&mut snapshot, &mut report.unknown_ids);
         snapshot.leave_out_taken_back();
         if !self.live_whole {

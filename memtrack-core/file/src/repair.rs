@@ -85,7 +85,8 @@ pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
     snapshot.blocks.iter_mut().for_each(|block| scope(&mut block.scope));
     let sums = snapshot.scope_sums.iter_mut().flat_map(|sums| &mut sums.rows);
     sums.for_each(|row| scope(&mut row.scope));
-    for thread in &mut snapshot.events.thread {
+    let marking = snapshot.marks.rows.iter_mut().map(|mark| &mut mark.thread);
+    for thread in snapshot.events.thread.iter_mut().chain(marking) {
         if thread.index() >= threads {
             *thread = ThreadId::NONE;
             *mended += 1;

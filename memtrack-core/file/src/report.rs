@@ -100,11 +100,11 @@ impl ReadReport {
                     .into()
             }
             (false, true, _) => format!("damaged: the last {lost} of {} bytes are lost", self.file_bytes),
-            (false, false, 0) => "the recording was not ended (the program was killed or still runs)".into(),
+            (false, false, 0) => "the recording was not ended (the program was killed, called exec or _exit, or still runs)".into(),
             (false, false, _) => format!("cut: the last {lost} of {} bytes are lost", self.file_bytes),
         };
         if !self.complete {
-            text.push_str("; everything before is shown");
+            text.push_str("; what was written before is shown");
         }
         if self.unknown_ids > 0 {
             let separator = if text.is_empty() { "" } else { "; " };

@@ -40,5 +40,6 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
         writer.scope_sums(sums)?;
     }
     writer.operators(&snapshot.operators)?;
+    writer.marks(&snapshot.marks)?;
     writer.close(&snapshot.blocks, &snapshot.segments, &snapshot.devices, snapshot.meta.complete)
 }

@@ -9,7 +9,7 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Folded, LiveBlock, Meta, Module, OperatorLog, Sampling, Scope,
+    DeviceStatistics, DriverReading, Folded, LiveBlock, Marks, Meta, Module, OperatorLog, Sampling, Scope,
     ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
@@ -242,6 +242,28 @@ impl<W: Write> RecordingWriter<W> {
             next = pieces.next().map(|piece| (piece.base_ticks, &piece.lines[..]));
         }
         self.hand_over()
+    }
+
+    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up, and
+    /// so does what was left out. The threads must be written before.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn marks(&mut self, marks: &Marks) -> io::Result<()> {
+        if marks.is_empty() {
+            return self.hand_over();
+        }
+        let (mut rest, mut left_out) = (&marks.rows[..], marks.left_out);
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            self.raw.clear();
+            payload::put_marks(&mut self.raw, marks, now, std::mem::take(&mut left_out));
+            self.push(chunk::MARKS);
+            rest = later;
+            if rest.is_empty() {
+                return self.hand_over();
+            }
+        }
     }
 
     /// Ends the recording with what is live, the segments held and the counts per device; returns the output.

@@ -90,6 +90,17 @@ pub fn unpack<'a>(reader: Counted<'a, impl Read + 'a>) -> io::Result<(Box<dyn Bu
     })
 }
 
+/// The first bytes of a file, unpacked, as far as `stored` has them: at most `most`. Enough to tell what kind of file it is.
+pub fn unpacked_head(stored: &[u8], most: usize) -> Vec<u8> {
+    let count = Stored::default();
+    let mut head = Vec::new();
+    if let Ok((reader, _)) = unpack(Counted { inner: stored, count: &count }) {
+        // The head of a compressed file ends within it: what came before is there.
+        let _ = reader.take(most as u64).read_to_end(&mut head);
+    }
+    head
+}
+
 /// Describes what is wrong with compressed data, for the owner of the file.
 struct Unpacked<'a, R> {
     inner: R,

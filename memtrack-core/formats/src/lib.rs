@@ -15,6 +15,6 @@ mod registry;
 
 pub use error::LoadError;
 pub use files::{Format, Loaded, SnapshotFiles};
-pub use input::{Compression, Counted, LoadOptions, Stored, unpack};
+pub use input::{Compression, Counted, LoadOptions, Stored, unpack, unpacked_head};
 pub use recording::load_from;
 pub use registry::{format_of, formats_listed};

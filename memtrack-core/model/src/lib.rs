@@ -3,6 +3,8 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+#[cfg(feature = "serde")]
+pub mod answer;
 pub mod event;
 mod frame;
 pub mod operators;

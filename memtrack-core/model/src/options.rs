@@ -126,6 +126,8 @@ pub struct Options {
     #[doc(hidden)]
     pub dump_on_oom: Option<PathBuf>,
     #[doc(hidden)]
+    pub tell_who_holds: bool,
+    #[doc(hidden)]
     pub operators: bool,
     /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
@@ -149,6 +151,7 @@ impl Default for Options {
             stream: false,
             max_bytes: None,
             dump_on_oom: None,
+            tell_who_holds: false,
             operators: false,
             is_of_run: false,
         }
@@ -319,6 +322,23 @@ impl Options {
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self
+    }
+
+    /// Says on stderr who holds the memory when it runs out, on a device or in the host's heap, and when a snapshot is
+    /// dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`] includes it.
+    ///
+    /// The first three times that memory runs out are told, and later ones as long as that takes less than a fiftieth of
+    /// the time. Functions are named for half a second at most.
+    #[must_use]
+    pub fn tell_who_holds(mut self) -> Self {
+        self.tell_who_holds = true;
+        self
+    }
+
+    /// Whether it is said who holds the memory when it runs out.
+    #[doc(hidden)]
+    pub fn tells_who_holds(&self) -> bool {
+        self.tell_who_holds || self.dump_on_oom.is_some()
     }
 
     /// What these options ask for and do not get because a session with other options is already running, as a line for

@@ -1,7 +1,7 @@
 //! What is reported when memory runs out.
 
 use crate::event::{DeviceId, StreamId};
-use crate::units::human_bytes;
+use crate::units::Bytes;
 use std::fmt;
 
 /// Memory ran out: what observers are told.
@@ -20,13 +20,19 @@ pub struct OutOfMemory {
 }
 
 impl fmt::Display for OutOfMemory {
-    /// `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`.
+    /// `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`; of the host's heap only what was
+    /// requested. Takes no memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (requested, free) = (human_bytes(self.requested_bytes), human_bytes(self.device_free_bytes));
-        write!(f, "out of memory on {}: {requested} requested, {free} free", self.device)?;
+        let (requested, free) = (Bytes(self.requested_bytes), Bytes(self.device_free_bytes));
+        write!(f, "out of memory on {}: {requested} requested", self.device)?;
+        if self.device.is_host() {
+            // Nobody says what a heap could still have.
+            return Ok(());
+        }
+        write!(f, ", {free} free")?;
         match self.device_total_bytes {
             0 => Ok(()),
-            total => write!(f, " of {}", human_bytes(total)),
+            total => write!(f, " of {}", Bytes(total)),
         }
     }
 }

@@ -1,15 +1,26 @@
 //! Numbers as people read them; all text reports print through here, so that they agree.
 
+use std::fmt;
+
 /// `bytes` in the largest unit that keeps it at 1 or more: `512 B`, `1.5 KiB`, `64.0 MiB`, `1.25 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
-    let value = bytes as f64;
-    // The limits leave out what would be printed as 1024 of the smaller unit.
-    match value {
-        v if v < 1024.0 => format!("{bytes} B"),
-        v if v < 1023.95 * 1024.0 => format!("{:.1} KiB", v / 1024.0),
-        v if v < 1023.95 * 1_048_576.0 => format!("{:.1} MiB", v / 1_048_576.0),
-        v if v < 1023.995 * 1_073_741_824.0 => format!("{:.2} GiB", v / 1_073_741_824.0),
-        v => format!("{:.2} TiB", v / 1_099_511_627_776.0),
+    Bytes(bytes).to_string()
+}
+
+/// The same, written without taking memory for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The limits leave out what would be printed as 1024 of the smaller unit.
+        match self.0 as f64 {
+            v if v < 1024.0 => write!(f, "{} B", self.0),
+            v if v < 1023.95 * 1024.0 => write!(f, "{:.1} KiB", v / 1024.0),
+            v if v < 1023.95 * 1_048_576.0 => write!(f, "{:.1} MiB", v / 1_048_576.0),
+            v if v < 1023.995 * 1_073_741_824.0 => write!(f, "{:.2} GiB", v / 1_073_741_824.0),
+            v => write!(f, "{:.2} TiB", v / 1_099_511_627_776.0),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod advice;
 pub mod analysis;
+pub mod answer;
 mod category;
 mod curve;
 pub mod export;

@@ -120,7 +120,7 @@ impl Repairs {
         self
     }
 
-    fn made(&self) -> impl Iterator<Item = (Repair, u64)> {
+    pub(crate) fn made(&self) -> impl Iterator<Item = (Repair, u64)> {
         Repair::ALL.into_iter().map(|repair| (repair, self.count(repair))).filter(|&(_, count)| count > 0)
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+pub mod accounts;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
@@ -18,4 +19,5 @@ pub mod scope;
 pub mod signals;
 pub mod stack;
 pub mod switch;
+pub mod terminal;
 mod zeroed;

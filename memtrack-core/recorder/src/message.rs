@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::reentry;
+use memtrack_model::text::cut;
 use std::fmt;
 
 /// Most bytes of one write: a pipe takes so many whole or not at all.
@@ -27,6 +28,39 @@ pub fn say(message: impl fmt::Display) {
 pub fn say_as(who: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
     write_to_stderr(format!("{who}: {message}\n").as_bytes());
+}
+
+/// Says lines that are whole, each with `memtrack: ` before it and its end behind it, in one go.
+pub fn say_lines(lines: &str) {
+    let _inside = reentry::enter();
+    write_to_stderr(lines.as_bytes());
+}
+
+/// Longest message that is made without memory; what is beyond is cut off.
+const LONGEST_AT_ONCE: usize = 1024;
+
+/// Says `memtrack: MESSAGE` without taking memory for it, as long as the message's parts take none either: what is said
+/// when there may be none.
+pub fn say_at_once(message: fmt::Arguments<'_>) {
+    struct Text {
+        bytes: [u8; LONGEST_AT_ONCE],
+        len: usize,
+    }
+    impl fmt::Write for Text {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            // One byte stays for the end of the line.
+            let text = cut(text, LONGEST_AT_ONCE - 1 - self.len);
+            self.bytes[self.len..self.len + text.len()].copy_from_slice(text.as_bytes());
+            self.len += text.len();
+            Ok(())
+        }
+    }
+    let _inside = reentry::enter();
+    let mut text = Text { bytes: [0; LONGEST_AT_ONCE], len: 0 };
+    // It cannot fail, and what a part of the message refuses is left out.
+    let _ = fmt::Write::write_fmt(&mut text, format_args!("memtrack: {message}"));
+    text.bytes[text.len] = b'\n';
+    write_to_stderr(&text.bytes[..=text.len]);
 }
 
 #[cfg(unix)]

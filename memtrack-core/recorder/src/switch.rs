@@ -14,6 +14,9 @@ pub const RESERVE: u32 = 8;
 /// Operators and their tensors are written down.
 pub const OPERATORS: u32 = 16;
 
+/// Somebody keeps accounts: tests with limits run.
+pub const ACCOUNTS: u32 = 32;
+
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether any of `switches` is on.

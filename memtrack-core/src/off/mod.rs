@@ -8,5 +8,7 @@ pub mod recorder;
 pub mod scope;
 
 pub use allocator::{TrackingAllocator, own_bytes};
-pub use monitor::{dump_snapshot, snapshot, start_monitor, start_monitor_with, stop};
+#[cfg(feature = "report")]
+pub use monitor::who_holds;
+pub use monitor::{dump_snapshot, mark, snapshot, start_monitor, start_monitor_with, stop};
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};

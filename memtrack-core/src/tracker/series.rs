@@ -222,7 +222,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::with_scopes;
+    use crate::with_scopes::with_scopes;
 
     const MIB: i64 = 1 << 20;
 

@@ -101,6 +101,18 @@ fn main() {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
         }
+        // The heap refuses a request, and says why.
+        ["heap_refused"] => {
+            let kept = vec![1_u8; 33_000_000];
+            // SAFETY: a request that no heap can meet, and `errno`.
+            let (block, errno) = unsafe {
+                *libc::__errno_location() = 0;
+                let block = libc::malloc(std::hint::black_box(1 << 46));
+                (block, *libc::__errno_location())
+            };
+            assert!(block.is_null() && errno == libc::ENOMEM, "{errno}");
+            std::hint::black_box(&kept);
+        }
         // A program that runs out of memory again and again, and lives on: until the file is there, and says how often.
         ["oom_until", file] => {
             work();

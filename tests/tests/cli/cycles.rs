@@ -115,9 +115,9 @@ fn what_is_no_graph_is_refused_and_says_why() {
     let cases = [
         (String::new(), "the file is empty"),
         ("\0\0\0".into(), "no graph of references"),
-        ("import torch".into(), "no graph of references"),
+        ("import torch".into(), "this is Python source"),
         ("{}".into(), "memtrack_cycles"),
-        (r#"{"segments": [], "device_traces": []}"#.into(), "memtrack_cycles"),
+        (r#"{"segments": [], "device_traces": []}"#.into(), "this is a PyTorch snapshot"),
         (r#"{"memtrack_cycles": 2, "origin": "rust", "nodes": []}"#.into(), "version is 2"),
         (r#"{"memtrack_cycles": 1, "origin": "perl", "nodes": []}"#.into(), "perl"),
         (r#"{"memtrack_cycles": 1, "origin": "rust", "nodes": [], "edges": [{"from": 0, "to": 0, "path": ""}]}"#.into(), "0 nodes"),

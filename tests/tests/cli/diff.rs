@@ -138,7 +138,10 @@ fn the_first_line_is_the_answer_and_moved_lines_are_the_same() {
         ]
     );
     let first = &answer["devices"][0]["rows"][0];
-    assert_eq!(first["stack"], json!([{ "function": "softmax", "file": "/home/a/v2/train.py", "line": 14 }]));
+    assert_eq!(
+        first["stack"],
+        json!([{ "function": "softmax", "file": "/home/a/v2/train.py", "line": 14, "address": null }])
+    );
     assert_eq!((&first["line_before"], &first["before_requested_bytes"]), (&json!(12), &json!(4 * MIB)));
     assert_eq!(answer["devices"][0]["change_requested_bytes"], json!(21 * MIB));
 }
@@ -246,8 +249,8 @@ fn a_difference_within_the_error_of_an_estimate_is_none() {
     assert!(lucky["devices"][0]["within_error"].as_u64() >= Some(1), "{lucky}");
     let more = bench.json(&["before.memtrack", "more.memtrack", "--by", "module"]);
     assert_eq!(rows(&more)[0].1, "grew");
-    let [low, high] =
-        [0, 1].map(|end| more["devices"][0]["rows"][0]["change_requested_bytes_interval"][end].as_i64());
+    let [low, high] = ["low", "high"]
+        .map(|end| more["devices"][0]["rows"][0]["change_requested_bytes_error"][end].as_i64());
     let by = Some(rows(&more)[0].2);
     assert!(Some(0) < low && low < by && by < high, "{low:?} {by:?} {high:?}");
     let text = bench.text(&["diff", "before.memtrack", "more.memtrack", "--by", "module"]);
@@ -284,7 +287,7 @@ fn a_device_that_only_one_file_has_is_named() {
     assert!(text.starts_with("device 0: peak +21.0 MiB"), "{text}");
     assert!(text.contains("device 1: only in the later file, peak 35.0 MiB"), "{text}");
     let only = bench.json(&["before.json", "two.json"])["only_after"][0].clone();
-    assert_eq!((&only["name"], &only["requested_bytes"]), (&json!("device 1"), &json!(35 * MIB)));
+    assert_eq!((&only["device"]["name"], &only["requested_bytes"]), (&json!("device 1"), &json!(35 * MIB)));
 }
 
 #[test]
@@ -312,7 +315,14 @@ fn the_flame_graph_shows_what_grew_and_what_is_gone() {
     let bench = two_versions();
     bench.text(&["diff", "before.json", "after.json", "-o", "diff.svg"]);
     let svg = fs::read_to_string(bench.path("diff.svg")).unwrap();
-    assert!(svg.contains("softmax train.py:14") && svg.contains("gone from device 0"), "{svg}");
+    for words in [
+        "train.py:14 softmax +20.0 MiB",
+        "gone from device 0 −2.0 MiB",
+        "train.py:30 buffer −2.0 MiB",
+        ">device 0 +23.0 MiB",
+    ] {
+        assert!(svg.contains(words), "{words}: {svg}");
+    }
     bench.text(&["diff", "before.json", "after.json", "-o", "diff.folded", "--by", "operator"]);
     assert_eq!(
         fs::read_to_string(bench.path("diff.folded")).unwrap(),
@@ -384,4 +394,36 @@ fn of_real_pairs_the_numbers_are_those_that_python_reads_in_the_pickles() {
         assert!(output.status.success(), "{before} {after}: {}", said(&output));
         assert!(said(&output).contains("lines agree; peak +"), "{}", said(&output));
     }
+}
+
+#[test]
+fn patterns_that_match_no_frame_are_told_once_and_empty_ones_refused() {
+    let bench = two_versions();
+    let said = |arguments: &[&str]| {
+        let output = Command::new(memtrack())
+            .args(arguments)
+            .current_dir(bench.path("before.json").parent().unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let top = ["top", "before.json", "--mine", "nothing*", "--mine", "nothing*", "--not-mine", "train.py"];
+    assert_eq!(said(&top), "memtrack: warning: no frame matches --mine nothing*\n");
+    let diff = ["diff", "before.json", "after.json", "--not-mine", "zzz*", "--mine", "train.py"];
+    assert_eq!(said(&diff), "memtrack: warning: no frame matches --not-mine zzz*\n");
+    for verb in ["peak", "summary"] {
+        assert_eq!(
+            said(&[verb, "before.json", "--mine", "zzz"]),
+            "memtrack: warning: no frame matches --mine zzz\n"
+        );
+    }
+    // What is in one of the two files only is there; the later has no `buffer`.
+    assert_eq!(said(&["diff", "before.json", "after.json", "--mine", "buffer"]), "");
+    bench.refused(&["top", "before.json", "--mine", ""], 2, "--mine: the pattern is empty");
+    bench.refused(
+        &["diff", "before.json", "after.json", "--not-mine", " "],
+        2,
+        "--not-mine: the pattern is empty",
+    );
 }

@@ -34,9 +34,25 @@ def line(frames):
     return own and (own["filename"], own["name"], own["line"])
 
 
+def frees_carry_allocations(snapshot, device):
+    """Whether frees have the stacks of the blocks' allocations: of all blocks whose two ends are in the trace, and of eight
+    stacks at least. Otherwise they have their own, or nobody knows."""
+    live, same = {}, set()
+    for event in snapshot["device_traces"][device]:
+        frames = tuple((frame["filename"], frame["name"], frame["line"]) for frame in event.get("frames") or [])
+        if event["action"] == "alloc":
+            live[event["addr"]] = frames
+        elif event["action"] == "free_requested" and live.get(event["addr"]) and frames:
+            if live.pop(event["addr"]) != frames:
+                return False
+            same.add(frames)
+    return len(same) >= 8
+
+
 def lifetimes(snapshot, device):
     """Every block as its bytes, its line, and the events from and up to which it was live."""
     blocks, live = [], {}
+    known = frees_carry_allocations(snapshot, device)
     for number, event in enumerate(snapshot["device_traces"][device]):
         if event["action"] == "alloc":
             live[event["addr"]] = len(blocks)
@@ -45,8 +61,8 @@ def lifetimes(snapshot, device):
             if event["addr"] in live:
                 blocks[live.pop(event["addr"])][3] = number
             else:
-                # From before the trace, and nobody knows from where.
-                blocks.append([event["size"], None, -1, number])
+                # From before the trace, and nobody knows from where, unless its free says so.
+                blocks.append([event["size"], line(event.get("frames")) if known else None, -1, number])
     for segment in snapshot["segments"]:
         address = segment["address"]
         for block in segment["blocks"]:
@@ -93,7 +109,7 @@ def main(memtrack, *paths):
             expected[place] = pair
     found = {}
     for row in device["rows"]:
-        own = row.get("stack", [{}])[0]
+        own = (row["stack"] or [{}])[0]
         if own.get("file") and is_own({"filename": own["file"]}):
             sides = ([row[f"{side}_requested_bytes"], row[f"{side}_count"]] for side in ("before", "after"))
             found[own["file"], own["function"], own["line"]] = tuple(sides)

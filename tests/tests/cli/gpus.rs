@@ -60,9 +60,9 @@ GPU 1: memtrack mock device
     let output = gpus(drivers.path(), &["--json"], &environment);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let first = &value["gpus"][0];
-    assert_eq!(first["memory"]["used_bytes"], 101 * MIB);
-    assert_eq!(first["cuda_device"], 0);
-    assert_eq!(first["pool"]["used_bytes"]["peak"], 0);
+    assert_eq!(first["used_bytes"], 101 * MIB);
+    assert_eq!(first["device"]["number"], 0);
+    assert_eq!(first["pool"]["used_peak_bytes"], 0);
     assert_eq!(first["processes"][0]["used_bytes"], 100 * MIB);
     assert_eq!(first["processes"][1]["used_bytes"], Value::Null);
     assert_eq!(value["missing"], Value::Null);

@@ -12,6 +12,10 @@ mod export_script;
 mod gpus;
 mod here;
 mod hostile;
+mod leaks;
+mod live_flame;
+mod manual;
+mod neighbours;
 mod page;
 mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
@@ -21,12 +25,16 @@ mod recorded_operators;
 mod run;
 mod run_cost;
 mod run_ends;
+mod run_holds;
 mod run_host;
 mod run_libraries;
 mod run_linked;
 mod run_privilege;
 mod run_snapshots;
 mod run_unhooked;
+mod schema;
 mod simulate;
 mod top;
 mod viz;
+
+memtrack_tests::tests_wait!();

@@ -128,7 +128,7 @@ fn what_a_snapshot_says_of_the_device_is_in_the_head() {
     assert_eq!(peak["show"]["view"], "timeline");
     let made_of = sentences.iter().find(|line| line["title"] == "Made of").unwrap();
     assert!(
-        made_of["text"].as_str().unwrap().contains("8 blocks, which are from train.py:2 buf"),
+        made_of["text"].as_str().unwrap().contains("10 blocks, which are from train.py:2 buf"),
         "{made_of}"
     );
     assert_eq!(made_of["show"]["query"], "train\\.py:2");

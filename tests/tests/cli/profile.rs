@@ -130,8 +130,9 @@ fn a_trace_comes_from_a_pipe_and_its_export_goes_into_one() {
     let trace = fs::read(vector("optrace.jsonl")).unwrap();
     let export = run(folder.path(), &["timeline", "-", "-o", "-"], &trace);
     assert_eq!(String::from_utf8(export.stdout).unwrap(), fs::read_to_string(vector("json")).unwrap());
-    let report = json_of(&run(folder.path(), &["categories", "-", "--json"], &trace).stdout);
-    assert_eq!(report["device"], "cuda:0");
+    let answer = json_of(&run(folder.path(), &["categories", "-", "--json"], &trace).stdout);
+    let report = &answer["devices"][0];
+    assert_eq!(report["device"], json!({"number": 0, "kind": "device", "name": "cuda:0"}));
     assert_eq!(report["repairs"], json!({}));
     let peak = &report["moments"][0];
     assert_eq!(
@@ -140,7 +141,7 @@ fn a_trace_comes_from_a_pipe_and_its_export_goes_into_one() {
     );
     let of = |name: &str| {
         let rows = peak["categories"].as_array().unwrap();
-        rows.iter().find(|row| row["category"] == name).map(|row| row["bytes"].as_u64().unwrap())
+        rows.iter().find(|row| row["category"] == name).map(|row| row["allocated_bytes"].as_u64().unwrap())
     };
     assert_eq!(
         (of("PARAMETER"), of("OPTIMIZER_STATE"), of("GRADIENT")),
@@ -214,6 +215,6 @@ fn repairs_are_reported_unless_pytorch_is_imitated() {
     let repaired = run(folder.path(), &["categories", "-", "--json"], cut.as_bytes());
     assert_eq!(repaired.status.code(), Some(0));
     assert!(String::from_utf8(repaired.stderr).unwrap().contains("memtrack: warning: the trace is cut"));
-    assert_eq!(json_of(&repaired.stdout)["repairs"], json!({"cut": 1}));
+    assert_eq!(json_of(&repaired.stdout)["devices"][0]["repairs"], json!({"cut": 1}));
     fails(&run(folder.path(), &["categories", "-", "--compat"], cut.as_bytes()), 3, "without --compat");
 }

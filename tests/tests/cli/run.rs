@@ -1,7 +1,7 @@
 //! `memtrack run` on programs that do not link memtrack, with the mock driver: what is recorded, and that programs
 //! without CUDA do not notice.
 
-use memtrack_tests::run::{Bench, Waiting, assert_work, said};
+use memtrack_tests::run::{Bench, Waiting, assert_work, lines_said, said};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn a_program_is_recorded_and_its_exit_code_passed_on() {
     let output = bench.run(&["-o", "a.memtrack", "--", PLAIN, "exit", "5"]);
     assert_eq!(output.status.code(), Some(5), "{}", said(&output));
     assert_work(&bench.path("a.memtrack"), true);
-    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+    assert_eq!(lines_said(&output), 1, "{}", said(&output));
     // The stack begins in the program, not in the library.
     let top = Command::new(memtrack())
         .args(["top", "a.memtrack", "--by", "stack", "--json"])

@@ -85,15 +85,19 @@ const VERBS: [(&str, &[&str]); 19] = [
     ("profile-plot", &["--output", "OUT.html"]),
 ];
 
-/// What takes something else.
-const OTHER_VERBS: [&str; 11] = [
+/// What takes something else, or of these files cannot tell what it is asked.
+const OTHER_VERBS: [&str; 15] = [
     "advise",
     "categories",
+    "completions",
     "cycles",
     "export-script",
     "gpus",
+    "leaks",
+    "man",
     "modules",
     "run",
+    "schema",
     "simulate",
     "timeline",
     "tracker",

@@ -100,7 +100,7 @@ fn a_device_is_picked_by_its_ordinal_and_the_host_is_the_last() {
     assert_eq!(json(&file, &[])["devices"].as_array().unwrap().len(), 2);
     let gpu = json(&file, &["--device", "0"]);
     assert_eq!(gpu["devices"][0]["totals"]["requested_bytes"], 5);
-    assert_eq!(json(&file, &["--device", "1"])["devices"][0]["is_host"], true);
+    assert_eq!(json(&file, &["--device", "1"])["devices"][0]["device"]["kind"], "host");
     let output = top(&file, &["--device", "7"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("it has: 0, 1"));

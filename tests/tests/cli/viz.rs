@@ -105,13 +105,14 @@ fn a_picture_says_what_it_shows_and_keeps_devices_apart() {
 #[test]
 fn the_parts_of_a_picture_add_up_to_the_segments() {
     let file = sample("basic-2.pickle");
-    let total =
-        |rows: &Value| rows.as_array().unwrap().iter().map(|row| row["bytes"].as_i64().unwrap()).sum::<i64>();
+    let total = |rows: &Value| {
+        rows.as_array().unwrap().iter().map(|row| row["size_bytes"].as_i64().unwrap()).sum::<i64>()
+    };
     let reserved = json(&["stats"], &[&file])["total_reserved_bytes"].as_i64().unwrap();
     for verb in ["memory", "segments"] {
-        let rows = json(&[verb], &[&file]);
+        let rows = json(&[verb], &[&file])["rows"].clone();
         assert_eq!(total(&rows), reserved);
-        assert!(rows.as_array().unwrap().iter().all(|row| row["bytes"].as_i64().unwrap() >= 0));
+        assert!(rows.as_array().unwrap().iter().all(|row| row["size_bytes"].as_i64().unwrap() >= 0));
     }
     let events = json(&["trace"], &[&file]);
     assert_eq!(events["devices"][0]["entries"][0]["action"], "segment_alloc");

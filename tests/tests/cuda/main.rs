@@ -21,3 +21,5 @@ mod put_back;
 mod readings;
 mod soak;
 mod steps;
+
+memtrack_tests::tests_wait!();

@@ -85,7 +85,10 @@ fn everything_that_is_said_goes_through_one_function() {
             // What unit tests print is for whoever runs them.
             let code = code.take_while(|line| !line.starts_with("#[cfg(test)]"));
             let direct: Vec<&str> = code.filter(|line| says.iter().any(|says| line.contains(says))).collect();
-            let is_the_one = path.ends_with("message.rs");
+            // What libtest is to capture with the rest of what a test prints can only go through its macros.
+            let of_tests =
+                ["testing/limits.rs", "accounts/printing.rs"].iter().any(|file| path.ends_with(file));
+            let is_the_one = path.ends_with("message.rs") || of_tests;
             assert!(is_the_one || direct.is_empty(), "{}: {direct:?}", path.display());
             seen += 1;
         }

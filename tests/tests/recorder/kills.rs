@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// Children that run at once.
-const AT_ONCE: usize = 4;
+/// Children that run at once. Each lasts as long as was drawn, whatever its share of the processors.
+const AT_ONCE: usize = 10;
 /// As the child has it.
 const MOMENT: Duration = Duration::from_millis(50);
 /// The stated delay, and what a machine with more work than processors may add: every thread waits for its turn.

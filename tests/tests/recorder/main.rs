@@ -5,6 +5,7 @@ mod dumps;
 mod endings;
 mod files;
 mod fork;
+mod holds;
 mod host_safety;
 mod host_totals;
 mod kills;
@@ -16,3 +17,5 @@ mod ring;
 mod stream;
 mod tracing_candle;
 mod trackers;
+
+memtrack_tests::tests_wait!();

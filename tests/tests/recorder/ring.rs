@@ -1,6 +1,9 @@
 //! The ring keeps exactly the newest `max_entries` events of each device in merge order, and counts the rest. The oracle
 //! is the stream to a file, which keeps everything: `max_entries` bounds the memory, not the file.
 
+use memtrack_core::By;
+use memtrack_core::analysis::moment::Moment;
+use memtrack_core::analysis::top::Age;
 use memtrack_core::event::{Action, DeviceId, Event, StreamId};
 use memtrack_core::recorder::{Context, Enabled, Options, record_alloc, record_free};
 use memtrack_core::snapshot::Snapshot;
@@ -153,4 +156,42 @@ fn after_stop_and_start_nothing_is_live_and_nothing_old_is_told() {
     assert_eq!((snapshot.blocks.len(), snapshot.events.len()), (100, 60));
     let counts = statistics(snapshot, DeviceId(0));
     assert_eq!((counts.recorded, counts.dropped, counts.allocations, counts.frees), (101, 41, 100, 1));
+}
+
+#[inline(never)]
+fn place_that_the_ring_forgets(address: u64, size_bytes: u64) {
+    record_alloc(DeviceId(0), STREAM, address, size_bytes);
+    std::hint::black_box(address);
+}
+
+#[test]
+fn blocks_whose_allocations_the_ring_dropped_are_known_by_their_free_and_by_what_is_live() {
+    alone!();
+    let options = Options::new().without_host_heap().context(Context::Alloc).max_entries(10);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    for (address, size_bytes) in [(1 << 32, 5000), (2 << 32, 3000)] {
+        place_that_the_ring_forgets(address, size_bytes);
+    }
+    for _ in 0..20 {
+        record_alloc(DeviceId(0), STREAM, 3 << 32, 7);
+        record_free(DeviceId(0), STREAM, 3 << 32, 7);
+    }
+    record_free(DeviceId(0), STREAM, 1 << 32, 5000);
+    let recording = memtrack_core::stop();
+    assert_eq!(recording.snapshot().events.len(), 10);
+    let peak = recording.top_at(Moment::Peak, By::Stack, 10);
+    assert_eq!((peak.rows[0].allocated_bytes, peak.rows[0].count), (8000, 2), "{peak}");
+    assert!(peak.rows[0].name.contains("place_that_the_ring_forgets"), "{peak}");
+    let end = recording.top_at(Moment::End, By::Line, 10);
+    assert_eq!((end.rows.len(), end.rows[0].allocated_bytes), (1, 3000), "{end}");
+    // Its allocation is older than any event that is left.
+    let ticks = &recording.snapshot().events.ticks;
+    let clock = &recording.snapshot().clock;
+    let trace = clock.time_ns(*ticks.iter().max().unwrap()) - clock.time_ns(*ticks.iter().min().unwrap());
+    match end.rows[0].age.unwrap().oldest {
+        Age::Exact(ns) => assert!(ns >= trace, "{ns} {trace}"),
+        bound => panic!("{bound:?}"),
+    }
+    // What was freed was live half-way.
+    assert_eq!(end.rows[0].growth.unwrap().bytes(), -5000);
 }

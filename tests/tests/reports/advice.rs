@@ -215,16 +215,19 @@ fn a_training_step_of_pytorch_gets_advice() {
     // The first convolution's result waits for the backward pass, with 2²² bytes.
     let held =
         of("idle", Category::Activation).find(|finding| finding["operator"] == "aten::conv2d").unwrap();
-    assert_eq!((&held["module"], &held["bytes"]), (&"Sequential_0 / 0".into(), &(4_u64 << 20).into()));
+    assert_eq!(
+        (&held["module"], &held["allocated_bytes"]),
+        (&"Sequential_0 / 0".into(), &(4_u64 << 20).into())
+    );
     assert_eq!(held["next_used"]["operator"], "NativeBatchNormBackward0");
     // Both moments and the step count of each of ten weights.
     let state = of("idle", Category::OptimizerState).next().unwrap();
-    assert_eq!(state["pieces"], 3 * 10);
+    assert_eq!(state["count"], 3 * 10);
     let together = &told["together"]["all"];
     for finding in findings {
         let saves = finding["saves_bytes"].as_u64().unwrap();
         assert_eq!(peak - saves, finding["new_peak_bytes"].as_u64().unwrap());
         assert!(saves <= together["saves_bytes"].as_u64().unwrap());
-        assert!(saves <= finding["bytes"].as_u64().unwrap(), "{finding}");
+        assert!(saves <= finding["allocated_bytes"].as_u64().unwrap(), "{finding}");
     }
 }

@@ -1,8 +1,10 @@
 //! The numbers and words of reports, from the library and from the command.
 
 mod advice;
+mod ages;
 mod categories_read;
 mod category_colors;
+mod freed;
 mod modules;
 mod optrace_pytorch;
 mod owners;
@@ -18,3 +20,5 @@ mod tracker_summary;
 mod viz_texts;
 mod width;
 mod words;
+
+memtrack_tests::tests_wait!();

@@ -24,7 +24,7 @@ const MOMENTS: [(&str, &str, &str); 4] = [
 ];
 
 fn sum(bytes: &Value, categories: &[&str]) -> u64 {
-    categories.iter().filter_map(|&category| bytes["categories"][category].as_u64()).sum()
+    categories.iter().filter_map(|&category| bytes["category_bytes"][category].as_u64()).sum()
 }
 
 /// Compares a model's modules, and gives their number.
@@ -55,7 +55,7 @@ fn check(model: &str, only_passed_on: &[&str]) -> usize {
         let snapshot = |state: &str| &their["snapshots"][state][0]["cpu"];
         for (state, pass, moment) in MOMENTS {
             let (our, their) = (&call[pass][moment], snapshot(state));
-            assert_eq!(our["bytes"], their["Total"], "{name}, {state}");
+            assert_eq!(our["allocated_bytes"], their["Total"], "{name}, {state}");
             for (category, of_ours) in CATEGORIES {
                 assert_eq!(
                     sum(our, of_ours),
@@ -66,7 +66,7 @@ fn check(model: &str, only_passed_on: &[&str]) -> usize {
         }
         for (state, pass) in [("Peak-Forward", "forward"), ("Peak-Backward", "backward")] {
             let (our, their) = (&call[pass]["peak"], snapshot(state)["Total"].as_u64().unwrap());
-            let peak = our["bytes"].as_u64().unwrap();
+            let peak = our["allocated_bytes"].as_u64().unwrap();
             // MemTracker looks when an operator has ended, and what lives inside of one is gone by then.
             let inside = sum(our, &["TEMPORARY", "UNKNOWN"]);
             assert!((their..=their + inside).contains(&peak), "{name}, {state}: {their}, {peak}, {inside}");

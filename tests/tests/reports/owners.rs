@@ -78,7 +78,7 @@ fn rows(arguments: &[&str]) -> Vec<(String, u64, u64)> {
     let device = device(arguments);
     let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
     let row = |row: &Value| {
-        (row["name"].as_str().unwrap().to_owned(), number(row, "requested_bytes"), number(row, "count"))
+        (memtrack_tests::verbs::name(row), number(row, "requested_bytes"), number(row, "count"))
     };
     device["rows"].as_array().unwrap().iter().map(row).collect()
 }
@@ -96,8 +96,8 @@ fn a_line_of_ones_own_is_one_row_whatever_it_called() {
     ];
     assert_eq!(rows(&["top", "--by", "line"]), own(&expected));
     let first = device(&["top", "--by", "line"])["rows"][0].clone();
-    assert_eq!(first["mine"], json!({"function": "forward", "file": MODEL, "line": 41}));
-    assert_eq!(first["calls"], json!({"function": "einsum", "file": EINOPS, "line": 916}));
+    assert_eq!(first["mine"], json!({"function": "forward", "file": MODEL, "line": 41, "address": null}));
+    assert_eq!(first["calls"], json!({"function": "einsum", "file": EINOPS, "line": 916, "address": null}));
     let called = json!([
         {"name": "einops.py:916 einsum", "requested_bytes": 4500, "count": 2},
         {"name": "aten::add_Tensor", "requested_bytes": 2000, "count": 1},
@@ -146,6 +146,47 @@ fn stacks_that_look_the_same_are_one_row_unless_every_frame_is_asked_for() {
     assert_eq!(numbers(&["top", "--by", "stack", "--frames", "0"]), all);
     // And the same below the peak.
     assert_eq!(numbers(&["peak"]), [(4500, 2), (3000, 2), (700, 1), (400, 1)]);
+}
+
+#[test]
+fn the_largest_group_of_a_summary_is_the_line_that_top_ranks_first() {
+    let frame = |name: &str, file: &str, line: u32| json!({"name": name, "filename": file, "line": line});
+    let top = frame("<module>", "/home/kim/proj/train.py", 9);
+    let stack =
+        |called: &str, line: u32| vec![frame(called, "??", 0), frame("forward", MODEL, line), top.clone()];
+    // One stack has most, but another line has more in two.
+    let stacks = [
+        (900, stack("at::_ops::exp::call(at::Tensor const&)", 14)),
+        (700, stack("at::_ops::mul_Tensor::call(at::Tensor const&)", 36)),
+        (500, stack("at::_ops::exp::call(at::Tensor const&)", 36)),
+        // What a line allocates itself is most of it.
+        (300, vec![frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
+        (200, vec![frame("_IO_puts", "??", 0), frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
+    ];
+    let events: Vec<_> = stacks
+        .iter()
+        .enumerate()
+        .map(|(at, (size, frames))| {
+            json!({"action": "alloc", "addr": 4096 * (at + 1), "size": size, "stream": 0, "time_us": at, "frames": frames})
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines.json");
+    std::fs::write(&path, json!({"segments": [], "device_traces": [events]}).to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(memtrack()).args(arguments).arg(&path).env_remove("COLUMNS").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run(&["summary"]);
+    let line = "is from model.py:36 forward → aten::mul_Tensor, 1 more";
+    assert!(text.contains(&format!("the largest group at the peak, 1.2 KiB (46.2 %), {line}")), "{text}");
+    assert!(text.contains(&format!("the largest group, 1.2 KiB, {line}")), "{text}");
+    let text = run(&["top", "--at", "peak", "--by", "line"]);
+    let rows: Vec<&str> = text.lines().skip(4).map(str::trim_start).collect();
+    assert!(rows[0].starts_with("model.py:36 forward → aten::mul_Tensor, 1 more "), "{text}");
+    assert!(rows[2].starts_with("leak.c:12 main   "), "what it allocated itself is most: {text}");
 }
 
 #[test]
@@ -212,7 +253,7 @@ fn the_rule_that_decided_is_shown_on_demand() {
     }
     for verb in ["summary", "peak"] {
         let explained = device(&[verb, "--explain"])["explained"].clone();
-        assert_eq!(explained[0]["owner"], "model.py:41 forward → einops.py:916 einsum", "{explained}");
+        assert_eq!(explained[0]["named"], "model.py:41 forward → einops.py:916 einsum", "{explained}");
     }
     assert!(device(&["top", "--by", "line"])["explained"].is_null());
 }
@@ -235,8 +276,7 @@ fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() 
         let output = Command::new(memtrack()).args(arguments).arg(&path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let row =
-            |row: &Value| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap());
+        let row = |row: &Value| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap());
         value["devices"][0]["rows"].as_array().unwrap().iter().map(row).collect()
     };
     for by in ["line", "stack", "python", "frame", "file"] {

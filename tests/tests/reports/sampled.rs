@@ -260,8 +260,8 @@ fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
     assert!(said.contains("the peak is an estimate from samples of small blocks, "), "{said}");
     let peak = &value["peak"];
     assert_eq!((&peak["estimated"], &value["leak"]["verdict"]), (&true.into(), &Value::Null));
-    let error = peak["requested_bytes_se"].as_f64().unwrap();
-    let [low, high] = [0, 1].map(|end| peak["requested_bytes_interval"][end].as_u64().unwrap());
+    let error = peak["requested_bytes_error"]["standard_error"].as_f64().unwrap();
+    let [low, high] = ["low", "high"].map(|end| peak["requested_bytes_error"][end].as_u64().unwrap());
     let found = peak["requested_bytes"].as_u64().unwrap();
     assert!(error > 0.0 && low < found && found < high, "{peak}");
 
@@ -426,13 +426,16 @@ fn no_report_shows_an_estimate_without_its_error() {
                 title.contains(" % in use (small blocks were sampled)") && !title.contains('~'),
                 "{title}"
             );
-            let rows = json(&[verb], &path);
-            let rows = rows.as_array().unwrap();
+            let answer = json(&[verb], &path);
+            let rows = answer["rows"].as_array().unwrap();
             let used = || rows.iter().filter(|row| row["part"] == "requested");
-            assert!(used().any(|row| row["bytes_se"].as_f64().is_some_and(|error| error > 0.0)));
+            assert!(used().any(|row| {
+                row["size_bytes_error"]["standard_error"].as_f64().is_some_and(|error| error > 0.0)
+            }));
             assert!(used().all(|row| {
-                let [low, high] = [0, 1].map(|end| row["bytes_interval"][end].as_u64().unwrap());
-                (low..=high).contains(&row["bytes"].as_u64().unwrap())
+                let bytes = row["size_bytes"].as_u64().unwrap();
+                let end = |end| row["size_bytes_error"][end].as_u64().unwrap_or(bytes);
+                (end("low")..=end("high")).contains(&bytes)
             }));
         }
     }

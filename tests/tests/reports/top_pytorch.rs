@@ -40,7 +40,7 @@ fn run_on(events: &[Value], arguments: &[&str]) -> String {
 fn names(arguments: &[&str]) -> Vec<String> {
     let value: Value = serde_json::from_str(&run(&[arguments, &["--json"]].concat())).unwrap();
     let rows = value["devices"][0]["rows"].as_array().unwrap().iter();
-    rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    rows.map(memtrack_tests::verbs::name).collect()
 }
 
 #[test]
@@ -92,8 +92,7 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
     let rows = |by: &str| -> Vec<(String, u64)> {
         let value: Value = serde_json::from_str(&run_on(&events, &["top", "--by", by, "--json"])).unwrap();
         let rows = value["devices"][0]["rows"].as_array().unwrap().iter();
-        rows.map(|row| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap()))
-            .collect()
+        rows.map(|row| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap())).collect()
     };
     let own = |rows: &[(&str, u64)]| {
         rows.iter().map(|&(name, bytes)| (name.into(), bytes)).collect::<Vec<(String, u64)>>()

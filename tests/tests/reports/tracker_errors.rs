@@ -27,10 +27,10 @@ fn what_is_no_pickle_is_refused() {
     let path = folder.path().join("stats.pickle");
     for (content, expected) in [
         (&b""[..], "the file is empty"),
-        (b"MEMTRACK\x01\0\0\0", "use `memtrack top`"),
+        (b"MEMTRACK\x01\0\0\0", "a recording of memtrack, for memtrack summary, top"),
         (b"\x80\x04}", "ends too early"),
-        (b"{\"segments\": []}", "use `memtrack summary`"),
-        (b"\x80\x04}\x94\x8c\x08segments\x94]\x94s.", "this is a memory snapshot"),
+        (b"{\"segments\": []}", "a PyTorch snapshot, for memtrack summary"),
+        (b"\x80\x04}\x94\x8c\x08segments\x94]\x94s.", "this is a PyTorch snapshot"),
         (b"\x1f\x8b\x08 and no more", "gzip"),
         (b"\x80\x04]\x94.", "a list"),
         (b"\x80\x04}\x94.", "memories_allocated"),

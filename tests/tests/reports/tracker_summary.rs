@@ -52,12 +52,14 @@ fn json_says_the_same() {
     let output = tracker(&["--top", "2", "--json"], &fixture("memory_tracker/mlp/stats.pickle"));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
+        "schema": "memtrack/tracker/1",
         "num_alloc_retries": 0,
         "top": 2,
         "operators": [
-            { "operator": "4.forward.mm.default_3", "growth_mib": 1.0 },
-            { "operator": "4.forward.mm.default_4", "growth_mib": 0.5 },
+            { "operator": "4.forward.mm.default_3", "growth_bytes": 1 << 20 },
+            { "operator": "4.forward.mm.default_4", "growth_bytes": 1 << 19 },
         ],
+        "folded_operators": 0,
     });
     assert_eq!(summary, expected);
 }

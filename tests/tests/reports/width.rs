@@ -1,7 +1,15 @@
 //! How wide reports are, and how much of long stacks they show.
 
-use memtrack_tests::memtrack;
+#![allow(unsafe_code)]
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder::{Context, Options, record_alloc};
+use memtrack_core::{scope, start_monitor_with, stop};
+use memtrack_tests::{child, memtrack};
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 
 /// A function that no line has room for.
@@ -46,6 +54,15 @@ fn a_report_that_goes_to_a_file_is_as_wide_as_a_page() {
 }
 
 #[test]
+fn columns_are_left_out_before_names_are_cut_to_less_than_thirty_letters() {
+    let table = report(Some("60"), &["top", "--by", "frame"]);
+    assert!(widest(&table) <= 60 && table.contains("at::native::kernel<…>(…)"), "{table}");
+    assert!(table.contains("Requested    Share") && !table.contains("Largest"), "{table}");
+    let at_peak = report(Some("60"), &["top", "--by", "frame", "--at", "peak"]);
+    assert!(widest(&at_peak) <= 60 && at_peak.contains("at::native::kernel<…>(…)"), "{at_peak}");
+}
+
+#[test]
 fn wide_and_json_show_names_whole() {
     for arguments in [["top", "--wide"], ["peak", "--wide"], ["top", "--json"], ["peak", "--json"]] {
         assert!(report(Some("80"), &arguments).contains(&long_name()), "{arguments:?}");
@@ -63,4 +80,70 @@ fn hidden_frames_are_counted() {
     assert!(all.contains("app::layer8") && all.contains("c10::impl::") && !all.contains(" more"), "{all}");
     let value: Value = serde_json::from_str(&report(None, &["peak", "--json"])).unwrap();
     assert_eq!(value["devices"][0]["rows"][0]["stack"].as_array().unwrap().len(), 11);
+}
+
+#[test]
+#[ignore = "is run by the tests below"]
+fn a_program_that_prints_its_recording() {
+    start_monitor_with(&Options::new().without_host_heap().context(Context::None)).unwrap();
+    let operator = scope::operator(&long_name());
+    record_alloc(DeviceId(0), StreamId(0), 1 << 20, 1 << 20);
+    drop(operator);
+    println!("\n{}", stop());
+}
+
+#[test]
+fn a_recording_that_is_printed_is_as_wide_as_a_page_or_as_columns_says() {
+    for (columns, width) in [(None, 120), (Some("70"), 70), (Some("3"), 80), (Some("1000"), 1000)] {
+        let mut program = child::this_program(a_program_that_prints_its_recording);
+        program.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            program.env("COLUMNS", columns);
+        }
+        let said = child::assert_passed(&program.output().unwrap());
+        let table = table(&said.text);
+        assert!(widest(&table) <= width, "{columns:?}: {table}");
+        assert_eq!(table.contains(&long_name()), width == 1000, "{columns:?}: {table}");
+    }
+}
+
+/// The rows of the table, whose header the widest row is as wide as.
+fn table(text: &str) -> String {
+    let rows =
+        text.lines().skip_while(|line| !line.contains("Requested")).take_while(|line| !line.is_empty());
+    let table: Vec<&str> = rows.collect();
+    assert!(table.len() > 2 && table[0].contains("Share"), "{text}");
+    table.join("\n")
+}
+
+#[test]
+fn a_recording_that_is_printed_on_a_terminal_is_as_wide_as_it() {
+    for (columns, is_whole) in [(80, false), (1000, true)] {
+        let (mut seen, shown) = terminal(columns);
+        let mut program = child::this_program(a_program_that_prints_its_recording);
+        let mut running = program.env_remove("COLUMNS").stdout(shown).spawn().unwrap();
+        // It has the programs' side of the terminal, too: reading ends when nobody has it any more.
+        drop(program);
+        let mut text = Vec::new();
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = seen.read(&mut part) {
+            text.extend(&part[..count]);
+        }
+        assert!(running.wait().unwrap().success());
+        let table = table(&String::from_utf8_lossy(&text).replace('\r', ""));
+        assert!(widest(&table) <= usize::from(columns), "{table}");
+        assert_eq!(table.contains(&long_name()), is_whole, "{table}");
+    }
+}
+
+/// A terminal with so many columns: what is shown on it, and its side for programs.
+fn terminal(columns: u16) -> (File, OwnedFd) {
+    let (mut ours, mut theirs) = (-1, -1);
+    let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: all pointers are valid or null, as it may be.
+    let made =
+        unsafe { libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size) };
+    assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both are open, and nobody else's.
+    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }

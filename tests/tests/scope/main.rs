@@ -2,6 +2,8 @@
 
 mod bounds;
 mod follows;
+mod leaks;
+mod limits;
 // Public, for the lint of missing documentation, which that file denies.
 pub mod macros_safe;
 mod macros_unsafe;

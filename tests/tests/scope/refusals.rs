@@ -1,15 +1,16 @@
-//! What `#[track_memory]` and `#[derive(References)]` cannot follow is refused in words that help. The cases are programs of
+//! What `#[track_memory]`, `#[derive(References)]` and `#[limits]` cannot follow is refused in words that help. The cases are programs of
 //! `tests/macros`, the expected texts lie beside them; run with `MEMTRACK_TESTS_RENEW=1` to write those anew.
 
 use memtrack_tests::nested;
 use serde_json::Value;
 use std::{env, fs};
 
-const CASES: [&str; 7] = [
+const CASES: [&str; 8] = [
     "arguments",
     "bodies",
     "functions",
     "items",
+    "limits",
     "references_arguments",
     "references_fields",
     "references_types",

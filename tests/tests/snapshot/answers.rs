@@ -27,7 +27,7 @@ fn device(verb: &str, arguments: &[&str]) -> Value {
 /// `name: bytes` of all rows.
 fn rows(device: &Value) -> Vec<(String, u64)> {
     let rows = device["rows"].as_array().unwrap().iter();
-    rows.map(|row| (row["name"].as_str().unwrap().into(), row["requested_bytes"].as_u64().unwrap())).collect()
+    rows.map(|row| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap())).collect()
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
     let report: Value = serde_json::from_str(&run(events, "top", &["--by", by, "--json"])).unwrap();
     let rows = report["devices"][0]["rows"].as_array().unwrap();
     rows.iter()
-        .map(|row| (row["name"].as_str().unwrap().to_owned(), row["requested_bytes"].as_u64().unwrap()))
+        .map(|row| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap()))
         .collect()
 }
 

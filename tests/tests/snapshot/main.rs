@@ -20,3 +20,5 @@ mod round_trip;
 mod sharing;
 mod spellings;
 mod statistics;
+
+memtrack_tests::tests_wait!();

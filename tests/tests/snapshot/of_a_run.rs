@@ -148,7 +148,13 @@ fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
             // Stacks hold source lines, and a snapshot has no counts beside its events.
             ranking["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["stacks"] = Value::Null);
             let peak = &ranking["peak"];
-            json!([ranking["rows"], ranking["attribution"], peak["bytes"], peak["operator"], peak["phase"]])
+            json!([
+                ranking["rows"],
+                ranking["attribution"],
+                peak["live_bytes"],
+                peak["operator"],
+                peak["phase"]
+            ])
         })
         .collect()
     };

@@ -67,7 +67,7 @@ fn a_peak_says_what_the_program_said_of_its_blocks() {
     // `top` says the same by the texts themselves.
     let top = json(&["top", "--by", "metadata", "--at", "peak"], &path);
     let names: Vec<_> =
-        top["devices"][0]["rows"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+        top["devices"][0]["rows"].as_array().unwrap().iter().map(memtrack_tests::verbs::name).collect();
     assert_eq!(names, ["step 3", "(no text)", "older", "warm-up", "weights"]);
     let later = json(&["top", "--by", "metadata", "--at", "end"], &path);
     assert!(!later.to_string().contains("warm-up"), "the block that came after it has no text");
@@ -120,9 +120,9 @@ fn what_private_pools_keep_for_themselves_is_in_the_summary() {
         })
     };
     assert_eq!(*pools, value!([mib([0, 1], 2, 6, 3), mib([3, 0], 1, 0, 0)]));
-    let rows = json(&["segments"], &path);
+    let answer = json(&["segments"], &path);
     let pool_of = |segment: &str| {
-        let rows = rows.as_array().unwrap().iter();
+        let rows = answer["rows"].as_array().unwrap().iter();
         let mut pools: Vec<_> =
             rows.filter(|row| row["segment"] == segment).map(|row| row["pool"].clone()).collect();
         pools.dedup();

@@ -16,6 +16,6 @@ mod requests;
 mod run;
 
 pub use grid::{GRID, replay_grid};
-pub use report::ReplayReport;
+pub use report::{ReplayAnswer, ReplayReport, SettingsAnswer};
 pub use requests::Requests;
 pub use run::{Outcome, replay};

@@ -2,22 +2,22 @@
 
 use super::advice::Advice;
 use super::run::Outcome;
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use serde::Serialize;
 use std::fmt;
 
 /// One setting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The result.
-    #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the snapshot was taken under these settings.
     pub recorded: bool,
 }
 
 /// All settings that were tried on the requests of one device, the recommended one first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReplayReport {
     /// The device's ordinal in reports.
     pub device: u16,
@@ -39,25 +39,82 @@ pub struct ReplayReport {
     /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
     /// The settings, best first.
-    #[serde(rename = "settings")]
     pub rows: Vec<Row>,
+}
+
+/// The settings that were tried on the requests of one device, the best first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct ReplayAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// How many requests the trace contains, frees included.
+    pub requests: usize,
+    /// Blocks that were live before the trace began.
+    pub existing_blocks: u64,
+    /// Their bytes.
+    pub existing_bytes: u64,
+    /// The device's memory; null: it was not limited.
+    pub capacity_bytes: Option<u64>,
+    /// The most that was reserved when it was recorded; null if the trace shows no segments.
+    pub recorded_peak_reserved_bytes: Option<u64>,
+    /// The most that the recorded settings reserve when they are replayed.
+    pub reproduced_peak_reserved_bytes: Option<u64>,
+    /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
+    pub driver_calls: bool,
+    /// The settings that are recommended; null: none are.
+    pub recommended: Option<String>,
+    /// The advice as a sentence.
+    pub advice: Option<String>,
+    /// What came of each.
+    pub settings: Vec<SettingsAnswer>,
+}
+
+/// What came of one of the settings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct SettingsAnswer {
+    /// The result.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Whether the snapshot was taken under these settings.
+    pub recorded: bool,
+    /// The first request of the trace that failed, from 1; 0: even what was live before it did not fit; null: none did.
+    pub fails_at_request: Option<u64>,
 }
 
 const HEAD: [&str; 7] =
     ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
-    /// The report as JSON.
-    pub fn to_json(&self) -> serde_json::Value {
-        let mut value = serde_json::to_value(self).unwrap_or_default();
-        let settings = value["settings"].as_array_mut().into_iter().flatten();
-        for (settings, row) in settings.zip(&self.rows) {
-            settings["fails_at_request"] = self.fails_at(&row.outcome).into();
-        }
+    /// The report as `memtrack replay --json` has it.
+    pub fn answer(&self) -> ReplayAnswer {
+        let row = |row: &Row| SettingsAnswer {
+            outcome: row.outcome.clone(),
+            recorded: row.recorded,
+            fails_at_request: self.fails_at(&row.outcome),
+        };
         let advice = Advice::on(self);
-        value["recommended"] = advice.as_ref().and_then(|advice| advice.recommended.clone()).into();
-        value["advice"] = advice.map(|advice| advice.text).into();
-        value
+        ReplayAnswer {
+            device: DeviceAnswer::called(&self.device_name),
+            requests: self.requests,
+            existing_blocks: self.existing_blocks,
+            existing_bytes: self.existing_bytes,
+            capacity_bytes: self.capacity_bytes,
+            recorded_peak_reserved_bytes: self.recorded_peak_reserved_bytes,
+            reproduced_peak_reserved_bytes: self.reproduced_peak_reserved_bytes,
+            driver_calls: self.driver_calls,
+            recommended: advice.as_ref().and_then(|advice| advice.recommended.clone()),
+            advice: advice.map(|advice| advice.text),
+            settings: self.rows.iter().map(row).collect(),
+        }
+    }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
     /// The number of the first request of the trace that failed, from 1; 0: even what was live before it did not fit.

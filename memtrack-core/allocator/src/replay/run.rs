@@ -14,6 +14,7 @@ const ENDLESS: u64 = 1 << 48;
 
 /// The result of a replay. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// The settings string.
     pub settings: String,
@@ -42,6 +43,7 @@ pub struct Outcome {
     /// How often memory was given back.
     pub num_device_free: i64,
     /// What was reserved at the end.
+    #[serde(rename = "at_end_reserved_bytes")]
     pub reserved_bytes_at_end: u64,
 }
 

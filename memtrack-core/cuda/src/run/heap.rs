@@ -1,5 +1,6 @@
 //! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are what the allocator says a
 //! block has room for, since a `free` names none: so the sums of both agree.
+#![allow(unsafe_code)]
 
 use memtrack_recorder::{host, switch};
 use std::ffi::c_void;
@@ -13,6 +14,20 @@ pub fn is_on() -> bool {
 /// A block was handed out; null: it could not be.
 pub fn allocated(block: *mut c_void, size_bytes: usize) {
     host::after_alloc(block.cast(), size_bytes);
+    if block.is_null() {
+        refused(size_bytes);
+    }
+}
+
+/// The heap refused a request. What the program reads as the reason stays as it was.
+#[cold]
+fn refused(size_bytes: usize) {
+    // SAFETY: every thread has an `errno`.
+    unsafe {
+        let errno = *libc::__errno_location();
+        host::refused(size_bytes);
+        *libc::__errno_location() = errno;
+    }
 }
 
 /// Does something whose memory is not to be recorded.
@@ -32,9 +47,15 @@ pub fn reallocated(
     old_bytes: usize,
     realloc: impl FnOnce() -> (*mut c_void, usize),
 ) -> *mut c_void {
+    let mut size_bytes = 0;
     let realloc = || {
         let (new, bytes) = realloc();
+        size_bytes = bytes;
         (new.cast(), bytes)
     };
-    host::around_realloc(old.cast(), old_bytes, realloc).cast()
+    let new = host::around_realloc(old.cast(), old_bytes, realloc).cast::<c_void>();
+    if new.is_null() {
+        refused(size_bytes);
+    }
+    new
 }

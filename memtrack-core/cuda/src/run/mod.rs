@@ -13,10 +13,12 @@ mod unhooked;
 
 use super::hook;
 use memtrack_recorder::environment;
+use memtrack_recorder::recorder::telling::{self, NAMING};
 use memtrack_recorder::recorder::{Options, ending, readings, session, set_own_code};
 use memtrack_recorder::signals::Unsignalled;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
+use memtrack_report::analysis::holds::for_the_log;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,6 +126,10 @@ fn begin() {
     if ends_with_library() {
         leave_out_own_frames();
     }
+    options.tell_who_holds = true;
+    telling::told_by(|snapshot, telling| {
+        for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
+    });
     let _unsignalled = Unsignalled::now();
     match session::start(&options) {
         Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),

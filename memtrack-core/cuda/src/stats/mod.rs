@@ -17,6 +17,7 @@ pub use self::{
     error::GpuError,
     gpus::{Gpu, Gpus, gpus},
     memory_info::{MemoryInfo, mem_get_info},
+    page::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
     pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
     processes::{GpuProcess, gpu_processes, list_gpu_processes},
 };

@@ -1,10 +1,12 @@
 //! The page of `memtrack gpus`, as text and as JSON.
 
 use super::gpus::{Gpu, Gpus};
-use super::pools::{PoolStatistics, Watermark};
+use super::pools::PoolStatistics;
 use super::processes::GpuProcess;
+use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::units::{human_bytes, printable};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
 
 impl fmt::Display for Gpus {
@@ -73,45 +75,117 @@ impl fmt::Display for Gpu {
     }
 }
 
+/// The machine's devices, as `memtrack gpus --json` has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GpusAnswer {
+    /// The driver's version; null without NVML.
+    pub driver_version: Option<String>,
+    /// The newest CUDA version that the driver supports; null if it does not start.
+    pub cuda_version: Option<String>,
+    /// The devices.
+    pub gpus: Vec<GpuAnswer>,
+    /// Why something of this is missing.
+    pub missing: Option<String>,
+}
+
+/// One device of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GpuAnswer {
+    /// The device: its number for CUDA programs that are started as this one was (null where they may not use it), and its
+    /// name.
+    pub device: DeviceAnswer,
+    /// Its number in NVML, which `nvidia-smi` shows; null without NVML.
+    pub index: Option<u32>,
+    /// Its identity.
+    pub uuid: String,
+    /// What is in use on it, by whomever.
+    pub used_bytes: u64,
+    /// What is free.
+    pub free_bytes: u64,
+    /// What it has.
+    pub total_bytes: u64,
+    /// Its pool in this process; null where it has none or CUDA programs may not use it.
+    pub pool: Option<GpuPoolAnswer>,
+    /// The processes that compute on it; null where NVML does not report them.
+    pub processes: Option<Vec<GpuProcessAnswer>>,
+}
+
+/// A device's pool in this process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GpuPoolAnswer {
+    /// What it holds.
+    pub reserved_bytes: u64,
+    /// The most that it held.
+    pub reserved_peak_bytes: u64,
+    /// What is in use of that.
+    pub used_bytes: u64,
+    /// The most that was in use.
+    pub used_peak_bytes: u64,
+    /// Above this it gives memory back.
+    pub release_threshold_bytes: u64,
+}
+
+/// A process that computes on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GpuProcessAnswer {
+    /// Its number.
+    pub pid: u32,
+    /// What it uses; null where NVML does not say it.
+    pub used_bytes: Option<u64>,
+}
+
 impl Gpus {
     /// The same for scripts.
     #[must_use]
+    pub fn answer(&self) -> GpusAnswer {
+        GpusAnswer {
+            driver_version: self.driver_version.clone(),
+            cuda_version: self.cuda_version.map(|(major, minor)| format!("{major}.{minor}")),
+            gpus: self.gpus.iter().map(Gpu::answer).collect(),
+            missing: self.missing.as_ref().map(ToString::to_string),
+        }
+    }
+
+    /// The same as JSON.
+    #[must_use]
     pub fn to_json(&self) -> Value {
-        json!({
-            "driver_version": self.driver_version,
-            "cuda_version": self.cuda_version.map(|(major, minor)| format!("{major}.{minor}")),
-            "gpus": self.gpus.iter().map(Gpu::to_json).collect::<Vec<_>>(),
-            "missing": self.missing.as_ref().map(ToString::to_string),
-        })
+        serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 
 impl Gpu {
-    fn to_json(&self) -> Value {
-        let process = |process: &GpuProcess| json!({ "pid": process.pid, "used_bytes": process.used_bytes });
-        json!({
-            "index": self.index,
-            "cuda_device": self.cuda_device,
-            "name": self.name,
-            "uuid": self.uuid,
-            "memory": {
-                "used_bytes": self.memory.used_bytes(),
-                "free_bytes": self.memory.free_bytes,
-                "total_bytes": self.memory.total_bytes,
-            },
-            "pool": self.pool.map(PoolStatistics::to_json),
-            "processes": self.processes.as_ref().map(|all| all.iter().map(process).collect::<Vec<_>>()),
-        })
+    fn answer(&self) -> GpuAnswer {
+        let process =
+            |process: &GpuProcess| GpuProcessAnswer { pid: process.pid, used_bytes: process.used_bytes };
+        let number = self.cuda_device.and_then(|number| u16::try_from(number).ok());
+        GpuAnswer {
+            device: DeviceAnswer { number, kind: DeviceKind::Device, name: self.name.clone() },
+            index: self.index,
+            uuid: self.uuid.clone(),
+            used_bytes: self.memory.used_bytes(),
+            free_bytes: self.memory.free_bytes,
+            total_bytes: self.memory.total_bytes,
+            pool: self.pool.map(PoolStatistics::answer),
+            processes: self.processes.as_ref().map(|all| all.iter().map(process).collect()),
+        }
     }
 }
 
 impl PoolStatistics {
-    fn to_json(self) -> Value {
-        let watermark = |mark: &Watermark| json!({ "current": mark.current_bytes, "peak": mark.peak_bytes });
-        json!({
-            "reserved_bytes": watermark(&self.reserved),
-            "used_bytes": watermark(&self.used),
-            "release_threshold_bytes": self.release_threshold_bytes,
-        })
+    fn answer(self) -> GpuPoolAnswer {
+        GpuPoolAnswer {
+            reserved_bytes: self.reserved.current_bytes,
+            reserved_peak_bytes: self.reserved.peak_bytes,
+            used_bytes: self.used.current_bytes,
+            used_peak_bytes: self.used.peak_bytes,
+            release_threshold_bytes: self.release_threshold_bytes,
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, LiveBlock, NamedStacks,
-    OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, LiveBlock, Marks,
+    NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::sync::OnceLock;
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub threads: Vec<Thread>,
     /// The events, in merge order.
     pub events: EventTable,
+    /// The moments that the program marked.
+    pub marks: Marks,
     /// What was live at the end.
     pub blocks: Vec<LiveBlock>,
     /// Segments held at the end.

@@ -1,59 +1,192 @@
 //! The advice as JSON.
 
-use super::{Advice, Finding, NearUse, Together};
-use serde_json::{Value, json};
+use super::{Advice, Finding, Together};
+use crate::answer::{RepairCounts, repair_counts};
+use memtrack_model::answer::{DeviceAnswer, FrameAnswer};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What would lower a device's peak. Bytes are exact.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct AdviceAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// Its peak.
+    pub peak_bytes: u64,
+    /// When it is reached first, after the trace's first record.
+    pub peak_ns: u64,
+    /// What can be done, what saves most first.
+    pub findings: Vec<FindingAnswer>,
+    /// The findings that are not listed.
+    pub others: OtherFindingsAnswer,
+    /// The peak after several of them.
+    pub together: TogetherAnswer,
+    /// What was live at the peak and is not looked into.
+    pub unseen_bytes: u64,
+    /// What had to be put right in the trace, and how often.
+    pub repairs: RepairCounts,
+}
+
+/// Something that would lower the peak. Of several pieces of memory, times are the largest one's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FindingAnswer {
+    /// What can be done.
+    pub kind: &'static str,
+    /// The same as a sentence.
+    pub sentence: String,
+    /// How much lower the peak is if it is done.
+    pub saves_bytes: u64,
+    /// The peak then.
+    pub new_peak_bytes: u64,
+    /// The memory that it is about.
+    pub allocated_bytes: u64,
+    /// In how many pieces.
+    pub count: u64,
+    /// What that memory is for.
+    pub category: &'static str,
+    /// The module that obtained it, or whose activations it holds.
+    pub module: Option<String>,
+    /// The modules that are to be recomputed.
+    pub modules: Vec<String>,
+    /// The operator that obtained it, if it was one.
+    pub operator: Option<String>,
+    /// The line that asked for it.
+    pub line: Option<FrameAnswer>,
+    /// From when it was obtained to the peak; null: it was there before the trace.
+    pub obtained_ns_before_the_peak: Option<u64>,
+    /// The last use before the peak.
+    pub last_used: Option<UsedBeforeAnswer>,
+    /// The first use after the peak.
+    pub next_used: Option<UsedAfterAnswer>,
+    /// From the peak to when it was freed; null: it is there at the end of the trace.
+    pub freed_ns_after_the_peak: Option<u64>,
+    /// How long the operators took that would have to run again.
+    pub forward_ns: Option<u64>,
+}
+
+/// A use before the peak.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsedBeforeAnswer {
+    /// The operator.
+    pub operator: String,
+    /// The module around it.
+    pub module: Option<String>,
+    /// From its end to the peak.
+    pub ns_before_the_peak: u64,
+}
+
+/// A use after the peak.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsedAfterAnswer {
+    /// The operator.
+    pub operator: String,
+    /// The module around it.
+    pub module: Option<String>,
+    /// From the peak to its begin.
+    pub ns_after_the_peak: u64,
+}
+
+/// Findings that are not listed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OtherFindingsAnswer {
+    /// How many they are.
+    pub findings: usize,
+    /// The memory that they are about.
+    pub allocated_bytes: u64,
+}
+
+/// The peak after several changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TogetherAnswer {
+    /// After all that need no more work.
+    pub without_more_work: AfterAnswer,
+    /// After all.
+    pub all: AfterAnswer,
+}
+
+/// The peak after some changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AfterAnswer {
+    /// How many findings were followed.
+    pub findings: u64,
+    /// How much lower the peak is.
+    pub saves_bytes: u64,
+    /// The peak.
+    pub new_peak_bytes: u64,
+}
 
 impl Advice {
-    /// The advice as JSON: exact bytes, and ns. At most `rows` findings are listed; `others` sums up the rest.
-    pub fn to_json(&self, rows: usize) -> Value {
+    /// The advice as `memtrack advise --json` has it. At most `rows` findings are listed; `others` sums up the rest.
+    pub fn answer(&self, rows: usize) -> AdviceAnswer {
         let (shown, rest) = self.findings.split_at(rows.min(self.findings.len()));
-        json!({
-            "device": self.device,
-            "peak_bytes": self.peak_bytes,
-            "peak_ns": self.peak_ns,
-            "findings": shown.iter().map(|finding| self.finding_json(finding)).collect::<Vec<_>>(),
-            "others": {
-                "findings": rest.len(),
-                "bytes": rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
+        AdviceAnswer {
+            device: DeviceAnswer::named(&self.device),
+            peak_bytes: self.peak_bytes,
+            peak_ns: self.peak_ns,
+            findings: shown.iter().map(|finding| self.finding_answer(finding)).collect(),
+            others: OtherFindingsAnswer {
+                findings: rest.len(),
+                allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
-            "together": { "without_more_work": together_json(&self.free), "all": together_json(&self.all) },
-            "unseen_bytes": self.unseen_bytes,
-            "repairs": self.repairs,
-        })
+            together: TogetherAnswer { without_more_work: after(&self.free), all: after(&self.all) },
+            unseen_bytes: self.unseen_bytes,
+            repairs: repair_counts(&self.repairs),
+        }
     }
 
-    fn finding_json(&self, finding: &Finding) -> Value {
-        json!({
-            "kind": finding.kind.name(),
-            "sentence": self.sentence(finding),
-            "saves_bytes": finding.saves_bytes,
-            "new_peak_bytes": finding.peak_bytes,
-            "pieces": finding.pieces,
-            "bytes": finding.bytes,
-            "category": finding.category.name(),
-            "module": finding.module,
-            "modules": finding.modules,
-            "operator": finding.operator,
-            "line": finding.line.as_ref().map(|line| {
-                json!({ "file": line.file, "line": line.line, "function": line.function })
+    /// The same as JSON.
+    pub fn to_json(&self, rows: usize) -> Value {
+        serde_json::to_value(self.answer(rows)).unwrap_or_default()
+    }
+
+    fn finding_answer(&self, finding: &Finding) -> FindingAnswer {
+        FindingAnswer {
+            kind: finding.kind.name(),
+            sentence: self.sentence(finding),
+            saves_bytes: finding.saves_bytes,
+            new_peak_bytes: finding.peak_bytes,
+            allocated_bytes: finding.bytes,
+            count: finding.pieces,
+            category: finding.category.name(),
+            module: finding.module.clone(),
+            modules: finding.modules.clone(),
+            operator: finding.operator.clone(),
+            line: finding.line.as_ref().map(|line| FrameAnswer {
+                function: Some(line.function.clone()),
+                file: Some(line.file.clone()),
+                line: Some(line.line),
+                address: None,
             }),
-            "obtained_ns_before_the_peak": finding.obtained_ns,
-            "last_used": finding.used_before.as_ref().map(|of| near_json(of, "ns_before_the_peak")),
-            "next_used": finding.used_after.as_ref().map(|of| near_json(of, "ns_after_the_peak")),
-            "freed_ns_after_the_peak": finding.freed_ns,
-            "forward_ns": finding.forward_ns,
-        })
+            obtained_ns_before_the_peak: finding.obtained_ns,
+            last_used: finding.used_before.as_ref().map(|of| UsedBeforeAnswer {
+                operator: of.operator.clone(),
+                module: of.module.clone(),
+                ns_before_the_peak: of.distance_ns,
+            }),
+            next_used: finding.used_after.as_ref().map(|of| UsedAfterAnswer {
+                operator: of.operator.clone(),
+                module: of.module.clone(),
+                ns_after_the_peak: of.distance_ns,
+            }),
+            freed_ns_after_the_peak: finding.freed_ns,
+            forward_ns: finding.forward_ns,
+        }
     }
 }
 
-fn near_json(of: &NearUse, distance: &str) -> Value {
-    json!({ "operator": of.operator, "module": of.module, distance: of.distance_ns })
-}
-
-fn together_json(together: &Together) -> Value {
-    json!({
-        "findings": together.findings,
-        "saves_bytes": together.saves_bytes,
-        "new_peak_bytes": together.peak_bytes,
-    })
+fn after(together: &Together) -> AfterAnswer {
+    AfterAnswer {
+        findings: together.findings,
+        saves_bytes: together.saves_bytes,
+        new_peak_bytes: together.peak_bytes,
+    }
 }

@@ -19,6 +19,10 @@ use memtrack_model::optrace::DeviceIndex;
 use std::cmp::Reverse;
 use uses::Memory;
 
+pub use json::{
+    AdviceAnswer, AfterAnswer, FindingAnswer, OtherFindingsAnswer, TogetherAnswer, UsedAfterAnswer,
+    UsedBeforeAnswer,
+};
 pub use lines::Line;
 
 /// What can be done about a piece of memory.

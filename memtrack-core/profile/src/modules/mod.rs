@@ -20,6 +20,7 @@ use natural::by_number;
 use std::collections::HashSet;
 use traffic::Traffic;
 
+pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
 /// A device's memory, module by module.

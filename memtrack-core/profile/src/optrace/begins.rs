@@ -1,10 +1,9 @@
 //! Tells operator traces from snapshots and recordings, for commands that take both.
 
-use memtrack_formats::{Counted, Stored, unpack};
-use std::io::Read;
+use memtrack_formats::unpacked_head;
 
 /// Of an unpacked file, so many bytes are looked at.
-const HEAD: u64 = 4096;
+const HEAD: usize = 4096;
 
 /// Whether a file with these first bytes, compressed or not, should be read as an operator trace, whose reader then says
 /// what is wrong with it: it has the header or a record of one, however damaged, or is JSON Lines of something else, or
@@ -13,23 +12,19 @@ pub fn begins_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
     }
-    first_line(head).is_some_and(|line| is_record(&line) || is_other_object(&line))
+    let line = first_line(head);
+    is_record(&line) || is_other_object(&line)
 }
 
 /// Whether a file with these first bytes, compressed or not, begins with a record of an operator trace.
 pub fn is_operator_trace(head: &[u8]) -> bool {
-    first_line(head).is_some_and(|line| is_record(&line))
+    is_record(&first_line(head))
 }
 
 /// The first line of a file with these first bytes, as far as they go.
-fn first_line(head: &[u8]) -> Option<Vec<u8>> {
-    let count = Stored::default();
-    let (reader, _) = unpack(Counted { inner: head, count: &count }).ok()?;
-    let mut unpacked = Vec::new();
-    // The head of a compressed file ends within it: what came before is there.
-    let _ = reader.take(HEAD).read_to_end(&mut unpacked);
-    let line = unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    Some(line.to_vec())
+fn first_line(head: &[u8]) -> Vec<u8> {
+    let unpacked = unpacked_head(head, HEAD);
+    unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
 }
 
 fn is_record(line: &[u8]) -> bool {

@@ -4,6 +4,7 @@ use super::BlockCategories;
 use super::rule::{Confidence, Rule};
 use crate::Category;
 use memtrack_model::NameFrames;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::estimate::{Estimate, Sums};
@@ -39,11 +40,14 @@ impl ReadingAt {
 
 /// Some blocks, added up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Totals {
     /// Requested bytes.
+    #[serde(rename = "requested_bytes")]
     pub bytes: u64,
     /// Blocks.
+    #[serde(rename = "count")]
     pub blocks: u64,
     /// Bytes that no rule tells.
     pub untold_bytes: u64,
@@ -62,18 +66,21 @@ pub struct Totals {
 
 /// A category and its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
     /// The category's name, as PyTorch writes it; none for the blocks that no rule tells.
     pub category: Option<&'static str>,
     /// Requested bytes.
+    #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The interval that holds them in 95 of 100 cases where blocks were sampled; the category may be wrong besides.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes_interval: Option<[u64; 2]>,
+    /// How far off they may be where blocks were sampled; the category may be wrong besides.
+    #[serde(rename = "requested_bytes_error")]
+    pub bytes_error: Option<ErrorAnswer>,
     /// Their share, from 0 to 1.
     pub share: f64,
     /// Blocks.
+    #[serde(rename = "count")]
     pub blocks: u64,
     /// How far off [`Self::bytes`] may be because blocks were sampled.
     #[serde(skip)]
@@ -82,6 +89,7 @@ pub struct CategoryRow {
 
 /// What was live at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentReading {
     /// The moment: `peak`, `end` or `time`.
@@ -95,6 +103,7 @@ pub struct MomentReading {
 
 /// A rule and the blocks that it was applied to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RuleRow {
     /// The rule's name.
@@ -108,18 +117,23 @@ pub struct RuleRow {
     /// Requested bytes that were live, for each of [`CategoryReading::moments`].
     pub live_bytes: Vec<u64>,
     /// Blocks that were live, likewise.
+    #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
     /// Bytes of all blocks in the file.
     pub all_bytes: u64,
     /// The number of all blocks.
+    #[serde(rename = "all_count")]
     pub all_blocks: u64,
 }
 
 /// What a device's memory is for, as read from stacks, scopes and the order of events: not exact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryReading {
     /// What reports call the device.
+    #[serde(serialize_with = "device_answer")]
+    #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
     /// How the categories were found: always `read`, in contrast to those of an operator trace.
     pub source: &'static str,
@@ -141,6 +155,11 @@ pub struct CategoryReading {
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,
+}
+
+/// The device as answers have it.
+fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
+    DeviceAnswer::called(name).serialize(to)
 }
 
 /// Bytes and blocks.
@@ -313,7 +332,7 @@ fn totals(
         CategoryRow {
             category: category.map(Category::name),
             bytes: tally.bytes,
-            bytes_interval: (!error.is_exact()).then(|| [error.low.floor() as u64, error.high.ceil() as u64]),
+            bytes_error: error.answer(),
             share: share(tally.bytes, total.bytes),
             blocks: tally.whole_blocks(),
             error,

@@ -1,74 +1,183 @@
 //! The report as JSON.
 
 use super::{CategoryReport, Held, PhaseRow, Row};
-use crate::category::Category;
-use crate::series::Bytes;
-use serde_json::{Map, Value, json};
+use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
+use memtrack_model::answer::{DeviceAnswer, NameAnswer};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What a device's memory is for, by an operator trace: exact as far as the trace goes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct TracedCategoriesAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// How the categories were found: `traced`.
+    pub source: &'static str,
+    /// Whether the answer is exactly PyTorch's, with `--compat`.
+    pub exactly_as_pytorch: bool,
+    /// Changes of the device's memory.
+    pub changes: u64,
+    /// From the first change to the last.
+    pub lasts_ns: u64,
+    /// What was allocated at the moments that were asked for.
+    pub moments: Vec<MomentAnswer>,
+    /// What the phases of the training steps do.
+    pub phases: Vec<PhaseAnswer>,
+    /// What had to be put right in the trace, and how often.
+    pub repairs: RepairCounts,
+}
+
+/// What was allocated at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct MomentAnswer {
+    /// The moment: `peak`, `end` or `time`.
+    pub moment: &'static str,
+    /// When it was, after the trace's first record.
+    pub after_ns: u64,
+    /// All that was allocated.
+    pub allocated_bytes: u64,
+    /// The same by category.
+    pub categories: Vec<CategoryAnswer>,
+    /// The same by the module that obtained or registered it.
+    pub modules: GroupsAnswer,
+    /// The same by the operator that obtained it.
+    pub operators: GroupsAnswer,
+}
+
+/// What was allocated of one category.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CategoryAnswer {
+    /// The category.
+    pub category: String,
+    /// The bytes.
+    pub allocated_bytes: u64,
+    /// In how many pieces.
+    pub count: u64,
+}
+
+/// Groups of memory, the largest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GroupsAnswer {
+    /// The first of them.
+    pub rows: Vec<GroupAnswer>,
+    /// All others together.
+    pub others: OthersAnswer,
+}
+
+/// What was allocated by one module or operator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GroupAnswer {
+    /// The module or operator.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// The bytes.
+    pub allocated_bytes: u64,
+    /// In how many pieces.
+    pub count: u64,
+    /// The bytes by category.
+    pub category_bytes: ByCategory,
+}
+
+/// Groups that are not listed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OthersAnswer {
+    /// How many they are.
+    pub rows: usize,
+    /// Their bytes.
+    pub allocated_bytes: u64,
+    /// In how many pieces.
+    pub count: u64,
+}
+
+/// What a phase does to memory, over the whole trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PhaseAnswer {
+    /// The phase.
+    pub phase: &'static str,
+    /// What it obtained.
+    pub obtained_bytes: u64,
+    /// What it freed.
+    pub freed_bytes: u64,
+    /// Of what it obtained, what is there at the end of the trace.
+    pub left_bytes: u64,
+    /// The same by category.
+    pub left_category_bytes: ByCategory,
+    /// The most that was allocated right after something that it did.
+    pub highest_bytes: Option<u64>,
+}
 
 impl CategoryReport {
-    /// The report as JSON: bytes, ns, and names as in the text. At most `rows` modules and operators are listed for each
+    /// The report as `memtrack categories --json` has it. At most `rows` modules and operators are listed for each
     /// moment; `others` sums up the rest.
+    pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
+        TracedCategoriesAnswer {
+            device: DeviceAnswer::named(&self.device),
+            source: "traced",
+            exactly_as_pytorch: self.is_compat,
+            changes: self.changes,
+            lasts_ns: self.lasts_ns,
+            moments: self.held.iter().map(|held| moment(held, rows)).collect(),
+            phases: self.phases.iter().map(phase).collect(),
+            repairs: repair_counts(&self.repairs),
+        }
+    }
+
+    /// The same as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
-        json!({
-            "device": self.device,
-            "exactly_as_pytorch": self.is_compat,
-            "changes": self.changes,
-            "lasts_ns": self.lasts_ns,
-            "moments": self.held.iter().map(|held| held_json(held, rows)).collect::<Vec<_>>(),
-            "phases": self.phases.iter().map(phase_json).collect::<Vec<_>>(),
-            "repairs": self.repairs,
-        })
+        serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }
 }
 
-fn held_json(held: &Held, rows: usize) -> Value {
-    json!({
-        "moment": held.moment,
-        "after_ns": held.after_ns,
-        "allocated_bytes": held.bytes,
-        "categories": held.categories.iter().map(|row| {
-            json!({ "category": row.name, "bytes": row.bytes, "pieces": row.pieces })
-        }).collect::<Vec<_>>(),
-        "modules": rows_json(&held.modules, "module", rows),
-        "operators": rows_json(&held.operators, "operator", rows),
-    })
+fn moment(held: &Held, rows: usize) -> MomentAnswer {
+    let category = |row: &Row| CategoryAnswer {
+        category: row.name.clone(),
+        allocated_bytes: row.bytes,
+        count: row.pieces,
+    };
+    MomentAnswer {
+        moment: held.moment,
+        after_ns: held.after_ns,
+        allocated_bytes: held.bytes,
+        categories: held.categories.iter().map(category).collect(),
+        modules: groups(&held.modules, rows),
+        operators: groups(&held.operators, rows),
+    }
 }
 
-fn rows_json(all: &[Row], name: &str, rows: usize) -> Value {
+fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
-    let listed: Vec<Value> = shown
-        .iter()
-        .map(|row| {
-            json!({
-                name: row.name, "bytes": row.bytes, "pieces": row.pieces, "categories": by_category(&row.by_category)
-            })
-        })
-        .collect();
-    let others = json!({
-        "rows": rest.len(),
-        "bytes": rest.iter().map(|row| row.bytes).sum::<u64>(),
-        "pieces": rest.iter().map(|row| row.pieces).sum::<u64>(),
-    });
-    json!({ "rows": listed, "others": others })
+    let group = |row: &Row| GroupAnswer {
+        name: NameAnswer::shown(&row.name),
+        allocated_bytes: row.bytes,
+        count: row.pieces,
+        category_bytes: by_category(&row.by_category),
+    };
+    GroupsAnswer {
+        rows: shown.iter().map(group).collect(),
+        others: OthersAnswer {
+            rows: rest.len(),
+            allocated_bytes: rest.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
+            count: rest.iter().map(|row| row.pieces).sum(),
+        },
+    }
 }
 
-fn phase_json(row: &PhaseRow) -> Value {
-    json!({
-        "phase": row.when.name(),
-        "obtained_bytes": row.obtained_bytes,
-        "freed_bytes": row.freed_bytes,
-        "left_bytes": row.left_bytes(),
-        "left": by_category(&row.left),
-        "highest_bytes": row.highest_bytes,
-    })
-}
-
-/// The categories that have bytes.
-fn by_category(bytes: &Bytes) -> Value {
-    let categories = Category::ALL.iter().zip(bytes).filter(|(_, bytes)| **bytes != 0);
-    Value::Object(
-        categories
-            .map(|(category, &bytes)| (category.name().to_owned(), bytes.into()))
-            .collect::<Map<_, _>>(),
-    )
+fn phase(row: &PhaseRow) -> PhaseAnswer {
+    PhaseAnswer {
+        phase: row.when.name(),
+        obtained_bytes: row.obtained_bytes,
+        freed_bytes: row.freed_bytes,
+        left_bytes: row.left_bytes(),
+        left_category_bytes: by_category(&row.left),
+        highest_bytes: row.highest_bytes,
+    }
 }

@@ -4,6 +4,11 @@ mod json;
 mod owners;
 pub(crate) mod text;
 
+pub use json::{
+    CategoryAnswer, GroupAnswer, GroupsAnswer, MomentAnswer, OthersAnswer, PhaseAnswer,
+    TracedCategoriesAnswer,
+};
+
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
 use crate::pieces::{Piece, pieces};

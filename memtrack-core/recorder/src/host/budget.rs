@@ -37,9 +37,9 @@ const RARE: f64 = 1.7;
 /// Fractions of what counting leaves of the budget: what is aimed at, and what must suffice before the interval becomes
 /// shorter, and in debt. What recording costs the program afterwards, by what it displaced from the caches, no timing of a
 /// call sees: the rest is for that.
-const AIM: f64 = 0.7;
-const EASE: f64 = 0.6;
-const REPAY: f64 = 0.6;
+const AIM: f64 = 0.75;
+const EASE: f64 = 0.68;
+const REPAY: f64 = 0.68;
 /// Of the budget, what recording every block must be within.
 const EASE_EXACT: f64 = 0.85;
 

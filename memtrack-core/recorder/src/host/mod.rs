@@ -13,7 +13,7 @@ mod sampler;
 
 /// What tells small blocks in the live table from others.
 #[cfg(test)]
-pub(crate) const FOLLOWED_BYTES: usize = followed::SLOTS;
+pub(crate) const FOLLOWED_BYTES: usize = followed::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Counting;
@@ -22,7 +22,7 @@ pub(crate) use sampler::Sampler;
 pub use sampler::{LoneSampler, Rules};
 
 use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
-use crate::{reentry, switch};
+use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -31,6 +31,9 @@ const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
 /// The host's place among a thread's sums.
 const HOST_SLOT: usize = 0;
+
+/// What anybody has to be told of a block for.
+const TOLD: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
 /// Bytes of the tracked heap that were taken inside memtrack, less those that were given back, while monitoring was on.
 static OWN_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
@@ -101,7 +104,64 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Tells of a block that was handed out, and returns it; where there is none, memtrack itself may still get one.
     #[inline(never)]
     fn told(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+        if switch::is_on(switch::ACCOUNTS) {
+            return told_in_account(block, size, align);
+        }
         if is_counted(block, size) { block } else { told_more(block, size, align) }
+    }
+
+    /// The same, where accounts are kept.
+    ///
+    /// # Safety
+    /// As for `dealloc` of `inner`; the block is not of the reserve.
+    #[cold]
+    #[inline(never)]
+    unsafe fn told_and_freed_in_account(block: *mut u8, size: usize, align: usize, inner: &A) {
+        accounts::freeing(HOST, block as u64);
+        if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
+            record_free(block as u64, size as u64);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
+    }
+
+    /// Has a block become another one, and tells the recorder.
+    ///
+    /// # Safety
+    /// As for `realloc`; the block is not of the reserve.
+    #[inline(always)]
+    unsafe fn told_of_realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
+        let new = around_realloc(block, layout.size(), || (inner(), new_size));
+        if !new.is_null() {
+            return new;
+        }
+        if reentry::is_inside() {
+            // SAFETY: as above; the block is still there, since `realloc` failed.
+            let new = unsafe { self.moved(block, layout, new_size) };
+            if !new.is_null() {
+                // SAFETY: its content is elsewhere now.
+                unsafe { self.inner.dealloc(block, layout) };
+            }
+            return new;
+        }
+        refused(new_size);
+        new
+    }
+
+    /// The same, where accounts are kept.
+    ///
+    /// # Safety
+    /// As for `realloc`; the block is not of the reserve.
+    #[cold]
+    #[inline(never)]
+    unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let taken = accounts::reallocating(HOST, block as u64);
+        // SAFETY: the caller's promise.
+        let new = unsafe { self.told_of_realloc(block, layout, new_size) };
+        accounts::reallocated(taken, new as u64, new_size as u64);
+        new
     }
 
     /// Tells of a block, and gives it back.
@@ -112,6 +172,10 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     unsafe fn told_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
         if reserve::has(block) {
             return;
+        }
+        if switch::is_on(switch::ACCOUNTS) {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::told_and_freed_in_account(block, size, align, inner) };
         }
         if !is_free_counted(block, size) {
             record_free(block as u64, size as u64);
@@ -128,7 +192,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(switch::HOST | switch::RESERVE) {
+        if switch::is_on(TOLD) {
             return Self::told(block, layout.size(), layout.align());
         }
         block
@@ -138,7 +202,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(switch::HOST | switch::RESERVE) {
+        if switch::is_on(TOLD) {
             return Self::told(block, layout.size(), layout.align());
         }
         block
@@ -146,7 +210,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if switch::is_on(switch::HOST | switch::RESERVE) {
+        if switch::is_on(TOLD) {
             // SAFETY: as in `alloc`.
             return unsafe { Self::told_and_freed(block, layout.size(), layout.align(), &self.inner) };
         }
@@ -156,27 +220,28 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as in `alloc`.
-        let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        if !switch::is_on(switch::HOST | switch::RESERVE) {
-            return inner();
+        if !switch::is_on(TOLD) {
+            // SAFETY: as in `alloc`.
+            return unsafe { self.inner.realloc(block, layout, new_size) };
         }
         if reserve::has(block) {
             // SAFETY: the caller's promise for the new size; the reserve takes nothing back.
             return unsafe { self.moved(block, layout, new_size) };
         }
-        let new = around_realloc(block, layout.size(), || (inner(), new_size));
-        if new.is_null() && reentry::is_inside() {
-            // SAFETY: as above; the block is still there, since `realloc` failed.
-            let new = unsafe { self.moved(block, layout, new_size) };
-            if !new.is_null() {
-                // SAFETY: its content is elsewhere now.
-                unsafe { self.inner.dealloc(block, layout) };
-            }
-            return new;
+        if switch::is_on(switch::ACCOUNTS) {
+            // SAFETY: the caller's promise, and the block is not of the reserve.
+            return unsafe { self.realloc_in_account(block, layout, new_size) };
         }
-        new
+        // SAFETY: as above.
+        unsafe { self.told_of_realloc(block, layout, new_size) }
     }
+}
+
+/// The heap refused a request: says who holds it, if the session's options say so. Called under no lock of memtrack's, after
+/// the hook.
+#[cold]
+pub fn refused(size_bytes: usize) {
+    crate::recorder::refused_by_heap(size_bytes as u64);
 }
 
 /// Whether the program's global allocator is a [`TrackingAllocator`]. Asks by allocating; recording must be on.
@@ -213,6 +278,23 @@ pub fn own_heap_bytes() -> i64 {
     OWN_HEAP_BYTES.load(Ordering::Relaxed)
 }
 
+/// Tells of a block that was handed out, and returns it, where accounts are kept. A function that is called last, so that
+/// the usual path saves no registers for it.
+#[cold]
+#[inline(never)]
+fn told_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+    if !SEEN.load(Ordering::Relaxed) {
+        SEEN.store(true, Ordering::Relaxed);
+    }
+    if !block.is_null() {
+        accounts::allocated(HOST, block as u64, size as u64);
+    }
+    if !switch::is_on(switch::HOST | switch::RESERVE) || is_counted(block, size) {
+        return block;
+    }
+    told_more(block, size, align)
+}
+
 #[cold]
 fn count_own(bytes: i64) {
     SEEN.store(true, Ordering::Relaxed);
@@ -244,7 +326,10 @@ fn is_counted(block: *mut u8, size: usize) -> bool {
 fn told_more(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     not_only_counted(block, size as u64);
     match Layout::from_size_align(size, align) {
-        Ok(layout) if block.is_null() => reserve::instead(layout),
+        Ok(layout) if block.is_null() => {
+            refused(size);
+            reserve::instead(layout)
+        }
         _ => block,
     }
 }

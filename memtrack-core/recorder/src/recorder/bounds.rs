@@ -2,7 +2,7 @@
 //! program does for however long (ARCHITECTURE.md has the list).
 
 use super::Options;
-use super::{chunk::Chunk, hooks, kits, live, mine, operators, ring, scope_sums, thread_names};
+use super::{chunk::Chunk, hooks, kits, live, marks, mine, operators, ring, scope_sums, thread_names};
 use crate::stack::{capture, intern, own_stack};
 use crate::{host, scope};
 use memtrack_model::event::Event;
@@ -33,6 +33,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
         ("unwind tables", capture::MOST_COPIED_BYTES),
         ("reserve", host::reserve::RESERVE_BYTES),
         ("stacks of its own", own_stack::MOST_BYTES),
+        ("marked moments", marks::MOST_BYTES),
     ];
     let sum: usize = bounds.iter().map(|(_, bytes)| bytes).sum();
     let list: Vec<String> = bounds.iter().map(|(what, bytes)| format!("{what} {}", bytes / MIB)).collect();

@@ -9,7 +9,7 @@ use super::merge::Run;
 use super::thread_names;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, binaries, clock, merge, operators, scope_sums, settings};
+use super::{Options, Recorder, binaries, clock, marks, merge, operators, scope_sums, settings};
 use crate::{host, reentry, scope};
 use memtrack_model::event::{Action, Event, EventFlags};
 use memtrack_model::snapshot::{
@@ -49,10 +49,30 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
     }
 }
 
+/// What becomes of the ring's events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Events {
+    /// They are in the snapshot, and stay in the ring.
+    Copied,
+    /// The snapshot has them alone.
+    Taken,
+    /// They are left out, and stay in the ring.
+    None,
+}
+
 impl Recorder {
     /// Everything recorded since `baseline`, as of now. The `last` one of a session takes the ring's events with it: then
     /// only one of a chunk and its copy has to be kept.
     pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
+        self.collect(options, baseline, if last { Events::Taken } else { Events::Copied })
+    }
+
+    /// What is held now, without the events that led to it: a snapshot for who has little memory and time.
+    pub(crate) fn holdings(&self, options: &Options, baseline: &Baseline) -> Snapshot {
+        self.collect(options, baseline, Events::None)
+    }
+
+    fn collect(&self, options: &Options, baseline: &Baseline, wanted: Events) -> Snapshot {
         let _inside = reentry::enter();
         self.store().held = true;
         if settings::leaves_out_any() {
@@ -70,11 +90,12 @@ impl Recorder {
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
-        let operators = operators::all();
+        let operators = if wanted == Events::None { Default::default() } else { operators::all() };
+        let marks = marks::between(since, moment);
         let mut devices = Vec::new();
         let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
-            let (chunks, evicted) = self.chunks_of(slot, last);
+            let (chunks, evicted) = self.chunks_of(slot, wanted == Events::Taken);
             let (before, after): (Vec<_>, Vec<_>) =
                 chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
             let mut before: Vec<Run> = before.into_iter().flatten().collect();
@@ -85,7 +106,7 @@ impl Recorder {
                 before = before.into_iter().filter_map(Run::wanted).collect();
             }
             let held: u64 = before.iter().map(Run::len).sum();
-            let kept = held.min(options.ring_entries());
+            let kept = if wanted == Events::None { 0 } else { held.min(options.ring_entries()) };
             devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
             if kept > 0 {
                 runs.push((before, kept));
@@ -114,6 +135,7 @@ impl Recorder {
             sampling: sampling(options, &sums),
             folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
             operators,
+            marks,
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();

@@ -133,16 +133,18 @@ fn write_so_far(when: When) {
         })
     };
     running.panic_pace.done(begin.elapsed());
+    let told = if last { std::mem::take(&mut running.told) } else { Default::default() };
     drop(session);
     if last {
         tell_left_out();
+        told.tell_left_out();
     }
     if let Err(error) = written {
         message::say(format_args!("the recording could not be written: {error}"));
     }
 }
 
-fn session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
+pub(super) fn session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
     let start = Instant::now();
     loop {
         match SESSION.get().try_lock() {

@@ -84,7 +84,7 @@ impl Hook {
 
     /// Enters, whether anything is recorded or not. The thread is not inside a hook; `registers` are the caller's.
     #[inline(always)]
-    pub(super) fn enter_anyway(registers: Registers) -> Self {
+    pub(crate) fn enter_anyway(registers: Registers) -> Self {
         let inside = reentry::enter();
         let (thread, mine) = InHook::enter();
         let recorder = RECORDER.get();
@@ -95,7 +95,7 @@ impl Hook {
 impl Inside {
     /// Does the work of a hook: on the thread's stack where there is room, else on one of memtrack's own.
     #[inline(always)]
-    pub(super) fn with_room<R>(self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn with_room<R>(self, work: impl FnOnce() -> R) -> R {
         if self.has_room() { work() } else { own_stack::run(work) }
     }
 
@@ -105,9 +105,14 @@ impl Inside {
         self.thread.has_room(self.registers.stack_pointer())
     }
 
+    /// Whether the thread's stack has so many bytes left.
+    pub(super) fn has_stack(self, bytes: u64) -> bool {
+        self.thread.own().bounds.has_below(self.registers.stack_pointer(), bytes)
+    }
+
     /// The stack of the calling thread, interned; none where the mode keeps none.
     #[inline(always)]
-    pub(super) fn stack(self, wanted: bool) -> StackId {
+    pub(crate) fn stack(self, wanted: bool) -> StackId {
         if !wanted {
             return StackId::NONE;
         }

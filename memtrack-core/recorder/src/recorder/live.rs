@@ -316,6 +316,11 @@ impl LiveTable {
         self.blocks.get(&Key { address, device }).map(|block| *block)
     }
 
+    /// Calls `see` with each block, shard by shard: each is locked meanwhile, so `see` takes no lock and no memory.
+    pub(crate) fn each(&self, mut see: impl FnMut(DeviceId, &Live)) {
+        self.blocks.iter().for_each(|entry| see(entry.key().device, entry.value()));
+    }
+
     /// A copy of all blocks, shard by shard: each shard is locked only while it is copied.
     pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
         let mut blocks = Vec::with_capacity(self.blocks.len());

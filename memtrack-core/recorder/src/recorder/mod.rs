@@ -22,6 +22,7 @@ mod keeper;
 mod kits;
 mod live;
 mod living;
+pub(crate) mod marks;
 mod merge;
 mod mine;
 mod of_caller;
@@ -40,6 +41,7 @@ mod settings;
 mod stream_file;
 mod streaming;
 mod sync;
+pub mod telling;
 mod thread_names;
 mod threads;
 mod totals;
@@ -47,6 +49,7 @@ mod totals;
 mod unload;
 
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
+pub(crate) use oom::refused_by_heap;
 pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 
 pub use allocated::{Allocated, allocated_at};
@@ -54,19 +57,23 @@ pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
+pub use marks::mark;
 pub use mine::scope_changed;
 pub(crate) use mine::without_hook;
+pub(crate) use of_caller::{begin_accounts, loaded_binaries};
 pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub use pace::Pace;
 #[cfg(feature = "cuda")]
 pub use settings::set_own_code;
 pub use settings::{sample_threshold_bytes, sampling, session as session_number};
-pub(crate) use threads::ThreadState;
+pub(crate) use thread_names::name_of as name_of_thread;
 pub use threads::{DEVICE_SLOTS, device_of, slot_of, sums};
+pub(crate) use threads::{ThreadState, states};
 pub use totals::Sums;
 
 use crate::stack::intern::StackInterner;
+use crate::{accounts, switch};
 use chunk::Chunk;
 use live::LiveTable;
 use memtrack_model::event::{Action, DeviceId, Event, StreamId};
@@ -168,6 +175,12 @@ impl Recorder {
 /// A block of `size_bytes` at `address` was handed out to a client. The stack and the scope are the caller's.
 #[inline]
 pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
+        return;
+    }
+    if switch::is_on(switch::ACCOUNTS) {
+        accounts::allocated(device, address, size_bytes);
+    }
     if let Some(hook) = Hook::enter() {
         hook.make_room(device, address);
         hook.alloc(device, stream, address, size_bytes, Default::default());
@@ -184,6 +197,12 @@ pub fn record_free(device: DeviceId, stream: StreamId, address: u64, size_bytes:
 /// A block is given back, but other streams may still use it: it stays active until [`record_free_completed`].
 #[inline]
 pub fn record_free_requested(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
+        return;
+    }
+    if switch::is_on(switch::ACCOUNTS) {
+        accounts::free_requested(device, address);
+    }
     if let Some(hook) = Hook::enter() {
         hook.free_requested(device, stream, address, size_bytes);
     }
@@ -197,6 +216,12 @@ pub fn record_free_completed(device: DeviceId, stream: StreamId, address: u64, s
 
 #[inline(always)]
 fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, completes: bool) {
+    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
+        return;
+    }
+    if switch::is_on(switch::ACCOUNTS) {
+        accounts::freeing(device, address);
+    }
     if let Some(hook) = Hook::enter() {
         let freed = hook.free(device, address);
         hook.freed(freed, size_bytes, stream, completes);

@@ -1,9 +1,9 @@
-//! When an allocator reports that memory ran out: the recorder dumps itself if its options say so, then the program's
-//! observers are told. All of it happens after the hook, on the thread that ran out; whatever goes wrong here is said
+//! When an allocator reports that memory ran out: it is said who holds it and the recorder dumps itself if its options say
+//! so, then the program's observers are told. All of it happens after the hook, on the thread that ran out; whatever goes wrong here is said
 //! and goes no further, because the program may well live on without that memory.
 
 use super::fork::ForkCell;
-use super::session;
+use super::{session, telling};
 use crate::message::say;
 use crate::reentry;
 pub use memtrack_model::OutOfMemory;
@@ -103,6 +103,7 @@ pub(super) fn report(oom: &OutOfMemory) {
         return;
     }
     let Some(_reporting) = Reporting::begin() else { return };
+    guarded("saying who holds the memory", || telling::at_oom(oom));
     guarded("the dump at out of memory", || dump(oom));
     let mut observers: Vec<Arc<Observe>> = {
         let _inside = reentry::enter();
@@ -115,6 +116,17 @@ pub(super) fn report(oom: &OutOfMemory) {
     }
     let _inside = reentry::enter();
     drop(observers);
+}
+
+/// The host's heap refused a request: says who holds it. Nothing is dumped and no observer called, because there would be
+/// no memory for that. Never panics.
+#[cold]
+pub(crate) fn refused_by_heap(requested_bytes: u64) {
+    if reentry::is_inside() {
+        return;
+    }
+    let Some(_reporting) = Reporting::begin() else { return };
+    guarded("saying who holds the heap", || telling::at_refusal(requested_bytes));
 }
 
 fn dump(oom: &OutOfMemory) {

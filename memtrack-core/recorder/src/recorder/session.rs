@@ -6,6 +6,7 @@ use super::fork::ForkCell;
 use super::inherit::{count_children, inherited_options, left_out, may_leave_a_file, publish};
 use super::pace::Pace;
 use super::stream_file::Stream;
+use super::telling::Told;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
@@ -30,6 +31,8 @@ pub(super) struct Session {
     dumps: u64,
     /// When it may do so again, once there are as many as it keeps.
     pub(super) dump_pace: Pace,
+    /// How often it was said who holds the memory.
+    pub(super) told: Told,
     /// When a caught panic may have the recording written again.
     pub(super) panic_pace: Pace,
 }
@@ -37,7 +40,7 @@ pub(super) struct Session {
 impl Session {
     fn new(options: Options, baseline: Baseline) -> Self {
         let (dump_pace, panic_pace) = (Pace::default(), Pace::default());
-        Self { monitors: 1, options, baseline, dumps: 0, dump_pace, panic_pace }
+        Self { monitors: 1, options, baseline, dumps: 0, dump_pace, told: Told::default(), panic_pace }
     }
 }
 
@@ -132,7 +135,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
     }
     end_recording();
     publish(None);
-    let Session { options, baseline, .. } = session.take().expect("checked above");
+    let Session { options, baseline, told, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
     let (snapshot, written) = match has_memory() {
         Ok(()) => {
@@ -145,6 +148,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
     recorder.clear();
     drop(session);
     tell_left_out();
+    told.tell_left_out();
     (snapshot, written)
 }
 
@@ -303,6 +307,7 @@ impl Recorder {
         };
         drop(rings);
         super::operators::clear();
+        super::marks::clear();
         crate::host::forget_samples();
     }
 }

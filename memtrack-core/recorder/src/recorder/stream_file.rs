@@ -3,7 +3,7 @@
 
 use super::chunk::Chunk;
 use super::parts::{PartFile, Place, forget_beginning, free_number};
-use super::{Options, Recorder, binaries, clock, collect, settings, thread_names};
+use super::{Options, Recorder, binaries, clock, collect, marks, settings, thread_names};
 use crate::scope;
 use memtrack_file::part::Part;
 use memtrack_file::{RecordingWriter, replay};
@@ -33,6 +33,8 @@ pub(crate) struct Stream {
     newest_ticks: u64,
     /// Of chunks that were not full yet: how many of their events were written.
     partly: HashMap<*const Chunk<Event>, usize>,
+    /// How many marked moments there were when the file last got some.
+    marks_seen: u64,
     /// The events that are being written; kept to save its memory.
     events: Vec<Event>,
     broken: bool,
@@ -88,6 +90,7 @@ impl Stream {
             counts: HashMap::new(),
             newest_ticks: 0,
             partly: HashMap::new(),
+            marks_seen: 0,
             events: Vec::new(),
             broken: false,
             note,
@@ -128,7 +131,7 @@ impl Stream {
                 .trouble
                 .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
-        let Self { mut writer, mut written, .. } = self;
+        let Self { mut writer, mut written, marks_seen, .. } = self;
         // What no event names may be named by what is live, and by sums.
         written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
@@ -140,6 +143,7 @@ impl Stream {
             writer.scope_sums(sums)?;
         }
         writer.operators(&snapshot.operators)?;
+        writer.marks(&marks::since(marks_seen).0)?;
         // What the ring dropped is in the file.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
@@ -150,6 +154,18 @@ impl Stream {
     pub(super) fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
         self.writer.scope_sums(sums)
+    }
+
+    /// Appends the moments that were marked meanwhile.
+    pub(super) fn marks(&mut self) {
+        let (new, seen) = marks::since(self.marks_seen);
+        self.marks_seen = seen;
+        if !new.is_empty() {
+            self.attempt(|stream| {
+                stream.writer.threads(&stream.written.new_threads())?;
+                stream.writer.marks(&new)
+            });
+        }
     }
 
     /// Ends it without a trace: there was nothing to record.

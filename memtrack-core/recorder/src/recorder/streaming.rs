@@ -249,7 +249,6 @@ impl Recorder {
     }
 
     /// Does so unless another thread has the stream for longer than this.
-    #[cfg(feature = "cuda")]
     pub(super) fn stream_parts_within(&self, patience: Duration) {
         if let Some(mut target) = self.target_within(patience) {
             self.write_parts(&mut target);
@@ -289,6 +288,7 @@ impl Recorder {
         guarded(stream, |stream| {
             waiting.iter().for_each(|chunk| stream.full_chunk(self, chunk));
             parts.iter().for_each(|chunk| stream.part_of_chunk(self, chunk));
+            stream.marks();
         });
         for _ in &waiting {
             // As above; who holds the stream's lock is the only one who takes chunks out.

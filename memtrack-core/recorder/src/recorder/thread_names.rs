@@ -28,6 +28,12 @@ pub(crate) fn threads() -> Vec<Thread> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
+/// The name of a thread; none for the unknown thread.
+pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
+    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    names.get(thread.index()).filter(|_| thread != ThreadId::NONE).map(|thread| thread.name.clone())
+}
+
 /// Bytes that the names take.
 pub(super) fn names_bytes() -> usize {
     let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);

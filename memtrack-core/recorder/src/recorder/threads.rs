@@ -12,7 +12,7 @@ use super::totals::{Sums, Totals};
 use crate::host::{Counting, Sampler};
 use crate::stack::capture::StackBounds;
 use crate::switch;
-use memtrack_model::event::{DeviceId, Event, ScopeId};
+use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -74,6 +74,8 @@ pub(crate) struct ThreadState {
     scope: AtomicU32,
     /// A bit for each slot but the host's that the thread has allocated from.
     devices: AtomicU64,
+    /// What the thread has allocated that is in no account, while accounts were kept: bytes and blocks. Never set back.
+    pub(crate) nobodys: [AtomicU64; 2],
     /// Where [`living`] has it.
     pub(super) place: AtomicUsize,
     pub(super) own: UnsafeCell<Option<Own>>,
@@ -83,6 +85,11 @@ impl ThreadState {
     /// Whether it is the calling thread's.
     pub(super) fn is_mine(&self) -> bool {
         mine::is(self)
+    }
+
+    /// The id of the thread that has it, or had it last.
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.id.load(Ordering::Relaxed))
     }
 
     /// The thread allocates from that slot's device.
@@ -182,6 +189,7 @@ pub(super) fn make() -> &'static ThreadState {
         activity: AtomicU64::new(0),
         scope: AtomicU32::new(0),
         devices: AtomicU64::new(0),
+        nobodys: Default::default(),
         place: AtomicUsize::new(0),
         own: UnsafeCell::new(None),
     }));

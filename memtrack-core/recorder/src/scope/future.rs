@@ -2,7 +2,7 @@
 //! after it. Annotated `async fn`s and [`future`](super::future()) make these. The invariant: neither polling nor
 //! dropping one changes the scope of the thread that does it.
 
-use super::guard::{Guard, ScopeHandle, current_node};
+use super::guard::{Guard, Here, ScopeHandle, here};
 use super::nodes::ScopeNode;
 use super::observer;
 use super::site::{Label, Site};
@@ -35,7 +35,7 @@ pin_project! {
             // whatever the state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
-                State::New(_) | State::Inert => current_node(),
+                State::New(_) | State::Inert => here(),
             });
             this.future.set(None);
         }
@@ -56,7 +56,7 @@ enum State {
     Inert,
     /// Polled before. `node` ends with the future; `current` is the scope it was in when it last paused: guards may
     /// live across its awaits.
-    Running { node: Option<&'static ScopeNode>, current: Option<&'static ScopeNode> },
+    Running { node: Option<&'static ScopeNode>, current: Here },
 }
 
 impl<F> ScopedFuture<F> {
@@ -92,18 +92,26 @@ impl ScopeHandle {
 impl State {
     /// The state at the first poll. The observer hears of a root when its scope is current.
     fn begin(begin: &Begin) -> Self {
+        if !switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
+            return Self::Inert;
+        }
+        if let Begin::Resume(handle) = begin {
+            return Self::Running { node: None, current: handle.here };
+        }
+        // Accounts alone need no scopes but those that carry them.
         if !switch::is_on(switch::SCOPES) {
             return Self::Inert;
         }
-        let parent = current_node();
+        let parent = here();
         let node = match begin {
-            Begin::Label(label) => label.node_under(parent),
-            Begin::Named(kind, name) => ScopeNode::child(parent, *kind, name),
-            Begin::Resume(handle) => return Self::Running { node: None, current: handle.node },
+            Begin::Label(label) => label.node_under(parent.node),
+            Begin::Named(kind, name) => ScopeNode::child(parent.node, *kind, name),
+            Begin::Resume(_) => return Self::Inert,
         };
-        let _scope = Guard::resume(Some(node));
+        let current = Here { node: Some(node), ..parent };
+        let _scope = Guard::resume(current);
         observer::entered(node);
-        Self::Running { node: Some(node), current: Some(node) }
+        Self::Running { node: Some(node), current }
     }
 }
 
@@ -122,7 +130,7 @@ impl<F: Future> Future for ScopedFuture<F> {
         };
         let restore = Guard::resume(*current);
         let poll = future.as_mut().poll(context);
-        *current = current_node();
+        *current = here();
         if poll.is_ready() {
             this.future.set(None);
             drop(restore);

@@ -4,6 +4,7 @@
 
 use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
+use crate::accounts::Membership;
 use crate::recorder::scope_changed;
 use crate::switch;
 use memtrack_model::Place;
@@ -16,6 +17,27 @@ use std::marker::PhantomData;
 thread_local! {
     /// Constant initialiser and no destructor: readable inside an allocator, even while the thread ends.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
+    /// The account that the thread is in. It goes with the handles, not with the nodes, which live for ever.
+    static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
+}
+
+/// Where a thread or a future is: its scope, and the account that its allocations are booked in.
+#[derive(Clone, Copy)]
+pub(super) struct Here {
+    pub(super) node: Option<&'static ScopeNode>,
+    pub(super) account: Membership,
+}
+
+/// Where the thread is.
+#[inline]
+pub(super) fn here() -> Here {
+    Here { node: CURRENT.get(), account: ACCOUNT.get() }
+}
+
+/// The account that the thread is in.
+#[inline]
+pub(crate) fn current_account() -> Membership {
+    ACCOUNT.get()
 }
 
 /// The id of the thread's scope. For the hooks: one thread-local load, and a read of the node.
@@ -51,32 +73,41 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
 /// ```
 #[inline]
 pub fn current() -> ScopeHandle {
-    ScopeHandle { node: CURRENT.get() }
+    ScopeHandle { here: here() }
 }
 
 /// A scope that can be carried to another thread or task; see [`current`].
 #[derive(Clone, Copy)]
 pub struct ScopeHandle {
-    pub(super) node: Option<&'static ScopeNode>,
+    pub(super) here: Here,
 }
 
 impl ScopeHandle {
+    /// The calling thread's scope in another account.
+    pub(crate) fn in_account(account: Membership) -> Self {
+        Self { here: Here { node: CURRENT.get(), account } }
+    }
+
     /// Puts this thread into the scope until the guard is dropped. The operator or root it belongs to does not end
     /// with the guard: it ends where it began.
     #[inline]
     pub fn enter(self) -> Guard {
-        if switch::is_on(switch::SCOPES) { Guard::resume(self.node) } else { Guard::inert() }
+        if switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
+            Guard::resume(self.here)
+        } else {
+            Guard::inert()
+        }
     }
 
     /// The scope's id in recordings.
     #[inline]
     pub fn id(self) -> ScopeId {
-        id_of(self.node)
+        id_of(self.here.node)
     }
 
     /// Where the scope is: modules, phase and operator. For logs; walks up the scopes.
     pub fn place(self) -> Place<'static> {
-        self.node.map(ScopeNode::place).unwrap_or_default()
+        self.here.node.map(ScopeNode::place).unwrap_or_default()
     }
 }
 
@@ -107,7 +138,7 @@ enum State {
     /// Scopes were off.
     Inert,
     /// Only the thread's scope was changed; nothing ends with the guard.
-    Resumed { previous: Option<&'static ScopeNode> },
+    Resumed { previous: Here },
     /// `node` was entered and ends with the guard.
     Entered { node: &'static ScopeNode, previous: Option<&'static ScopeNode> },
 }
@@ -131,15 +162,22 @@ impl Guard {
 
     /// Puts the thread into `node`'s scope without beginning anything.
     #[inline]
-    pub(super) fn resume(node: Option<&'static ScopeNode>) -> Self {
-        let previous = replace_current(node);
+    pub(super) fn resume(to: Here) -> Self {
+        let previous = Here { node: replace_current(to.node), account: ACCOUNT.get() };
+        // A scope from outside of all accounts leaves the thread in its own.
+        if !to.account.is_none() {
+            ACCOUNT.set(to.account);
+        }
         Self { state: State::Resumed { previous }, not_send: PhantomData }
     }
 
     fn leave(&self) {
         match self.state {
             State::Inert => {}
-            State::Resumed { previous } => drop(replace_current(previous)),
+            State::Resumed { previous } => {
+                ACCOUNT.set(previous.account);
+                replace_current(previous.node);
+            }
             State::Entered { node, previous } => {
                 replace_current(previous);
                 observer::left(node);

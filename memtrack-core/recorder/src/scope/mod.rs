@@ -50,6 +50,8 @@ pub use {
     observer::{ScopeObserver, follow, observe, roots_end_at},
 };
 
+pub(crate) use guard::current_account;
+pub(crate) use names::kept_name;
 pub(crate) use observer::scopes_of_monitoring;
 
 #[cfg(test)]

@@ -63,6 +63,12 @@ impl Name {
     }
 }
 
+/// The text of a name that lives as long as the process: `text` itself, cut to 1 KiB, or what stands for names that no
+/// longer fit.
+pub(crate) fn kept_name(text: &str) -> &'static str {
+    Name::of(text).map_or(Name::OTHER.text, |name| name.text)
+}
+
 /// Adds to a sum unless it would exceed `most`.
 fn take(sum: &AtomicUsize, more: usize, most: usize) -> Option<usize> {
     let next = |taken: usize| (taken + more <= most).then_some(taken + more);

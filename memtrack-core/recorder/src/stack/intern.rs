@@ -151,6 +151,11 @@ impl StackInterner {
         addresses
     }
 
+    /// Whether a stack has any of these return addresses.
+    pub(crate) fn goes_through(&self, stack: StackId, addresses: &[u64]) -> bool {
+        self.kept().get(stack).iter().any(|address| addresses.contains(address))
+    }
+
     /// All stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let kept = self.kept();

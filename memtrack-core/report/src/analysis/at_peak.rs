@@ -6,13 +6,15 @@ use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after, tells_reserved};
 use super::top::frames::frame_lines;
 use super::top::groups::NO_CATEGORY;
-use super::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
+use super::top::{By, RankingAnswer, RowAnswer, RowText, TopOptions, TopReport, TopRow, top_with};
+use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use memtrack_symbols::Symbolizer;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
 
 /// Before the frames of a group.
@@ -56,7 +58,7 @@ pub struct AtPeak {
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// What was live then, by stack.
+    /// What was live then, by stack; in a [`summary`](super::summary) by line of the user's own.
     pub live: TopReport,
     /// The same by category, where the snapshot says what memory was for.
     pub made_of: Option<TopReport>,
@@ -82,12 +84,24 @@ impl AtPeak {
         of: PeakOf,
         options: &TopOptions,
     ) -> Self {
+        Self::find_by(snapshot, symbols, device, of, By::Stack, options)
+    }
+
+    /// The same in other groups than stacks.
+    pub(super) fn find_by(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        of: PeakOf,
+        by: By,
+        options: &TopOptions,
+    ) -> Self {
         let at = match of {
             PeakOf::Requested => Moment::Peak,
             PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
         let options = options.clone().at(at);
-        let live = top_with(snapshot, symbols, By::Stack, device, &options);
+        let live = top_with(snapshot, symbols, by, device, &options);
         let made_of = says_categories(snapshot, device).then(|| {
             let options = TopOptions::new().limit(usize::MAX).at(at);
             top_with(snapshot, symbols, By::Category, device, &options)
@@ -129,25 +143,66 @@ impl AtPeak {
         self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
     }
 
-    /// The report as JSON: bytes as integers, times in seconds.
-    pub fn to_json(&self) -> Value {
-        let mut value = self.live.to_json();
-        value["highest"] = json!({
-            "of": self.of.name(),
-            "event": self.event,
-            "seconds": self.seconds,
-            "seconds_since": self.since.name(),
-            "requested_bytes": self.requested_bytes,
-            "estimated": self.estimated,
-            // A heap reserves nothing.
-            "reserved_bytes": (!self.live.is_host).then_some(self.reserved_bytes),
-        });
-        value["categories"] = match &self.made_of {
-            Some(report) => report.to_json()["rows"].clone(),
-            None => Value::Null,
-        };
-        value
+    /// The report as `memtrack peak --json` has it.
+    pub fn answer(&self) -> AtPeakAnswer {
+        AtPeakAnswer {
+            live: self.live.answer(),
+            highest: HighestAnswer {
+                of: self.of.name(),
+                event: self.event,
+                seconds: self.seconds,
+                seconds_since: self.since.name(),
+                requested_bytes: self.requested_bytes,
+                requested_bytes_error: self.live.totals.bytes_error.answer(),
+                estimated: self.estimated,
+                // A heap reserves nothing.
+                reserved_bytes: (!self.live.is_host).then_some(self.reserved_bytes),
+            },
+            categories: self.made_of.as_ref().map(TopReport::row_answers),
+        }
     }
+
+    /// The report as JSON, as [`Self::answer`] has it.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self.answer()).unwrap_or_default()
+    }
+}
+
+/// What was live at the peak of one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct AtPeakAnswer {
+    /// What was live then, by stack.
+    #[serde(flatten)]
+    pub live: RankingAnswer,
+    /// How much that was, and when.
+    pub highest: HighestAnswer,
+    /// The same by category; null where the file does not say what memory was for.
+    pub categories: Option<Vec<RowAnswer>>,
+}
+
+/// How high a device's memory rose, and when.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct HighestAnswer {
+    /// Which peak it is: `requested` or `reserved`.
+    pub of: &'static str,
+    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    pub event: Option<usize>,
+    /// When it was; null: before the first event.
+    pub seconds: Option<f64>,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// Requested bytes that were live then.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Whether sampled blocks were among them.
+    pub estimated: bool,
+    /// Reserved bytes then; null for a heap, which reserves nothing.
+    pub reserved_bytes: Option<u64>,
 }
 
 /// Whether the snapshot says what some of the device's memory was for.

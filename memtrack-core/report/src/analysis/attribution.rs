@@ -101,15 +101,16 @@ impl<'a> Attributor<'a> {
     }
 
     /// The modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 > attention.py:39`;
-    /// the root, what is outside of modules, and what is unknown have names in brackets.
+    /// what is in a phase but in none of the modules (`(forward, in no module)`: in the root itself), what is outside of both,
+    /// and what is unknown have names in brackets.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
         let place = snapshot.scopes.place(scope);
         if !place.modules.is_empty() {
             return row_name(&place.module_path());
         }
-        if place.phase.is_some() {
-            return "(root)".into();
+        if let Some(phase) = place.phase {
+            return format!("({phase}, in no module)");
         }
         let modules = &self.read_stack(stack, symbols).torch.modules;
         if !modules.is_empty() {

@@ -8,10 +8,10 @@
 //! have more unrecorded blocks than all of them together.
 
 use super::lifetimes::{Lifetime, not_one_by_one};
+use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::{human_bytes, human_count, human_share};
-use serde_json::{Value, json};
 
 /// Standard deviations that leave 2.5 % beyond them.
 const TWO_SIDED: f64 = 1.959_964;
@@ -155,10 +155,13 @@ impl Estimate {
         }
     }
 
-    /// Puts standard error and interval beside the number `name` of a JSON object.
-    pub(crate) fn put(&self, name: &str, into: &mut Value) {
-        into[format!("{name}_se")] = json!(self.standard_error);
-        into[format!("{name}_interval")] = json!([self.low.floor() as u64, self.high.ceil() as u64]);
+    /// How far off it may be, as answers have it; none for an exact number.
+    pub fn answer(&self) -> Option<ErrorAnswer> {
+        (!self.is_exact()).then(|| ErrorAnswer {
+            standard_error: self.standard_error,
+            low: self.low.floor() as i64,
+            high: self.high.ceil() as i64,
+        })
     }
 }
 
@@ -191,6 +194,11 @@ impl Sum {
             self.sampled += value;
             self.variance += value * value * (1.0 - 1.0 / weight);
         }
+    }
+
+    /// What the sum comes to.
+    pub(crate) fn value(&self) -> f64 {
+        self.value
     }
 
     /// Both sums together.

@@ -37,6 +37,8 @@ impl Layout {
 
 /// Frames shown by default.
 pub const FRAMES: usize = 7;
+/// Names are given at least so many characters before columns are left out.
+pub(super) const TELLING_NAME: usize = 30;
 /// Names are not made shorter than this many characters, however narrow the terminal.
 pub(super) const SHORTEST_NAME: usize = 16;
 
@@ -52,6 +54,33 @@ impl From<Option<usize>> for Layout {
     fn from(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }
     }
+}
+
+/// Texts as wide as a page are not wrapped: who reads them from a file looks for whole lines.
+const PAGE: usize = 120;
+
+/// The lines of a text in at most `width` characters where that is less than a page: what is too long goes on in the next
+/// line, indented, between words.
+pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width.filter(|&width| width < PAGE) else { return text.to_owned() };
+    let mut wrapped = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut length = 0;
+        for (place, word) in line.split(' ').enumerate() {
+            let letters = word.chars().count();
+            if place > 0 && length + 1 + letters > width {
+                wrapped.push_str("\n  ");
+                length = 2;
+            } else if place > 0 {
+                wrapped.push(' ');
+                length += 1;
+            }
+            wrapped.push_str(word);
+            length += letters;
+        }
+        wrapped.push('\n');
+    }
+    wrapped
 }
 
 /// A function's name in at most `room` characters.
@@ -127,6 +156,17 @@ mod tests {
         ] {
             assert_eq!(fit(name, room), short);
         }
+    }
+
+    #[test]
+    fn long_lines_go_on_between_words_where_a_page_does_not_fit() {
+        let text = "peak +1.0 MiB: train.py:14 softmax\n\nUnchanged: 1 group.\n";
+        assert_eq!(
+            wrapped(text, Some(20)),
+            "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n"
+        );
+        assert_eq!(wrapped(text, Some(PAGE)), text);
+        assert_eq!(wrapped(text, None), text);
     }
 
     #[test]

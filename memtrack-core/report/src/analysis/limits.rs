@@ -2,14 +2,17 @@
 //! samples is judged with its error: when the limit is within the error, it is not certain to be kept, and the gate
 //! must not pass.
 
+use super::diff::AgainstAnswer;
 use super::estimate::{Estimate, Precision, Sum};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// With fewer events a verdict says so.
@@ -58,7 +61,9 @@ impl Limits {
 }
 
 /// How a number compares with its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is not above the limit. Of an estimate, the complete interval is not, which holds the truth in 95 of 100
     /// cases.
@@ -134,6 +139,10 @@ pub struct Found {
     pub events: u64,
     /// Blocks that are live at the end, and segments.
     pub held: u64,
+    /// Blocks that were allocated while it was recorded.
+    pub allocations: u64,
+    /// Requested bytes that are live at the end and older than what was recorded.
+    pub older_bytes: u64,
     /// Older events that the recorder dropped.
     pub dropped: u64,
     /// Whether there is nothing but the heap, which has no segments that could be fragmented.
@@ -167,6 +176,10 @@ impl Found {
             peak.judge(&precision, &lifetimes);
             found.peaks.push(measured(peak.bytes, peak.error));
             let is_leaked = |one: &&Lifetime| one.from.is_some() && one.to.is_none();
+            found.allocations += lifetimes.iter().filter(|one| one.from.is_some()).count() as u64;
+            let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_none();
+            let older = lifetimes.iter().filter(is_older).map(|one| one.bytes);
+            found.older_bytes = older.fold(found.older_bytes, u64::saturating_add);
             let (mut bytes, mut sum) = (0u64, Sum::default());
             for one in lifetimes.iter().filter(is_leaked) {
                 bytes = bytes.saturating_add(one.bytes);
@@ -211,6 +224,9 @@ impl Found {
             (0, _) if limits.leak.is_some() => {
                 Some("it holds no events, so that a leak cannot be seen; record the history of memory")
             }
+            _ if limits.leak.is_some() && self.allocations == 0 && self.older_bytes > 0 => Some(
+                "nothing in it was allocated while it was recorded, so that a leak cannot be seen; record for longer",
+            ),
             _ if limits.fragmentation.is_some() && self.heap_alone => {
                 Some("it holds nothing but the heap, which has no segments that could be fragmented")
             }
@@ -225,6 +241,11 @@ impl Found {
             caveats.push("there are no events: the peak is what is live at the end".to_owned());
         } else if self.events < FEW_EVENTS && (limits.peak.is_some() || limits.leak.is_some()) {
             caveats.push(format!("there is little to judge by: {}", counted(self.events, "event")));
+        }
+        if self.older_bytes > 0 && limits.leak.is_some() {
+            let older = human_bytes(self.older_bytes);
+            caveats
+                .push(format!("{older} are older than what was recorded: whether they leak is not judged"));
         }
         let judged =
             [(limits.peak, self.peak(limits.peak), "peak"), (limits.leak, self.leak(limits.leak), "leak")];
@@ -286,37 +307,96 @@ impl Found {
         self.names.get(&device).cloned().unwrap_or_else(|| format!("device {device}"))
     }
 
-    /// The numbers beside their limits as JSON. Peak and leak are requested bytes, with their standard error and the
-    /// interval that holds the truth in 95 of 100 cases.
-    pub fn to_json(&self, limits: &Limits) -> Value {
-        let bytes = |found: Measured, limit: Option<u64>| {
-            let mut value = json!({
-                "requested_bytes": found.bytes,
-                "estimated": !found.error.is_exact(),
-                "device": found.device,
-                "limit_bytes": limit,
-                "verdict": limit.map(|limit| found.against(limit).name()),
-            });
-            found.error.put("requested_bytes", &mut value);
-            value
+    /// The numbers beside their limits, as `memtrack check --json` has them.
+    pub fn answer(&self, limits: &Limits) -> FoundAnswer {
+        let device = |device: u16| DeviceAnswer::called(&self.called(device));
+        let bytes = |found: Measured, limit: Option<u64>| MeasuredAnswer {
+            device: device(found.device),
+            requested_bytes: found.bytes,
+            requested_bytes_error: found.error.answer(),
+            estimated: !found.error.is_exact(),
+            limit_bytes: limit,
+            verdict: limit.map(|limit| found.against(limit)),
         };
-        let share = (!self.heap_alone).then_some(self.fragmentation.0);
         let verdict = |limit| if self.fragmentation.0 > limit { Verdict::Exceeded } else { Verdict::Within };
-        json!({
-            "peak": bytes(self.peak(limits.peak), limits.peak),
-            "leak": bytes(self.leak(limits.leak), limits.leak),
-            "fragmentation": {
-                "share": share,
-                "device": self.fragmentation.1,
-                "limit": limits.fragmentation,
-                "verdict": limits.fragmentation.map(|limit| verdict(limit).name()),
+        FoundAnswer {
+            exceeded: self.exceeded(limits),
+            cannot_tell: self.cannot_tell(limits),
+            peak: bytes(self.peak(limits.peak), limits.peak),
+            leak: bytes(self.leak(limits.leak), limits.leak),
+            fragmentation: FragmentationAnswer {
+                device: (!self.heap_alone).then(|| device(self.fragmentation.1)),
+                share: (!self.heap_alone).then_some(self.fragmentation.0),
+                limit: limits.fragmentation,
+                verdict: limits.fragmentation.map(verdict),
             },
-            "exceeded": self.exceeded(limits),
-            "cannot_tell": self.cannot_tell(limits),
-            "events": self.events,
-            "caveats": self.caveats(limits),
-        })
+            events: self.events,
+            caveats: self.caveats(limits),
+            against: None,
+        }
     }
+
+    /// The same as JSON.
+    pub fn to_json(&self, limits: &Limits) -> Value {
+        serde_json::to_value(self.answer(limits)).unwrap_or_default()
+    }
+}
+
+/// Numbers of a file beside their limits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FoundAnswer {
+    /// A line for each limit that is exceeded.
+    pub exceeded: Vec<String>,
+    /// A line for each limit that is within the error of an estimate.
+    pub cannot_tell: Vec<String>,
+    /// The highest requested bytes, of the worst device.
+    pub peak: MeasuredAnswer,
+    /// What was allocated within the trace and is live at the end, of the worst device.
+    pub leak: MeasuredAnswer,
+    /// Free bytes in split segments as a share of reserved ones, of the worst device.
+    pub fragmentation: FragmentationAnswer,
+    /// Events of all devices.
+    pub events: u64,
+    /// What should be known of how little this may be based on.
+    pub caveats: Vec<String>,
+    /// The comparison with another file, with `--against`.
+    pub against: Option<AgainstAnswer>,
+}
+
+/// Bytes of one device beside their limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct MeasuredAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The requested bytes.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Whether they are an estimate.
+    pub estimated: bool,
+    /// The limit; null: none was given.
+    pub limit_bytes: Option<u64>,
+    /// How they compare with it.
+    pub verdict: Option<Verdict>,
+}
+
+/// The fragmentation beside its limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FragmentationAnswer {
+    /// The device; null where there is nothing but a heap, which has no segments that could be fragmented.
+    pub device: Option<DeviceAnswer>,
+    /// The share, from 0 to 1.
+    pub share: Option<f64>,
+    /// The limit; null: none was given.
+    pub limit: Option<f64>,
+    /// How it compares with it.
+    pub verdict: Option<Verdict>,
 }
 
 /// Of several devices the one that stands worst to the limit; of those that stand alike, and without a limit, the one

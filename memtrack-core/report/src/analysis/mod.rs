@@ -1,16 +1,20 @@
 //! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): how high the peak was ([`peak`]) and what was live
 //! then ([`at_peak`]), who allocated it ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds
-//! at the end ([`held`], [`summary`]), and whether that is too much ([`limits`]). They do not depend on where the
+//! at the end ([`held`], [`summary`]), whether that is too much ([`limits`]), and what leaks ([`leaks`]). They do not depend on where the
 //! snapshot came from.
 
 pub mod at_peak;
 pub mod attribution;
 pub mod diff;
 pub mod estimate;
+mod frees;
 pub mod held;
+pub mod holds;
 pub mod layout;
+pub mod leaks;
 pub mod lifetimes;
 pub mod limits;
+pub mod live_flame;
 pub mod moment;
 pub mod net;
 pub mod ownership;

@@ -3,9 +3,10 @@
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::Lifetime;
+use memtrack_model::answer::{ErrorAnswer, NameAnswer};
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// The highest sum of live bytes of a device, and when it was first reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,18 +84,38 @@ impl Peak {
         }
     }
 
-    /// The peak as JSON; `place` as in [`Self::described`].
-    pub(super) fn to_json(self, place: Option<&(String, String)>) -> Value {
-        let (phase, operator) = place.cloned().unzip();
-        let mut value = json!({
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-            "seconds_since": self.since.name(),
-            "phase": phase,
-            "operator": operator,
-            "estimated": self.estimated,
-        });
-        self.error.put("bytes", &mut value);
-        value
+    /// The peak as answers have it; `place` as in [`Self::described`].
+    pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
+        let name = |text: &String| NameAnswer::shown(text).name;
+        PeakAnswer {
+            live_bytes: self.bytes,
+            live_bytes_error: self.error.answer(),
+            seconds: self.seconds,
+            seconds_since: self.since.name(),
+            phase: place.and_then(|(phase, _)| name(phase)),
+            operator: place.and_then(|(_, operator)| name(operator)),
+            estimated: self.estimated,
+        }
     }
+}
+
+/// When the most bytes of a device were live.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct PeakAnswer {
+    /// Live bytes then.
+    pub live_bytes: u64,
+    /// How far off they may be, provided that the peak was at that moment.
+    pub live_bytes_error: Option<ErrorAnswer>,
+    /// When it was; null: before the first event.
+    pub seconds: Option<f64>,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// The phase of the event that reached it.
+    pub phase: Option<String>,
+    /// Its operator.
+    pub operator: Option<String>,
+    /// Whether sampled blocks were live then.
+    pub estimated: bool,
 }

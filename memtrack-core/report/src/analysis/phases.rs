@@ -1,11 +1,13 @@
 //! The short answer: how much each phase requested and held at the peak, and where the peak was. Programs print it
 //! after a run; the numbers are those of [`top`](super::top) by phase.
 
-use super::peak::Peak;
+use super::peak::{Peak, PeakAnswer};
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};
+use memtrack_model::answer::{ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
+use serde::Serialize;
 use std::fmt;
 
 /// Phases and peak of one device.
@@ -34,25 +36,43 @@ pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
 }
 
 impl PhaseReport {
-    /// The report as JSON: bytes and counts as integers, times in seconds.
+    /// The report as JSON.
     pub fn to_json(&self) -> serde_json::Value {
-        let row = |row: &TopRow| {
-            let mut value = serde_json::json!({
-                "phase": row.name,
-                "requested_bytes": row.allocated_bytes,
-                "live_at_peak_bytes": row.live_at_peak_bytes,
-                "count": row.count,
-                "estimated": row.estimated,
-                "live_at_peak_estimated": row.live_estimated,
-            });
-            row.errors.put(&mut value);
-            value
+        let row = |row: &TopRow| PhaseAnswer {
+            phase: NameAnswer::shown(&row.name).name,
+            requested_bytes: row.allocated_bytes,
+            requested_bytes_error: row.errors.allocated_bytes.answer(),
+            live_at_peak_bytes: row.live_at_peak_bytes,
+            live_at_peak_bytes_error: row.errors.live_at_peak_bytes.answer(),
+            count: row.count,
+            count_error: row.errors.count.answer(),
+            estimated: row.estimated,
+            live_at_peak_estimated: row.live_estimated,
         };
-        serde_json::json!({
-            "phases": self.rows.iter().map(row).collect::<Vec<_>>(),
-            "peak": self.peak.to_json(self.peak_place.as_ref()),
-        })
+        let (phases, peak) =
+            (self.rows.iter().map(row).collect(), self.peak.answer(self.peak_place.as_ref()));
+        serde_json::to_value(PhasesAnswer { phases, peak }).unwrap_or_default()
     }
+}
+
+/// What phases requested and held.
+#[derive(Serialize)]
+struct PhasesAnswer {
+    phases: Vec<PhaseAnswer>,
+    peak: PeakAnswer,
+}
+
+#[derive(Serialize)]
+struct PhaseAnswer {
+    phase: Option<String>,
+    requested_bytes: u64,
+    requested_bytes_error: Option<ErrorAnswer>,
+    live_at_peak_bytes: u64,
+    live_at_peak_bytes_error: Option<ErrorAnswer>,
+    count: u64,
+    count_error: Option<ErrorAnswer>,
+    estimated: bool,
+    live_at_peak_estimated: bool,
 }
 
 impl fmt::Display for PhaseReport {

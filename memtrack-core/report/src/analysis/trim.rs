@@ -78,6 +78,11 @@ pub fn is_plumbing(function: &str) -> bool {
     // What a trait does for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, is the trait's.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
+    // What is in its path, such as `<impl [T]>`, does not matter.
+    let raw = of_trait.unwrap_or(function);
+    if raw.split_once("::").is_some_and(|(first, _)| CRATES.contains(&first)) {
+        return true;
+    }
     let path = plain_path(of_trait.unwrap_or(function));
     match path.split_once("::") {
         Some((first, _)) => CRATES.contains(&first),
@@ -231,5 +236,8 @@ mod tests {
         assert!(!is_plumbing("my::process::<alloc::vec::Vec<u8>>"));
         assert!(!is_plumbing("<my::Model as core::ops::Drop>::drop"));
         assert!(!is_plumbing("core_business::run"));
+        assert!(is_plumbing("alloc::slice::<impl [T]>::to_vec"));
+        assert!(is_plumbing("<T as alloc::slice::<impl [T]>::to_vec_in::ConvertVec>::to_vec"));
+        assert!(!is_plumbing("<T as my::slice::Convert>::convert"));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::repr::Repr;
 use super::sink::push_decimal;
+use memtrack_model::answer::FrameAnswer;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
@@ -92,6 +93,28 @@ impl<'a> Stacks<'a> {
         shown
     }
 
+    /// The frames that are shown, innermost first; none where there is no stack. One that is cut ends with a frame of
+    /// which nothing is said.
+    pub(super) fn answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
+        let snapshot = self.snapshot;
+        let mut shown = Vec::new();
+        let mut bytes = 0;
+        for &frame in snapshot.named.get(stack) {
+            if self.is_hidden(frame) {
+                continue;
+            }
+            if bytes >= MOST_BYTES {
+                shown.push(FrameAnswer::default());
+                break;
+            }
+            let frame = frame_answer(snapshot, frame);
+            let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+            bytes += length(&frame.function) + length(&frame.file);
+            shown.push(frame);
+        }
+        (!shown.is_empty()).then_some(shown)
+    }
+
     fn is_hidden(&mut self, frame: FrameId) -> bool {
         let (name, file) = (self.snapshot.frames.name(frame), self.snapshot.frames.filename(frame));
         let strings = &self.snapshot.strings;
@@ -105,6 +128,26 @@ impl<'a> Stacks<'a> {
         };
         ask(self.names.get_mut(name.index()), name, &HIDDEN_NAMES)
             || ask(self.files.get_mut(file.index()), file, &HIDDEN_FILES)
+    }
+}
+
+/// A frame as answers have it.
+fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
+    let odd = |key| snapshot.frames.records.odd_under(frame.index(), key);
+    let text = |key, id: StringId| {
+        let mut text = Vec::new();
+        match odd(key) {
+            Some(value) => Repr::of(snapshot).str(&mut text, value),
+            None => text.extend_from_slice(snapshot.strings.bytes(id)),
+        }
+        Some(String::from_utf8_lossy(&text).into_owned()).filter(|text| !text.is_empty())
+    };
+    let line = || u32::try_from(snapshot.frames.line(frame)).ok().filter(|&line| line > 0);
+    FrameAnswer {
+        function: text(Key::Name, snapshot.frames.name(frame)),
+        file: text(Key::Filename, snapshot.frames.filename(frame)),
+        line: if odd(Key::Line).is_some() { None } else { line() },
+        address: None,
     }
 }
 

@@ -5,8 +5,10 @@ use super::number::push_size;
 use super::oddities::Oddities;
 use super::pages::{PAGE, Pages};
 use super::sink::Sink;
+use memtrack_model::answer::WideAnswer;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::io::{self, Write};
 
 /// How full one segment is.
@@ -148,40 +150,68 @@ impl Stats {
         sink.finish()
     }
 
-    /// The numbers as JSON: bytes as integers, addresses as `"0x…"`.
-    pub fn to_json(&self) -> Value {
-        let segment = |segment: &SegmentFill| {
-            json!({
-                "address": hex(segment.address),
-                "stream": if segment.stream.is_empty() { "0" } else { &segment.stream },
-                "total_bytes": bytes(segment.total),
-                "allocated_bytes": bytes(segment.allocated),
-                "internal_free_bytes": bytes(segment.internal),
-                "external_free_bytes": bytes(segment.external),
-            })
+    /// The numbers as `memtrack stats --json` has them.
+    pub fn answer(&self) -> StatsAnswer {
+        let segment = |segment: &SegmentFill| SegmentFillAnswer {
+            address: hex(segment.address),
+            stream: if segment.stream.is_empty() { "0".to_owned() } else { segment.stream.clone() },
+            total_bytes: WideAnswer(segment.total),
+            allocated_bytes: WideAnswer(segment.allocated),
+            internal_free_bytes: WideAnswer(segment.internal),
+            external_free_bytes: WideAnswer(segment.external),
         };
-        json!({
-            "segments": self.segments.iter().map(segment).collect::<Vec<_>>(),
-            "total_reserved_bytes": bytes(self.reserved),
-            "total_allocated_bytes": bytes(self.allocated),
-            "internal_free_bytes": bytes(self.internal),
-            "external_free_bytes": bytes(self.external),
-        })
+        StatsAnswer {
+            segments: self.segments.iter().map(segment).collect(),
+            total_reserved_bytes: WideAnswer(self.reserved),
+            total_allocated_bytes: WideAnswer(self.allocated),
+            internal_free_bytes: WideAnswer(self.internal),
+            external_free_bytes: WideAnswer(self.external),
+        }
     }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self.answer()).unwrap_or_default()
+    }
+}
+
+/// How full the segments are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StatsAnswer {
+    /// The segments by size, then by how much of them is handed out.
+    pub segments: Vec<SegmentFillAnswer>,
+    /// Bytes of all segments.
+    pub total_reserved_bytes: WideAnswer,
+    /// Requested bytes of blocks that are handed out.
+    pub total_allocated_bytes: WideAnswer,
+    /// Bytes that rounding added to them.
+    pub internal_free_bytes: WideAnswer,
+    /// Bytes of all other blocks.
+    pub external_free_bytes: WideAnswer,
+}
+
+/// How full one segment is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SegmentFillAnswer {
+    /// Its address, as `0x…`.
+    pub address: String,
+    /// Its stream.
+    pub stream: String,
+    /// Its bytes.
+    pub total_bytes: WideAnswer,
+    /// Requested bytes of blocks that are handed out.
+    pub allocated_bytes: WideAnswer,
+    /// Bytes that rounding added to them.
+    pub internal_free_bytes: WideAnswer,
+    /// Bytes of all other blocks.
+    pub external_free_bytes: WideAnswer,
 }
 
 /// An address as JSON has it.
 pub(super) fn hex(address: i128) -> String {
     if address < 0 { address.to_string() } else { format!("{address:#x}") }
-}
-
-/// A number as JSON has it: an integer where 64 bits hold it.
-pub(super) fn bytes(number: i128) -> Value {
-    match (i64::try_from(number), u64::try_from(number)) {
-        (Ok(signed), _) => signed.into(),
-        (_, Ok(unsigned)) => unsigned.into(),
-        _ => (number as f64).into(),
-    }
 }
 
 /// Free bytes, and which share of them is inside of blocks.

@@ -4,31 +4,83 @@ use super::blocks::Blocks;
 use super::oddities::Oddities;
 use super::replay::{FinalSegments, Home, Name, Replay, Step};
 use super::stacks::Stacks;
-use super::stats::{bytes, hex};
-use memtrack_model::event::Action;
+use super::stats::hex;
+use memtrack_model::answer::{DeviceAnswer, FrameAnswer, WideAnswer};
+use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use serde_json::{Map, Value};
+use serde::Serialize;
 use std::io::{self, Write};
 
-/// Writes the events of all devices as one JSON object, an event a line.
+/// What `memtrack trace --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TraceAnswer {
+    /// The devices.
+    pub devices: Vec<DeviceTraceAnswer>,
+}
+
+/// The events of one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceTraceAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// Its events, in the order of the file.
+    pub entries: Vec<EntryAnswer>,
+}
+
+/// One event. What does not go with its action is null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct EntryAnswer {
+    /// What happened, in the file's word.
+    pub action: String,
+    /// The address, as `0x…`.
+    pub address: Option<String>,
+    /// Where memory ran out: what the device had left.
+    pub device_free_bytes: Option<WideAnswer>,
+    /// The bytes.
+    pub size_bytes: WideAnswer,
+    /// The stream, by its raw handle.
+    pub stream: u64,
+    /// When it was, in µs; null where the file does not say it.
+    pub time_us: Option<u64>,
+    /// The block's or segment's name in the listing.
+    pub name: Option<String>,
+    /// Of an allocation: the segment's name.
+    pub segment: Option<String>,
+    /// Of an allocation: where in the segment.
+    pub offset_bytes: Option<WideAnswer>,
+    /// What the program said of it.
+    pub user_metadata: Option<String>,
+    /// The stack, innermost first, without the frames that PyTorch leaves out; null where there is none.
+    pub stack: Option<Vec<FrameAnswer>>,
+}
+
+/// Writes the events of all devices as one JSON object, a [`TraceAnswer`] that names `schema`, an event a line.
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub fn trace_json(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write) -> io::Result<Oddities> {
     let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();
     let last = FinalSegments::of(blocks, &mut odd);
     let mut stacks = Stacks::of(snapshot);
-    out.write_all(b"{\"devices\": [")?;
-    for (device, rows) in blocks.pytorch.traces.iter().enumerate() {
-        let between = if device > 0 { "," } else { "" };
-        write!(out, "{between}\n{{\"device\": {device}, \"entries\": [")?;
+    write!(out, "{{\"schema\": \"{schema}\", \"devices\": [")?;
+    for (number, rows) in blocks.pytorch.traces.iter().enumerate() {
+        let device = DeviceId(u16::try_from(number).unwrap_or(u16::MAX));
+        let is_heap = snapshot.is_heap(device);
+        let name = if is_heap { snapshot.device_name(device) } else { format!("device {number}") };
+        let between = if number > 0 { "," } else { "" };
+        write!(out, "{between}\n{{\"device\": ")?;
+        serde_json::to_writer(&mut *out, &DeviceAnswer::new(device.0, &name, is_heap, false))?;
+        out.write_all(b", \"entries\": [")?;
         let mut replay = Replay::new(blocks, &last);
         for row in rows.clone() {
             let step = replay.step(row);
             out.write_all(if row > rows.start { b",\n" } else { b"\n" })?;
-            serde_json::to_writer(&mut *out, &event(blocks, row, &step, &mut stacks))?;
+            serde_json::to_writer(&mut *out, &entry(blocks, row, &step, &mut stacks))?;
         }
         out.write_all(b"\n]}")?;
     }
@@ -36,42 +88,32 @@ pub fn trace_json(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Resul
     Ok(odd)
 }
 
-fn event(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -> Value {
+fn entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -> EntryAnswer {
     let snapshot = blocks.snapshot;
-    let mut entry = Map::new();
     let action = match snapshot.event_value(row, Key::Action) {
         Some(memtrack_model::snapshot::Value::Str(id)) => snapshot.strings.get(id).into_owned(),
         _ => step.action.name().to_owned(),
     };
-    entry.insert("action".into(), action.into());
-    if step.action == Action::Oom {
-        entry.insert("device_free_bytes".into(), bytes(step.address));
-    } else {
-        entry.insert("address".into(), hex(step.address).into());
+    let (is_oom, is_alloc) = (step.action == Action::Oom, step.action == Action::Alloc);
+    let segment = match step.home {
+        Home::Named(segment) => Some(text(segment)),
+        Home::Row(segment) => Some(format!("seg_{segment}")),
+        Home::Nowhere => None,
+    };
+    let metadata = snapshot.strings.get(blocks.pytorch.events.text(row, Key::UserMetadata));
+    EntryAnswer {
+        action,
+        address: (!is_oom).then(|| hex(step.address)),
+        device_free_bytes: is_oom.then_some(WideAnswer(step.address)),
+        size_bytes: WideAnswer(step.size),
+        stream: snapshot.events.stream[row].0,
+        time_us: blocks.pytorch.events.has(row, Key::TimeUs).then(|| snapshot.events.ticks[row]),
+        name: step.name.map(text),
+        segment: segment.filter(|_| is_alloc),
+        offset_bytes: is_alloc.then_some(WideAnswer(step.offset)),
+        user_metadata: Some(metadata.into_owned()).filter(|text| !text.is_empty()),
+        stack: stacks.answer(snapshot.events.stack[row]),
     }
-    entry.insert("size_bytes".into(), bytes(step.size));
-    entry.insert("stream".into(), snapshot.events.stream[row].0.into());
-    if blocks.pytorch.events.has(row, Key::TimeUs) {
-        entry.insert("time_us".into(), snapshot.events.ticks[row].into());
-    }
-    if let Some(name) = step.name {
-        entry.insert("name".into(), text(name).into());
-    }
-    if step.action == Action::Alloc {
-        let segment = match step.home {
-            Home::Named(segment) => Value::from(text(segment)),
-            Home::Row(segment) => format!("seg_{segment}").into(),
-            Home::Nowhere => Value::Null,
-        };
-        entry.insert("segment".into(), segment);
-        entry.insert("offset_bytes".into(), bytes(step.offset));
-    }
-    let metadata = blocks.pytorch.events.text(row, Key::UserMetadata);
-    if !snapshot.strings.bytes(metadata).is_empty() {
-        entry.insert("user_metadata".into(), snapshot.strings.get(metadata).into());
-    }
-    entry.insert("stack".into(), stacks.shown(snapshot.events.stack[row]).into());
-    Value::Object(entry)
 }
 
 fn text(name: Name) -> String {

@@ -4,15 +4,16 @@
 use super::blocks::Blocks;
 use super::oddities::Oddities;
 use super::stacks::Stacks;
-use super::stats::{bytes, hex};
+use super::stats::hex;
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::lifetimes;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, WideAnswer};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Snapshot, StringId};
 use memtrack_model::units::human_bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What one row is of.
@@ -35,7 +36,9 @@ impl Grouping {
 }
 
 /// Which part of a block a row counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// What the client asked for.
     Requested,
@@ -264,33 +267,62 @@ impl<'a> Usage<'a> {
         self.rows.iter().filter(|row| row.bytes > 0).map(line).collect()
     }
 
-    /// The rows as JSON: bytes as integers, stacks innermost first. Beside bytes that may be off stand their standard error,
-    /// `bytes_se`, and the interval that holds the truth in 95 of 100 cases, `bytes_interval`.
-    pub fn to_json(&self) -> Value {
+    /// The rows as `--json` has them.
+    pub fn answer(&self) -> Vec<UsageAnswer> {
         let ordinals = self.snapshot.ordinals();
+        let device = |device: DeviceId| {
+            let (name, snapshot) = (self.snapshot.device_name(device), self.snapshot);
+            DeviceAnswer::new(
+                ordinals.of(device),
+                &name,
+                snapshot.is_heap(device),
+                snapshot.is_pinned(device),
+            )
+        };
+        let devices: BTreeMap<DeviceId, DeviceAnswer> =
+            self.devices().into_iter().map(|id| (id, device(id))).collect();
         let mut stacks = Stacks::of(self.snapshot);
         let row = |row: &UsageRow| {
             let Group { device, stream, segment, pool } = &self.groups[row.group];
-            let mut value = json!({
-                "device": ordinals.of(*device),
-                "stream": stream,
-                "state": self.snapshot.strings.get(row.state),
-                "part": row.part.name(),
-                "bytes": bytes(row.bytes),
-                "stack": stacks.shown(row.stack),
-            });
-            let error = self.error_of(std::iter::once(row));
-            if !error.is_exact() {
-                error.put("bytes", &mut value);
+            UsageAnswer {
+                device: devices.get(device).cloned().unwrap_or_default(),
+                stream: stream.clone(),
+                segment: segment.map(hex),
+                pool: pool.map(|(first, second)| [first, second]),
+                state: self.snapshot.strings.get(row.state).into_owned(),
+                part: row.part,
+                size_bytes: WideAnswer(row.bytes),
+                size_bytes_error: self.error_of(std::iter::once(row)).answer(),
+                stack: stacks.answer(row.stack),
             }
-            if let Some(address) = segment {
-                value["segment"] = hex(*address).into();
-                value["pool"] = pool.map(|(first, second)| [first, second]).into();
-            }
-            value
         };
         self.rows.iter().map(row).collect()
     }
+}
+
+/// Bytes of one stream or segment, state, part and stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct UsageAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The stream.
+    pub stream: String,
+    /// The segment's address, as `0x…`; null where a row is of a whole stream.
+    pub segment: Option<String>,
+    /// The segment's pool, whose number has two parts; null where the file names none.
+    pub pool: Option<[u64; 2]>,
+    /// The state of the blocks, in PyTorch's words.
+    pub state: String,
+    /// The part of the blocks.
+    pub part: Part,
+    /// The bytes of that part.
+    pub size_bytes: WideAnswer,
+    /// How far off they may be.
+    pub size_bytes_error: Option<ErrorAnswer>,
+    /// Who allocated the blocks, innermost first, without the frames that PyTorch leaves out; null where there is no stack.
+    pub stack: Option<Vec<FrameAnswer>>,
 }
 
 /// The parts of a block, which add up to its size; none of them is negative.

@@ -5,6 +5,7 @@
 mod dumps;
 mod endings;
 mod forks;
+mod holds;
 mod plugins;
 mod safety;
 mod streams;
@@ -53,6 +54,15 @@ fn main() {
         ["oom_without_a_folder"] => dumps::oom_without_a_folder(),
         ["oom_observers", folder] => dumps::observers(folder),
         ["oom_observer_storm"] => dumps::observer_storm(),
+        ["holds_device", dump] => holds::device(dump),
+        ["holds_silent"] => holds::silent(),
+        ["holds_allocator"] => holds::allocator(),
+        ["holds_flood"] => holds::flood(),
+        ["holds_dumps", path] => holds::dumps(path),
+        ["holds_end"] => holds::end(),
+        ["holds_heap", limit_mib] => holds::heap(limit_mib.parse().unwrap()),
+        ["holds_deaf", how] => holds::deaf(how),
+        ["holds_until_killed", path] => holds::until_killed(path),
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
         ["stream_after_panics", path] => endings::stream_after_panics(path),

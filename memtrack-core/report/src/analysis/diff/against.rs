@@ -1,9 +1,10 @@
 //! The gate: may a file hold as much as it does, measured by another one? `memtrack check --against` asks.
 
-use super::change::{Amount, Change};
+use super::change::{Amount, BytesChangeAnswer, Change};
 use super::{DeviceDiff, Diff};
 use crate::analysis::limits::Verdict;
-use serde_json::{Value, json};
+use memtrack_model::answer::DeviceAnswer;
+use serde::Serialize;
 
 /// By how much one device's peak grew, and what is said of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,25 +92,53 @@ impl Against {
         )
     }
 
-    /// The verdicts as JSON.
-    pub fn to_json(&self) -> Value {
-        let device = |growth: &Growth| {
-            let mut value = json!({
-                "name": growth.device_name,
-                "verdict": growth.verdict.name(),
-                "limit_bytes": limit(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
-                "reasons": growth.reasons,
-            });
-            growth.bytes.put("requested_bytes", &mut value);
-            value
+    /// The verdicts as `memtrack check --against --json` has them.
+    pub fn answer(&self) -> AgainstAnswer {
+        let device = |growth: &Growth| GrowthAnswer {
+            device: DeviceAnswer::called(&growth.device_name),
+            verdict: growth.verdict,
+            limit_bytes: limit(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
+            reasons: Some(growth.reasons.clone()).filter(|reasons| !reasons.is_empty()),
+            bytes: growth.bytes.bytes_answer(),
         };
-        json!({
-            "tolerance": self.tolerance,
-            "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
-            "exceeded": self.lines(Verdict::Exceeded),
-            "cannot_tell": self.lines(Verdict::CannotTell),
-        })
+        AgainstAnswer {
+            tolerance: self.tolerance,
+            devices: self.devices.iter().map(device).collect(),
+            exceeded: self.lines(Verdict::Exceeded),
+            cannot_tell: self.lines(Verdict::CannotTell),
+        }
     }
+}
+
+/// A file's peaks measured by another file's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgainstAnswer {
+    /// By how much a device may grow, as a share of what it had.
+    pub tolerance: f64,
+    /// The devices of the later file.
+    pub devices: Vec<GrowthAnswer>,
+    /// A line for each device that grew by more.
+    pub exceeded: Vec<String>,
+    /// A line for each device of which the errors of estimates leave it open.
+    pub cannot_tell: Vec<String>,
+}
+
+/// By how much one device's peak grew.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GrowthAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// How that compares with the tolerance.
+    pub verdict: Verdict,
+    /// What the device may have.
+    pub limit_bytes: u64,
+    /// The groups that made it grow, in words.
+    pub reasons: Option<String>,
+    /// Its peak in both files.
+    #[serde(flatten)]
+    pub bytes: BytesChangeAnswer,
 }
 
 /// What a device with `before` bytes may have.

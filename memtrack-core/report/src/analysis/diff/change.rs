@@ -2,8 +2,9 @@
 //! lies within them is none.
 
 use crate::analysis::estimate::{Estimate, MOST_ERROR};
+use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::units::human_bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// A number of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,7 +17,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    pub(super) fn new(value: u64, error: Estimate) -> Self {
+    pub(in crate::analysis) fn new(value: u64, error: Estimate) -> Self {
         // Rounding apart the two are the same; of an exact one the integer counts.
         let error = if error.is_exact() { Estimate::exact(value as f64) } else { error };
         Self { value, error }
@@ -37,7 +38,9 @@ impl Amount {
 }
 
 /// What became of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// There is more of it.
     Grew,
@@ -108,7 +111,7 @@ impl Change {
 
     /// The difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`; with a large error, where it lies: `+1.0 MiB to
     /// +9.0 MiB`.
-    pub(super) fn as_bytes(&self) -> String {
+    pub(in crate::analysis) fn as_bytes(&self) -> String {
         let signed = |by: i128| {
             let sign = match by {
                 0 => "±",
@@ -131,23 +134,74 @@ impl Change {
         format!("{} ± {percent} %", signed(by))
     }
 
-    /// Puts both numbers and the difference into a JSON object, under `before_…`, `after_…` and `change_…`.
-    pub(super) fn put(&self, unit: &str, into: &mut Value) {
-        into[format!("before_{unit}")] = json!(self.before.value);
-        into[format!("after_{unit}")] = json!(self.after.value);
-        // What a foreign file adds up to may be more than JSON's readers take.
-        let by = i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN });
-        into[format!("change_{unit}")] = json!(by);
-        self.before.error.put(&format!("before_{unit}"), into);
-        self.after.error.put(&format!("after_{unit}"), into);
-        let estimate = self.estimate();
-        let ends = match self.is_exact() {
-            true => [by, by],
-            false => [estimate.low.floor() as i64, estimate.high.ceil() as i64],
-        };
-        into[format!("change_{unit}_se")] = json!(estimate.standard_error);
-        into[format!("change_{unit}_interval")] = json!(ends);
+    /// Of bytes, as answers have it.
+    pub(super) fn bytes_answer(&self) -> BytesChangeAnswer {
+        BytesChangeAnswer {
+            before_requested_bytes: self.before.value,
+            before_requested_bytes_error: self.before.error.answer(),
+            after_requested_bytes: self.after.value,
+            after_requested_bytes_error: self.after.error.answer(),
+            change_requested_bytes: self.by_answer(),
+            change_requested_bytes_error: self.error_answer(),
+        }
     }
+
+    /// Of blocks, as answers have it.
+    pub(super) fn count_answer(&self) -> CountChangeAnswer {
+        CountChangeAnswer {
+            before_count: self.before.value,
+            before_count_error: self.before.error.answer(),
+            after_count: self.after.value,
+            after_count_error: self.after.error.answer(),
+            change_count: self.by_answer(),
+            change_count_error: self.error_answer(),
+        }
+    }
+
+    /// What a foreign file adds up to may be more than JSON's readers take.
+    fn by_answer(&self) -> i64 {
+        i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
+    }
+
+    fn error_answer(&self) -> Option<ErrorAnswer> {
+        if self.is_exact() { None } else { self.estimate().answer() }
+    }
+}
+
+/// Requested bytes in both files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BytesChangeAnswer {
+    /// In the earlier file.
+    pub before_requested_bytes: u64,
+    /// How far off they may be.
+    pub before_requested_bytes_error: Option<ErrorAnswer>,
+    /// In the later file.
+    pub after_requested_bytes: u64,
+    /// How far off they may be.
+    pub after_requested_bytes_error: Option<ErrorAnswer>,
+    /// By how much they grew; negative if they shrank.
+    pub change_requested_bytes: i64,
+    /// How far off that may be.
+    pub change_requested_bytes_error: Option<ErrorAnswer>,
+}
+
+/// Blocks in both files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountChangeAnswer {
+    /// In the earlier file.
+    pub before_count: u64,
+    /// How far off their number may be.
+    pub before_count_error: Option<ErrorAnswer>,
+    /// In the later file.
+    pub after_count: u64,
+    /// How far off their number may be.
+    pub after_count_error: Option<ErrorAnswer>,
+    /// By how much their number grew; negative if it shrank.
+    pub change_count: i64,
+    /// How far off that may be.
+    pub change_count_error: Option<ErrorAnswer>,
 }
 
 #[cfg(test)]

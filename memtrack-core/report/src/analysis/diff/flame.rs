@@ -1,18 +1,39 @@
 //! A diff by stack as folded lines with two numbers, for flame graphs that show what grew and what shrank.
 
+#[cfg(feature = "plot")]
+use super::change::{Amount, Change};
 use super::{Diff, DiffRow};
+use crate::analysis::live_flame::plain;
+#[cfg(feature = "plot")]
+use crate::analysis::live_flame::{
+    MOST_RECTANGLES,
+    bound::bounded,
+    tree::{Colour, Node, Tree},
+};
+#[cfg(feature = "plot")]
+use crate::analysis::ownership::{Owner, Owners, short};
 use crate::analysis::top::frames::described;
 #[cfg(feature = "plot")]
-use inferno::flamegraph::{Options, from_lines};
-use memtrack_model::units::printable;
+use crate::analysis::top::frames::is_python;
+#[cfg(feature = "plot")]
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+#[cfg(feature = "plot")]
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::collections::BTreeMap;
 #[cfg(feature = "plot")]
 use std::io::{self, Write};
 
 /// What the colours say.
 #[cfg(feature = "plot")]
-const LEGEND: &str =
-    "Red: grew. Blue: shrank, or gone. As wide as it is in the later file; what is gone as wide as it was.";
+const LEGEND: &str = "Red: grew. Blue: shrank, or gone. Only what differs, as wide as in the later file; what is gone as wide as it was.";
+
+/// Characters of the title that fit above a picture.
+#[cfg(feature = "plot")]
+const TITLE: usize = 105;
+
+/// What neither grew nor shrank.
+#[cfg(feature = "plot")]
+const UNCHANGED: Color = Color { r: 225, g: 225, b: 225 };
 
 /// Bits of the sum of all numbers in a picture.
 #[cfg(feature = "plot")]
@@ -34,53 +55,134 @@ impl Diff {
         lines(&folded)
     }
 
-    /// The same for a picture, in which a stack is as wide as the later of the two numbers: what is gone would have no
-    /// width, and stands below a frame of its own, as wide as it was.
+    /// What a picture shows, at most so many rectangles: the functions that say something of whose memory it is, and of a
+    /// program of Python's its own lines, as rankings fold stacks. A stack is as wide as the later of its two numbers; what
+    /// is gone would have no width, and stands below a frame of its own, as wide as it was.
     #[cfg(feature = "plot")]
-    fn drawn(&self) -> Vec<String> {
-        let mut folded = Folded::new();
+    fn drawn(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
         // A foreign file may hold any numbers, of which the picture takes no more than this.
         let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
+        let mut owners = Owners::new(&self.rules);
+        // Stacks that look the same are one, also where one of them is gone.
+        let mut sums: BTreeMap<(&str, Vec<Told>), [u64; 2]> = BTreeMap::new();
         for device in &self.devices {
             for row in &device.rows {
-                let (before, after) = (row.bytes.before.value >> shift, row.bytes.after.value >> shift);
-                let gone = gone(device);
-                match after {
-                    0 if before == 0 => {}
-                    0 => add(&mut folded, &gone, row, [before.saturating_mul(2), before]),
-                    _ => add(&mut folded, &device.device_name, row, [before, after]),
+                let sums = sums.entry((&device.device_name, told(row, &mut owners))).or_default();
+                for (sum, bytes) in sums.iter_mut().zip([row.bytes.before.value, row.bytes.after.value]) {
+                    *sum = sum.saturating_add(bytes >> shift);
                 }
             }
         }
-        lines(&folded)
+        let mut tree = Tree::default();
+        for ((device, stack), bytes) in sums {
+            let (root, [before, after]) = match bytes {
+                [0, 0] => continue,
+                [before, 0] => (format!("gone from {device}"), [before.saturating_mul(2), before]),
+                bytes => (device.to_owned(), bytes),
+            };
+            let mut node = tree.child(Tree::ROOT, &root, Colour::Device);
+            for name in stack {
+                // A function that calls itself, or another of its name, is one.
+                if tree.label(node) != name {
+                    node = tree.child(node, &name, Colour::Mine);
+                }
+            }
+            tree.add_both(node, before, after);
+        }
+        let mut tree = bounded(&tree, rectangles);
+        for node in &mut tree.nodes[1..] {
+            let number = |bytes: u64| Amount::exact(bytes.checked_shl(shift).unwrap_or(u64::MAX));
+            let change = Change { before: number(node.before[1]), after: number(node.bytes) };
+            node.label = format!("{} {}", node.label, change.as_bytes());
+        }
+        tree
     }
 }
 
-/// Draws a diff by stack as an SVG image that needs nothing else. Equal diffs make equal images.
+/// A function as a picture names it.
+#[cfg(feature = "plot")]
+type Told = String;
+
+/// The functions of a row that a picture shows, outermost first.
+#[cfg(feature = "plot")]
+fn told(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Told> {
+    if row.stack.is_empty() {
+        return vec![row.name.clone()];
+    }
+    let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
+    let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
+    // Stacks were folded into the row whatever C++ carries its lines of Python out.
+    let of_python = frames().any(|(frame, _)| is_python(frame));
+    let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
+    // A stack of nothing but noise is shown as it is.
+    let says_nothing = rest().all(|(_, owner)| *owner == Owner::Noise);
+    let shown = rest().filter(|(_, owner)| says_nothing || **owner != Owner::Noise);
+    let mut names: Vec<Told> = shown.map(|(frame, _)| short(frame)).collect();
+    names.reverse();
+    names
+}
+
+/// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Its
+/// title is what `answer` says: the same two files by what a reader was told of them. Equal diffs make equal images.
 ///
 /// # Errors
 /// When `out` cannot be written.
 #[cfg(feature = "plot")]
-pub fn flame_graph(diff: &Diff, out: &mut impl Write) -> io::Result<()> {
+pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
-    options.title = diff.answer().into_iter().next().unwrap_or_default();
-    options.subtitle = Some(LEGEND.to_owned());
+    options.title = answer.title(TITLE);
+    let exact = stacks.devices.iter().flat_map(|device| &device.rows).all(|row| row.bytes.is_exact());
+    options.subtitle = Some(match exact {
+        true => LEGEND.to_owned(),
+        false => format!("{LEGEND} Small blocks were sampled: numbers are estimates."),
+    });
     options.count_name = "bytes".to_owned();
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
-    let mut lines = diff.drawn();
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
+    // Names begin with what tells them apart: the file and the line.
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    // What is there was chosen already.
+    options.min_width = 0.0;
+    // One is around all.
+    let tree = stacks.drawn(MOST_RECTANGLES - 1);
+    let mut palette = PaletteMap::default();
+    // The frame around all has no name.
+    palette.insert("", UNCHANGED);
+    palette.insert("all", UNCHANGED);
+    let most = tree.nodes[1..].iter().map(|node| by(node).unsigned_abs()).max().unwrap_or(0);
+    for node in &tree.nodes[1..] {
+        // Names end in the change, so that those that are equal have one colour.
+        palette.insert(plain(&node.label), colour(by(node), most));
+    }
+    options.palette_map = Some(&mut palette);
+    let mut lines = tree.lines();
     if lines.is_empty() {
-        lines.push("(nothing differs) 1 1".to_owned());
+        lines.push("(nothing differs) 1".to_owned());
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
+/// By how much a function grew with all that it called.
 #[cfg(feature = "plot")]
-fn gone(device: &super::DeviceDiff) -> String {
-    format!("gone from {}", device.device_name)
+fn by(node: &Node) -> i128 {
+    i128::from(node.bytes) - i128::from(node.before[1])
+}
+
+/// Red for what grew and blue for what shrank, the stronger the more of the largest change it is.
+#[cfg(feature = "plot")]
+fn colour(by: i128, most: u128) -> Color {
+    let share = by.unsigned_abs() as f64 / most.max(1) as f64;
+    // The smallest change is still to be told from none.
+    let pale = (215.0 - 105.0 * share.sqrt()) as u8;
+    match by.signum() {
+        1 => Color { r: 255, g: pale, b: pale },
+        -1 => Color { r: pale, g: pale, b: 255 },
+        _ => UNCHANGED,
+    }
 }
 
 fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
@@ -95,11 +197,6 @@ fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     for (sum, bytes) in sums.iter_mut().zip(bytes) {
         *sum = sum.saturating_add(bytes);
     }
-}
-
-/// A name without what separates frames and lines, and without what XML does not take.
-fn plain(name: &str) -> String {
-    printable(name).replace(';', ":")
 }
 
 fn lines(folded: &Folded) -> Vec<String> {

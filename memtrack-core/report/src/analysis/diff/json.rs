@@ -1,66 +1,148 @@
 //! A diff as JSON: bytes and blocks as integers, differences with their sign.
 
-use super::change::Amount;
+use super::change::{Amount, BytesChangeAnswer, CountChangeAnswer};
 use super::{DeviceDiff, Diff, DiffRow, Kind};
-use serde_json::{Value, json};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What changed between two files. Bytes are requested ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DiffAnswer {
+    /// What the groups are, as `--by` has it.
+    pub by: &'static str,
+    /// Which blocks are compared, as `--at` has it.
+    pub at: &'static str,
+    /// Whether anything differs by more than the error of the numbers.
+    pub different: bool,
+    /// What changed, as sentences.
+    pub answer: Vec<String>,
+    /// The devices that both files have.
+    pub devices: Vec<DeviceDiffAnswer>,
+    /// The devices that only the earlier file has.
+    pub only_before: Vec<AloneAnswer>,
+    /// The devices that only the later file has.
+    pub only_after: Vec<AloneAnswer>,
+    /// What should be known about how far the two can be compared, as sentences.
+    pub notes: Vec<String>,
+}
+
+/// What changed on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DeviceDiffAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// Its bytes in all.
+    #[serde(flatten)]
+    pub bytes: BytesChangeAnswer,
+    /// Its blocks in all.
+    #[serde(flatten)]
+    pub blocks: CountChangeAnswer,
+    /// The groups that differ, those with the largest change first.
+    pub rows: Vec<DiffRowAnswer>,
+    /// How many differ.
+    pub rows_in_all: usize,
+    /// How many groups are the same in both files.
+    pub unchanged: usize,
+    /// How many groups differ by less than the error of their estimates.
+    pub within_error: usize,
+}
+
+/// What changed of one group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DiffRowAnswer {
+    /// The group: the operator, module path, phase or category; of a line or a stack the function.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// What became of it.
+    pub change: Kind,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub bytes: BytesChangeAnswer,
+    /// Its blocks.
+    #[serde(flatten)]
+    pub blocks: CountChangeAnswer,
+    /// How many groups of the earlier file went into it, which only an index, an address or a line tells apart.
+    pub before_members: u64,
+    /// How many of the later file.
+    pub after_members: u64,
+    /// The functions, innermost first, as the later file has them; of a line one; null for other groups.
+    pub stack: Option<Vec<FrameAnswer>>,
+    /// The innermost function's line in the earlier file, where it is another.
+    pub line_before: Option<u32>,
+}
+
+/// A device that only one file has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AloneAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// Its bytes.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+}
 
 impl Diff {
-    /// The report as JSON. Each number is there as `before_…`, `after_…` and `change_…`, with its standard error as
-    /// `…_se` and the interval that holds the truth in 95 of 100 cases as `…_interval`. Bytes are requested ones.
-    pub fn to_json(&self) -> Value {
-        let alone = |devices: &[(String, Amount)]| -> Value {
-            let device = |(name, amount): &(String, Amount)| {
-                let mut value = json!({ "name": name, "requested_bytes": amount.value });
-                amount.error.put("requested_bytes", &mut value);
-                value
+    /// The report as `memtrack diff --json` has it.
+    pub fn answer_json(&self) -> DiffAnswer {
+        let alone = |devices: &[(String, Amount)]| {
+            let device = |(name, amount): &(String, Amount)| AloneAnswer {
+                device: DeviceAnswer::called(name),
+                requested_bytes: amount.value,
+                requested_bytes_error: amount.error.answer(),
             };
             devices.iter().map(device).collect()
         };
-        json!({
-            "by": self.by.name(),
-            "at": self.at.name(),
-            "different": self.is_different(),
-            "answer": self.answer(),
-            "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
-            "only_before": alone(&self.alone[0]),
-            "only_after": alone(&self.alone[1]),
-            "notes": self.notes,
-        })
+        DiffAnswer {
+            by: self.by.name(),
+            at: self.at.name(),
+            different: self.is_different(),
+            answer: self.answer(),
+            devices: self.devices.iter().map(device).collect(),
+            only_before: alone(&self.alone[0]),
+            only_after: alone(&self.alone[1]),
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self.answer_json()).unwrap_or_default()
     }
 }
 
-fn device(device: &DeviceDiff) -> Value {
-    let mut value = json!({
-        "device": device.device,
-        "name": device.device_name,
-        "is_host": device.is_host,
-        "is_pinned": device.is_pinned,
-        "rows": device.rows.iter().map(row).collect::<Vec<_>>(),
-        "rows_in_all": device.rows_in_all,
-        "unchanged": device.unchanged,
-        "within_error": device.within_error,
-    });
-    device.bytes.put("requested_bytes", &mut value);
-    device.blocks.put("count", &mut value);
-    value
+fn device(device: &DeviceDiff) -> DeviceDiffAnswer {
+    DeviceDiffAnswer {
+        device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
+        bytes: device.bytes.bytes_answer(),
+        blocks: device.blocks.count_answer(),
+        rows: device.rows.iter().map(row).collect(),
+        rows_in_all: device.rows_in_all,
+        unchanged: device.unchanged,
+        within_error: device.within_error,
+    }
 }
 
-fn row(row: &DiffRow) -> Value {
-    let kind = row.kind();
-    debug_assert_ne!(kind, Kind::Same, "what is the same is no row");
-    let mut value = json!({
-        "name": row.name,
-        "change": kind.name(),
-        "before_members": row.members[0],
-        "after_members": row.members[1],
-    });
-    row.bytes.put("requested_bytes", &mut value);
-    row.blocks.put("count", &mut value);
-    if !row.stack.is_empty() {
-        let lines = row.stack.iter().map(|line| &line.frame);
-        let frame = |frame: &memtrack_model::Frame| json!({ "function": frame.function, "file": frame.file, "line": frame.line });
-        value["stack"] = lines.map(frame).collect();
-        value["line_before"] = json!(row.line_before);
+fn row(row: &DiffRow) -> DiffRowAnswer {
+    let change = row.kind();
+    debug_assert_ne!(change, Kind::Same, "what is the same is no row");
+    let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
+    DiffRowAnswer {
+        name: NameAnswer::shown(&row.name),
+        change,
+        bytes: row.bytes.bytes_answer(),
+        blocks: row.blocks.count_answer(),
+        before_members: row.members[0],
+        after_members: row.members[1],
+        stack: (!row.stack.is_empty()).then(stack),
+        line_before: row.line_before,
     }
-    value
 }

@@ -15,12 +15,14 @@ mod places;
 mod sides;
 mod text;
 
-pub use against::{Against, Growth};
-pub use change::{Amount, Change, Kind};
+pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
+pub use change::{Amount, BytesChangeAnswer, Change, CountChangeAnswer, Kind};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
+pub use json::{AloneAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer};
 pub use sides::{Side, SideDevice};
 
+use super::ownership::Rules;
 use super::top::StackLine;
 use memtrack_model::snapshot::Snapshot;
 
@@ -198,6 +200,8 @@ pub struct Diff {
     pub alone: [Vec<(String, Amount)>; 2],
     /// What a reader should know about how far the two can be compared.
     pub notes: Vec<String>,
+    /// What said which lines are the user's own.
+    rules: Rules,
 }
 
 impl Diff {

@@ -47,6 +47,7 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
         devices,
         alone: [alone(before, after), alone(after, before)],
         notes: notes(before, after),
+        rules: after.rules.clone(),
     }
 }
 

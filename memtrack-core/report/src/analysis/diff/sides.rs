@@ -30,6 +30,7 @@ pub struct Side {
     pub(super) has_scopes: bool,
     pub(super) seconds: f64,
     pub(super) places: Places,
+    pub(super) rules: Rules,
 }
 
 /// A device of one file.
@@ -97,7 +98,7 @@ impl Side {
             DiffAt::End => Some(Moment::End),
             DiffAt::Total => None,
         };
-        let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone());
+        let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone()).for_matching();
         let ticks = &snapshot.events.ticks;
         let seconds = |tick: Option<&u64>| tick.map_or(0.0, |&tick| snapshot.clock.seconds_since_start(tick));
         let mut side = Self {
@@ -109,6 +110,7 @@ impl Side {
             has_scopes: snapshot.scopes.rows.len() > 1,
             seconds: seconds(ticks.iter().max()) - seconds(ticks.iter().min()),
             places: Places::default(),
+            rules: rules.clone(),
         };
         for &device in devices {
             let report = top_with(snapshot, symbols, ranked, device, &options);

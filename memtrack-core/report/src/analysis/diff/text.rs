@@ -2,9 +2,9 @@
 
 use super::change::{Amount, Change, Kind};
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
-use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
+use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
-use crate::analysis::top::frames::frame_lines;
+use crate::analysis::top::frames::{frame_lines, shown};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
@@ -13,6 +13,41 @@ use std::fmt::{self, Write};
 const NAMED: usize = 3;
 /// Characters of each of their names.
 const NAME: usize = 60;
+
+/// A number that is told of a group beside its change.
+#[derive(Clone, Copy)]
+enum Column {
+    Before,
+    After,
+    Blocks,
+}
+
+/// What is told where there is room, and what in ever less of it.
+const COLUMNS: [&[Column]; 4] = [
+    &[Column::Before, Column::After, Column::Blocks],
+    &[Column::Before, Column::After],
+    &[Column::After],
+    &[],
+];
+
+impl Column {
+    fn head(self) -> &'static str {
+        match self {
+            Self::Before => "Before",
+            Self::After => "After",
+            Self::Blocks => "Blocks",
+        }
+    }
+
+    fn of(self, row: &DiffRow) -> String {
+        let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
+        match self {
+            Self::Before => shown(&row.bytes.before),
+            Self::After => shown(&row.bytes.after),
+            Self::Blocks => blocks(&row.blocks),
+        }
+    }
+}
 
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,6 +59,11 @@ impl Diff {
     /// The answer in words, a line for each device, the one that changed most first: by how much it grew or shrank, and
     /// the groups that made it. One line where nothing differs.
     pub fn answer(&self) -> Vec<String> {
+        self.answer_naming(NAMED)
+    }
+
+    /// The same, naming at most so many groups of each device.
+    fn answer_naming(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
         let several = self.devices.len() + self.alone.iter().map(Vec::len).sum::<usize>() > 1;
@@ -31,7 +71,7 @@ impl Diff {
             .into_iter()
             .map(|device| {
                 let of = if several { format!("{}: ", device.device_name) } else { String::new() };
-                of + &device.sentence(self.at.what())
+                of + &device.sentence(self.at.what(), named)
             })
             .collect();
         for (devices, which) in self.alone.iter().zip(["earlier", "later"]) {
@@ -44,39 +84,52 @@ impl Diff {
         lines
     }
 
+    /// The first line of [`Self::answer`] in at most `room` characters: with as many of the groups as fit.
+    #[cfg(feature = "plot")]
+    pub(super) fn title(&self, room: usize) -> String {
+        let fits = |line: &String| line.chars().count() <= room;
+        let lines = (0..=NAMED).rev().filter_map(|named| self.answer_naming(named).into_iter().next());
+        let mut lines: Vec<String> = lines.collect();
+        match lines.iter().position(fits) {
+            Some(first) => lines.swap_remove(first),
+            None => lines.pop().map_or_else(String::new, |shortest| shorten_middle(&shortest, room)),
+        }
+    }
+
     /// The report as text. Where the layout has a width, names are shortened until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
-        let mut text = self.answer().join("\n") + "\n";
+        let mut text = wrapped(&(self.answer().join("\n") + "\n"), layout.width);
         for device in self.devices.iter().filter(|device| !device.rows.is_empty()) {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "\n{}, {} by {}: {} of {} that differ\n",
+            let title = format!(
+                "\n{}, {} by {}: {} of {} that differ\n\n",
                 self.at.about(),
                 device.device_name,
                 self.by.name(),
                 human_count(device.rows.len() as u64),
                 human_count(device.rows_in_all as u64),
             );
+            text.push_str(&wrapped(&title, layout.width));
             text.push_str(&device.table(self.by, layout));
         }
         if !self.devices.is_empty() {
             text.push('\n');
         }
+        let mut footer = String::new();
         for device in &self.devices {
-            device.footer(self.devices.len() > 1, &mut text);
+            device.footer(self.devices.len() > 1, &mut footer);
         }
         for note in &self.notes {
-            let _ = writeln!(text, "Note: {}", printable(note));
+            // Writing to a string cannot fail.
+            let _ = writeln!(footer, "Note: {}", printable(note));
         }
-        text
+        text + &wrapped(&footer, layout.width)
     }
 }
 
 impl DeviceDiff {
     /// `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
-    pub(super) fn sentence(&self, what: &str) -> String {
+    fn sentence(&self, what: &str, named: usize) -> String {
         let bytes = &self.bytes;
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
         let mut text = match (bytes.kind(), bytes.is_exact()) {
@@ -88,7 +141,7 @@ impl DeviceDiff {
             ),
             _ => format!("{what} {} ({} → {})", bytes.as_bytes(), shown(&bytes.before), shown(&bytes.after)),
         };
-        let reasons = self.reasons();
+        let reasons = self.reasons_naming(named);
         if !reasons.is_empty() {
             let _ = write!(text, ": {reasons}");
         } else if bytes.kind() == Kind::Same && self.rows_in_all == 0 {
@@ -99,31 +152,40 @@ impl DeviceDiff {
 
     /// The groups that changed most, in words.
     pub(super) fn reasons(&self) -> String {
+        self.reasons_naming(NAMED)
+    }
+
+    fn reasons_naming(&self, number: usize) -> String {
         let of_bytes = self.rows.iter().filter(|row| row.bytes.kind() != Kind::Same);
         let named =
-            of_bytes.clone().take(NAMED).map(|row| format!("{} {}", row.place(NAME), row.bytes.as_bytes()));
+            of_bytes.clone().take(number).map(|row| format!("{} {}", row.place(NAME), row.bytes.as_bytes()));
         let mut named: Vec<String> = named.collect();
-        if of_bytes.count() > NAMED || self.rows_in_all > self.rows.len() {
+        if number == 0 {
+            return String::new();
+        }
+        if of_bytes.count() > number || self.rows_in_all > self.rows.len() {
             named.push("…".into());
         }
         named.join(", ")
     }
 
     fn table(&self, by: DiffBy, layout: Layout) -> String {
-        let full = self.table_of(by, layout.frames, usize::MAX);
-        let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        match layout.width {
-            Some(width) if widest > width => {
-                let longest = self.rows.iter().flat_map(|row| row.lines(by, layout.frames, usize::MAX));
-                let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
-                let room = longest.saturating_sub(widest - width).max(SHORTEST_NAME);
-                self.table_of(by, layout.frames, room)
+        let longest = self.rows.iter().flat_map(|row| row.lines(by, layout.frames, usize::MAX));
+        let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
+        let mut columns = COLUMNS.iter().peekable();
+        loop {
+            let shown = columns.next().copied().unwrap_or_default();
+            let full = self.table_of(by, shown, layout.frames, usize::MAX);
+            let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            let Some(width) = layout.width.filter(|&width| widest > width) else { return full };
+            let room = longest.saturating_sub(widest - width);
+            if room >= TELLING_NAME.min(longest) || columns.peek().is_none() {
+                return self.table_of(by, shown, layout.frames, room.max(SHORTEST_NAME));
             }
-            _ => full,
         }
     }
 
-    fn table_of(&self, by: DiffBy, frames: usize, room: usize) -> String {
+    fn table_of(&self, by: DiffBy, columns: &[Column], frames: usize, room: usize) -> String {
         let mut table = Table::new();
         table.load_style(
             TableStyle::new()
@@ -140,16 +202,16 @@ impl DeviceDiff {
             DiffBy::Category => "Category",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = ["Change", "Before", "After", "Blocks"].map(|head| right(head.into()));
-        table.set_header([Cell::new(title), Cell::new("")].into_iter().chain(heads));
+        let heads = columns.iter().map(|column| right(column.head().into()));
+        let change = [Cell::new(title), Cell::new(""), right("Change".into())];
+        table.set_header(change.into_iter().chain(heads));
         for row in &self.rows {
             let name: Vec<String> =
                 row.lines(by, frames, room).iter().map(|line| shorten_middle(line, room)).collect();
-            let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
-            let bytes = [row.bytes.as_bytes(), shown(&row.bytes.before), shown(&row.bytes.after)];
-            let numbers = bytes.into_iter().chain([blocks(&row.blocks)]).map(right);
-            let names = [Cell::new(name.join("\n")), Cell::new(row.kind().name())];
-            table.add_row(names.into_iter().chain(numbers));
+            let numbers = columns.iter().map(|column| right(column.of(row)));
+            let change =
+                [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.as_bytes())];
+            table.add_row(change.into_iter().chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
@@ -180,9 +242,11 @@ impl DeviceDiff {
 }
 
 impl DiffRow {
-    /// The group in a few words: `transformer.py:138 softmax`, or its name.
+    /// The group in a few words: `transformer.py:138 softmax`, of a stack the innermost function that the table shows, or its
+    /// name.
     pub(super) fn place(&self, room: usize) -> String {
-        match self.stack.first() {
+        // Of a stack what the table begins with.
+        match shown(&self.stack).first() {
             Some(line) => printable(&fit(&short(&line.frame), room)),
             None => self.named(room),
         }
@@ -217,5 +281,33 @@ fn blocks(change: &Change) -> String {
     match change.kind() {
         Kind::Same => shown(&change.after),
         _ => format!("{} → {}", shown(&change.before), shown(&change.after)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::top::StackLine;
+    use memtrack_model::Frame;
+
+    #[test]
+    fn a_stack_is_called_by_the_line_that_its_table_begins_with() {
+        let line = |function: &str, file: &str, line| StackLine {
+            address: 0,
+            frame: Frame { function: function.into(), file: Some(file.into()), line: Some(line) },
+        };
+        let row = DiffRow {
+            name: "at::TensorIteratorBase::fast_set_up".into(),
+            stack: vec![
+                line("at::TensorIteratorBase::fast_set_up", "??", 0),
+                line("forward", "/app/softmax.py", 14),
+            ],
+            line_before: None,
+            bytes: Change { before: Amount::exact(0), after: Amount::exact(1 << 20) },
+            blocks: Change { before: Amount::exact(0), after: Amount::exact(1) },
+            members: [0, 1],
+        };
+        assert_eq!(row.place(NAME), "softmax.py:14 forward");
+        assert_eq!(row.lines(DiffBy::Stack, 7, NAME)[0], "forward softmax.py:14");
     }
 }

@@ -1,10 +1,10 @@
 //! Why a report names the line it names: of each frame of a stack, whose it is and by which rule.
 
 use super::{Judged, Owned, Owner, Rules, owned, short};
-use crate::analysis::top::json::frame as frame_json;
 use memtrack_model::Frame;
+use memtrack_model::answer::FrameAnswer;
 use memtrack_model::units::{printable, shorten_middle};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// A stack whose frames are judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +48,45 @@ impl Explained {
         self.frames.iter().enumerate().map(line).collect()
     }
 
-    /// The same as JSON.
-    pub fn to_json(&self) -> Value {
-        let row = |(owner, rule, frame): &(Owner, String, Frame)| {
-            let mut value = frame_json(frame);
-            value["owner"] = owner.name().into();
-            value["rule"] = rule.as_str().into();
-            value
+    /// The same as answers have it.
+    pub fn answer(&self) -> ExplainedAnswer {
+        let row = |(owner, rule, frame): &(Owner, String, Frame)| JudgedAnswer {
+            frame: FrameAnswer::from(frame),
+            owner: owner.name(),
+            rule: rule.clone(),
         };
-        json!({ "owner": self.owned.to_string(), "frames": self.frames.iter().map(row).collect::<Vec<_>>() })
+        ExplainedAnswer {
+            named: self.owned.to_string(),
+            mine: self.owned.mine.as_ref().map(FrameAnswer::from),
+            calls: self.owned.called.as_ref().map(FrameAnswer::from),
+            frames: self.frames.iter().map(row).collect(),
+        }
     }
+}
+
+/// A stack whose frames are judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExplainedAnswer {
+    /// What reports name of it.
+    pub named: String,
+    /// The innermost line of the user's own.
+    pub mine: Option<FrameAnswer>,
+    /// What that line called.
+    pub calls: Option<FrameAnswer>,
+    /// The frames, innermost first.
+    pub frames: Vec<JudgedAnswer>,
+}
+
+/// A frame, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct JudgedAnswer {
+    /// The frame.
+    #[serde(flatten)]
+    pub frame: FrameAnswer,
+    /// Whose it is: `mine`, `framework` or `noise`.
+    pub owner: &'static str,
+    /// The rule that says so.
+    pub rule: String,
 }

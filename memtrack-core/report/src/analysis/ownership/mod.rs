@@ -16,7 +16,7 @@ mod tests;
 use super::patterns::matches;
 use super::torch_stacks::{Line, PROFILED_MODULE};
 use super::trim::{is_allocator_entry, is_plumbing};
-pub use explain::Explained;
+pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
 use memtrack_model::Frame;
 use names::crate_of;
 pub(in crate::analysis) use names::plain;
@@ -146,6 +146,14 @@ impl Rules {
         if line.is_python { judge_python(&line, file) } else { judge_native(line.function, file, &path) }
     }
 
+    /// Whether one of the user's globs is about the frame, if only to be overruled by another.
+    pub fn mentions(&self, frame: &Frame) -> bool {
+        let line = Line::of(frame);
+        let file = if line.file == "??" { "" } else { line.file };
+        let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
+        self.own_rule(file, &path).is_some()
+    }
+
     /// The user's glob that decides: of the first level that has any, the longest that matches.
     fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
         let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
@@ -240,7 +248,7 @@ fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict>
 }
 
 /// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
-fn on_path(glob: &str, file: &str) -> bool {
+pub(in crate::analysis) fn on_path(glob: &str, file: &str) -> bool {
     let glob = glob.trim_end_matches('/');
     if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
         return false;
@@ -250,7 +258,7 @@ fn on_path(glob: &str, file: &str) -> bool {
 }
 
 /// Whether `glob` is about the function: a module stands for all in it.
-fn on_name(glob: &str, path: &str) -> bool {
+pub(in crate::analysis) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains('/') || !may_match(glob, path) {
         return false;

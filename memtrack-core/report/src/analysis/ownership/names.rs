@@ -98,7 +98,7 @@ fn last_of(path: &str) -> &str {
 pub(super) fn nobodys(owner: Owner) -> &'static str {
     match owner {
         Owner::Mine | Owner::Framework => "not mine: ",
-        Owner::Noise => "no frame of this stack has a name that says something",
+        Owner::Noise => "(no named frame)",
     }
 }
 

@@ -1,7 +1,8 @@
 //! Of a stack, the line that a person would point at: the innermost frame that is the user's, and what it called.
 
-use super::names::{nobodys, short};
+use super::names::{is_unnamed, nobodys, short};
 use super::{Judged, Owner};
+use crate::analysis::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
 use std::fmt;
 
@@ -12,7 +13,8 @@ pub struct Owned {
     /// The innermost frame that is the user's own; none where nothing of the stack is.
     pub mine: Option<Frame>,
     /// The framework's function that it called; none where it allocates itself. Where nothing is the user's, the
-    /// outermost function of a framework.
+    /// outermost function of a framework, or else the innermost that says something: an interpreter's, of what it
+    /// allocates for a script that no stack of it names.
     pub called: Option<Frame>,
 }
 
@@ -44,8 +46,19 @@ pub(super) fn of(stack: &[&Judged]) -> Owned {
     let mine = owners.iter().position(|&owner| owner == Owner::Mine);
     // The outermost of a framework: of what was called, or of the whole stack.
     let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
+    let called = called.or_else(|| if mine.is_none() { says_something(stack) } else { None });
     let frame = |place: usize| stack[place].frame.clone();
     Owned { mine: mine.map(frame), called: called.map(frame) }
+}
+
+/// The innermost frame that neither carries an allocation out nor passes a call on.
+fn says_something(stack: &[&Judged]) -> Option<usize> {
+    let entered = stack.iter().rposition(|judged| judged.is_entry).map_or(0, |entry| entry + 1);
+    let says = |judged: &&&Judged| {
+        let frame = &judged.frame;
+        !is_unnamed(&frame.function) && !is_plumbing(&frame.function) && !is_internal(frame)
+    };
+    Some(entered + stack[entered..].iter().position(|judged| says(&judged))?)
 }
 
 /// Whose the frames are, now that the whole stack is known.

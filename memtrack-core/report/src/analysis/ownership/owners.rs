@@ -1,6 +1,6 @@
 //! Finds the owners of many stacks: the functions at an address are judged once.
 
-use super::{Judged, Owned, Rules, owned};
+use super::{Judged, Owned, Owner, Rules, owned};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -24,6 +24,19 @@ impl<'a> Owners<'a> {
 
     /// The owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys), innermost first.
     pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Owned {
+        let stack = self.judged(keys, symbols);
+        owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>())
+    }
+
+    /// The functions of such a stack, each with whose it is, innermost first.
+    pub fn functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<(Frame, Owner)> {
+        let stack = self.judged(keys, symbols);
+        let stack: Vec<&Judged> = stack.iter().flat_map(|functions| functions.iter()).collect();
+        let owners = owned::owners(&stack);
+        stack.iter().map(|judged| judged.frame.clone()).zip(owners).collect()
+    }
+
+    fn judged(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Rc<[Judged]>> {
         let rules = self.rules;
         let mut judged = |key: u64| {
             let functions = self.known.entry(key).or_insert_with(|| {
@@ -31,13 +44,26 @@ impl<'a> Owners<'a> {
             });
             Rc::clone(functions)
         };
-        let stack: Vec<Rc<[Judged]>> = keys.iter().map(|&key| judged(key)).collect();
-        let stack: Vec<&Judged> = stack.iter().flat_map(|functions| functions.iter()).collect();
-        owned::of(&stack)
+        keys.iter().map(|&key| judged(key)).collect()
     }
 
     /// The owner of a stack of these functions, innermost first.
     pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
+        let stack = self.judged_by_name(frames);
+        owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
+    }
+
+    /// Whose each of these functions of a stack is, innermost first.
+    #[cfg(feature = "plot")]
+    pub(in crate::analysis) fn owners_of<'f>(
+        &mut self,
+        frames: impl IntoIterator<Item = &'f Frame>,
+    ) -> Vec<Owner> {
+        let stack = self.judged_by_name(frames);
+        owned::owners(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
+    }
+
+    fn judged_by_name<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Rc<Judged>> {
         let rules = self.rules;
         let mut judged = |frame: &Frame| match self.named.get(frame) {
             Some(judged) => Rc::clone(judged),
@@ -47,8 +73,6 @@ impl<'a> Owners<'a> {
                 judged
             }
         };
-        let stack: Vec<Rc<Judged>> = frames.into_iter().map(&mut judged).collect();
-        let stack: Vec<&Judged> = stack.iter().map(|judged| &**judged).collect();
-        owned::of(&stack)
+        frames.into_iter().map(&mut judged).collect()
     }
 }

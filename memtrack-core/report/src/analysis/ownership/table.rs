@@ -154,6 +154,7 @@ pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
     ("*python*/Python", Noise, "Python's interpreter"),
     ("*python*/Include", Noise, "Python's interpreter"),
     ("*python*/Modules/main.c", Noise, "Python's interpreter"),
+    ("memtrack-core/*/src", Noise, "memtrack"),
     ("/rustc", Framework, "Rust's standard library"),
     ("rustlib/src/rust", Framework, "Rust's standard library"),
     (".cargo/registry", Framework, "a crate from a registry"),

@@ -3,7 +3,6 @@
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
-use serde_json::{Value, json};
 
 /// What the driver reported at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,29 +28,6 @@ pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment
 }
 
 impl DriverMoment {
-    /// As JSON: bytes and counts as integers.
-    pub(super) fn as_json(&self) -> Value {
-        let reading = &self.reading;
-        json!({
-            "moment": reading.moment,
-            "seconds": self.seconds,
-            "seconds_since": self.since.name(),
-            "total_bytes": reading.total_bytes,
-            "free_bytes": reading.free_bytes,
-            "used_bytes": reading.used_bytes(),
-            "tracked_bytes": reading.tracked_bytes,
-            "untracked_bytes": reading.untracked_bytes(),
-            "pools": reading.pools,
-            "pool_reserved_bytes": reading.pool_reserved_bytes,
-            "pool_reserved_peak_bytes": reading.pool_reserved_peak_bytes,
-            "pool_used_bytes": reading.pool_used_bytes,
-            "pool_used_peak_bytes": reading.pool_used_peak_bytes,
-            "pool_cached_bytes": reading.cached_bytes(),
-            "opened": reading.opened,
-            "opened_bytes": reading.opened_bytes,
-        })
-    }
-
     fn when(&self) -> String {
         self.since.moment(self.seconds)
     }

@@ -1,110 +1,345 @@
 //! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. `allocated` is what PyTorch's
 //! statistics call so, rounded; `requested`, and every sum over the trace, is what its sizes add up to. What has no
-//! meaning on a heap, or is not known, is `null`.
+//! meaning on a heap, or is not known, is null.
 
 use super::{DeviceSummary, DriverMoment, Held, Oom};
-use memtrack_model::snapshot::Since;
-use serde_json::{Value, json};
+use crate::analysis::ownership::ExplainedAnswer;
+use crate::analysis::top::{RowAnswer, TopReport};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use memtrack_model::snapshot::{Folded, ReadingMoment, Since};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What one device holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DeviceSummaryAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// What to look at first, as sentences.
+    pub look_first: Vec<String>,
+    /// The highest point of requested bytes.
+    pub peak: SummaryPeakAnswer,
+    /// Segments that are held.
+    pub segments: Option<u64>,
+    /// Those of them that can grow.
+    pub expandable_segments: Option<u64>,
+    /// The bytes of all segments.
+    pub reserved_bytes: Option<u64>,
+    /// The most that they came to.
+    pub reserved_peak_bytes: Option<u64>,
+    /// Of a heap, the resident set of the process at the end.
+    pub resident_bytes: Option<u64>,
+    /// Bytes that are handed out; negative where more was given back than handed out within the recording.
+    pub allocated_bytes: i64,
+    /// Blocks that are handed out.
+    pub allocated_blocks: i64,
+    /// What the program asked for, of that.
+    pub requested_bytes: i64,
+    /// What is handed out, and what waits to be free.
+    pub active_bytes: i64,
+    /// Whether these are estimates from samples.
+    pub estimated: bool,
+    /// Bytes of segments that no block has.
+    pub inactive_bytes: Option<u64>,
+    /// Those of them in segments that other blocks are in.
+    pub inactive_split_bytes: Option<u64>,
+    /// The largest free block.
+    pub largest_inactive_bytes: Option<u64>,
+    /// The largest free block in a segment that other blocks are in.
+    pub largest_inactive_split_bytes: Option<u64>,
+    /// Free bytes in split segments as a share of reserved ones, from 0 to 1.
+    pub fragmentation: Option<f64>,
+    /// What rounding added to blocks.
+    pub internal_free_bytes: Option<u64>,
+    /// What is free beside blocks.
+    pub external_free_bytes: Option<u64>,
+    /// What was freed, and waits for a stream.
+    pub pending_free_bytes: u64,
+    /// In how many blocks.
+    pub pending_free_blocks: u64,
+    /// Segments without any block: what emptying the cache would give back.
+    pub releasable_bytes: Option<u64>,
+    /// What each private pool holds, the largest first.
+    pub private_pools: Option<Vec<PoolAnswer>>,
+    /// Events in the trace.
+    pub events: u64,
+    /// Older events that the recorder dropped.
+    pub dropped_events: u64,
+    /// How many parts of the recording they were in.
+    pub dropped_parts: u64,
+    /// How often a scope was entered that did not fit into the recorder's tables; null in PyTorch's own files.
+    pub folded_scopes: Option<u64>,
+    /// What else did not fit into them.
+    pub folded: Option<Folded>,
+    /// Blocks that were live before the trace begins.
+    pub older_blocks: u64,
+    /// How far off their number may be.
+    pub older_blocks_error: Option<ErrorAnswer>,
+    /// Their bytes.
+    pub older_bytes: u64,
+    /// How far off they may be.
+    pub older_bytes_error: Option<ErrorAnswer>,
+    /// Whether they are estimates from samples.
+    pub older_estimated: bool,
+    /// Of those blocks, how many are freed within the trace.
+    pub frees_without_allocation: u64,
+    /// Blocks that were allocated within the trace and are live at its end.
+    pub live_at_end_blocks: u64,
+    /// How far off their number may be.
+    pub live_at_end_blocks_error: Option<ErrorAnswer>,
+    /// Their bytes.
+    pub live_at_end_bytes: u64,
+    /// How far off they may be.
+    pub live_at_end_bytes_error: Option<ErrorAnswer>,
+    /// Whether they are estimates from samples.
+    pub live_at_end_estimated: bool,
+    /// How often memory ran out.
+    pub out_of_memory_events: u64,
+    /// The last times.
+    pub out_of_memory: Vec<OutOfMemoryAnswer>,
+    /// Where the file's numbers contradict one another, as sentences.
+    pub contradictions: Vec<String>,
+    /// What the CUDA driver reported; empty where it was not asked.
+    pub driver: Vec<DriverAnswer>,
+    /// Why the largest groups at the peak name the lines they name, with `--explain`.
+    pub explained: Option<Vec<ExplainedAnswer>>,
+}
+
+/// The highest point of requested bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct SummaryPeakAnswer {
+    /// Requested bytes that were live then.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Whether sampled blocks were among them.
+    pub estimated: bool,
+    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    pub event: Option<usize>,
+    /// When it was; null: before the first event.
+    pub seconds: Option<f64>,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// Reserved bytes then.
+    pub reserved_bytes: Option<u64>,
+    /// What was live then by category; null where the file does not say what memory was for.
+    pub categories: Option<Vec<RowAnswer>>,
+}
+
+/// What a private pool holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct PoolAnswer {
+    /// The pool's number, which has two parts.
+    pub pool: [u64; 2],
+    /// Its segments.
+    pub segments: u64,
+    /// Their bytes.
+    pub reserved_bytes: u64,
+    /// Bytes that are handed out.
+    pub allocated_bytes: u64,
+    /// In how many blocks.
+    pub allocated_blocks: u64,
+    /// What the program asked for, of that.
+    pub requested_bytes: u64,
+    /// What was freed, and waits for a stream.
+    pub pending_free_bytes: u64,
+    /// What no block has.
+    pub inactive_bytes: u64,
+}
+
+/// A time that memory ran out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct OutOfMemoryAnswer {
+    /// The event's number in the device's trace.
+    pub event: usize,
+    /// When it was.
+    pub seconds: f64,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// What was asked for.
+    pub requested_bytes: u64,
+    /// What the device had left.
+    pub device_free_bytes: u64,
+    /// What was live.
+    pub live_bytes: u64,
+    /// How far off that may be.
+    pub live_bytes_error: Option<ErrorAnswer>,
+    /// In how many blocks.
+    pub live_blocks: u64,
+    /// How far off their number may be.
+    pub live_blocks_error: Option<ErrorAnswer>,
+    /// Whether these are estimates from samples.
+    pub live_estimated: bool,
+}
+
+/// What the CUDA driver reported at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DriverAnswer {
+    /// Which moment it is.
+    pub moment: ReadingMoment,
+    /// When it was.
+    pub seconds: f64,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// What the device has.
+    pub total_bytes: u64,
+    /// What is free on it.
+    pub free_bytes: u64,
+    /// What is in use on it, by whomever.
+    pub used_bytes: u64,
+    /// What memtrack had recorded as held by the program.
+    pub tracked_bytes: u64,
+    /// What is in use and neither recorded nor cached by a pool.
+    pub untracked_bytes: u64,
+    /// Pools that were queried.
+    pub pools: u32,
+    /// What they hold.
+    pub pool_reserved_bytes: u64,
+    /// The most that they held.
+    pub pool_reserved_peak_bytes: u64,
+    /// What is in use of that.
+    pub pool_used_bytes: u64,
+    /// The most that was in use.
+    pub pool_used_peak_bytes: u64,
+    /// What they hold and nobody uses.
+    pub pool_cached_bytes: u64,
+    /// Allocations of other processes that this one opened.
+    pub opened: u64,
+    /// Their bytes.
+    pub opened_bytes: u64,
+}
 
 impl DeviceSummary {
-    /// The summary as JSON.
-    pub fn to_json(&self) -> Value {
+    /// The summary as `memtrack summary --json` has it.
+    pub fn answer(&self) -> DeviceSummaryAnswer {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        let requested_bytes =
-            if !self.tells_reserved { allocated_bytes.into() } else { Value::from(held.requested) };
-        let active_bytes = allocated_bytes.saturating_add_unsigned(held.pending);
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         // A heap's blocks lie in no segments: what is said of those has no meaning there.
         let of_segments = |number: u64| self.tells_reserved.then_some(number);
-        let mut value = json!({
-            "device": self.device,
-            "is_host": self.is_host,
-            "is_pinned": self.is_pinned,
-            "segments": of_segments(held.segments),
-            "expandable_segments": of_segments(held.expandable),
-            "reserved_bytes": of_segments(held.reserved),
-            "resident_bytes": self.resident_bytes,
-            "allocated_bytes": allocated_bytes,
-            "allocated_blocks": allocated_blocks,
-            "requested_bytes": requested_bytes,
-            "active_bytes": active_bytes,
-            "estimated": estimated,
-            "inactive_bytes": of_segments(held.inactive),
-            "inactive_split_bytes": of_segments(held.inactive_split),
-            "largest_inactive_bytes": of_segments(held.largest_inactive),
-            "largest_inactive_split_bytes": of_segments(held.largest_inactive_split),
-            "fragmentation": self.tells_reserved.then(|| held.fragmentation()),
-            "internal_free_bytes": of_segments(held.rounding()),
-            "external_free_bytes": of_segments(held.inactive),
-            "pending_free_bytes": held.pending,
-            "pending_free_blocks": held.pending_blocks,
-            "releasable_bytes": of_segments(held.free_segment_bytes),
-            "peak": {
-                "requested_bytes": self.peak_bytes(),
-                "estimated": self.peak.estimated,
-                "event": self.peak.event,
-                "seconds": self.peak.seconds,
-                "seconds_since": self.peak.since.name(),
-                "reserved_bytes": of_segments(self.peak.reserved_bytes),
-                "categories": self.peak.made_of.as_ref().map(|report| report.to_json()["rows"].clone()),
-            },
-            "reserved_peak_bytes": of_segments(self.reserved_peak.bytes),
-            "events": self.events,
-            "dropped_events": self.dropped,
-            "dropped_parts": self.earlier_parts,
-            "older_blocks": self.older.blocks,
-            "older_bytes": self.older.bytes,
-            "older_estimated": self.older.estimated,
-            "frees_without_allocation": self.frees_without_allocation,
-            "live_at_end_bytes": self.kept.bytes,
-            "live_at_end_blocks": self.kept.blocks,
-            "live_at_end_estimated": self.kept.estimated,
-            "out_of_memory_events": self.oom_count,
-            "out_of_memory": self.ooms.iter().map(oom).collect::<Vec<_>>(),
-            "contradictions": self.contradictions(),
-            "driver": self.driver.iter().map(DriverMoment::as_json).collect::<Vec<_>>(),
-            "look_first": self.look_first(),
-        });
-        let pools = || self.private_pools.iter().map(pool).collect::<Vec<_>>();
-        value["private_pools"] = json!(self.tells_reserved.then(pools));
         // Of what a PyTorch program could not keep nothing is said.
         let is_ours = self.peak.since == Since::Start;
-        value["folded_scopes"] = is_ours.then_some(self.folded_scopes).into();
-        value["folded"] = json!(is_ours.then_some(self.folded));
-        self.peak_error().put("requested_bytes", &mut value["peak"]);
-        self.older.bytes_error.put("older_bytes", &mut value);
-        self.older.blocks_error.put("older_blocks", &mut value);
-        self.kept.bytes_error.put("live_at_end_bytes", &mut value);
-        self.kept.blocks_error.put("live_at_end_blocks", &mut value);
-        value
+        let pools = || self.private_pools.iter().map(pool).collect();
+        DeviceSummaryAnswer {
+            device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
+            look_first: self.look_first(),
+            peak: SummaryPeakAnswer {
+                requested_bytes: self.peak_bytes(),
+                requested_bytes_error: self.peak_error().answer(),
+                estimated: self.peak.estimated,
+                event: self.peak.event,
+                seconds: self.peak.seconds,
+                seconds_since: self.peak.since.name(),
+                reserved_bytes: of_segments(self.peak.reserved_bytes),
+                categories: self.peak.made_of.as_ref().map(TopReport::row_answers),
+            },
+            segments: of_segments(held.segments),
+            expandable_segments: of_segments(held.expandable),
+            reserved_bytes: of_segments(held.reserved),
+            reserved_peak_bytes: of_segments(self.reserved_peak.bytes),
+            resident_bytes: self.resident_bytes,
+            allocated_bytes,
+            allocated_blocks,
+            requested_bytes: if self.tells_reserved { signed(held.requested) } else { allocated_bytes },
+            active_bytes: allocated_bytes.saturating_add_unsigned(held.pending),
+            estimated,
+            inactive_bytes: of_segments(held.inactive),
+            inactive_split_bytes: of_segments(held.inactive_split),
+            largest_inactive_bytes: of_segments(held.largest_inactive),
+            largest_inactive_split_bytes: of_segments(held.largest_inactive_split),
+            fragmentation: self.tells_reserved.then(|| held.fragmentation()),
+            internal_free_bytes: of_segments(held.rounding()),
+            external_free_bytes: of_segments(held.inactive),
+            pending_free_bytes: held.pending,
+            pending_free_blocks: held.pending_blocks,
+            releasable_bytes: of_segments(held.free_segment_bytes),
+            private_pools: self.tells_reserved.then(pools),
+            events: self.events,
+            dropped_events: self.dropped,
+            dropped_parts: self.earlier_parts,
+            folded_scopes: is_ours.then_some(self.folded_scopes),
+            folded: is_ours.then_some(self.folded),
+            older_blocks: self.older.blocks,
+            older_blocks_error: self.older.blocks_error.answer(),
+            older_bytes: self.older.bytes,
+            older_bytes_error: self.older.bytes_error.answer(),
+            older_estimated: self.older.estimated,
+            frees_without_allocation: self.frees_without_allocation,
+            live_at_end_blocks: self.kept.blocks,
+            live_at_end_blocks_error: self.kept.blocks_error.answer(),
+            live_at_end_bytes: self.kept.bytes,
+            live_at_end_bytes_error: self.kept.bytes_error.answer(),
+            live_at_end_estimated: self.kept.estimated,
+            out_of_memory_events: self.oom_count,
+            out_of_memory: self.ooms.iter().map(oom).collect(),
+            contradictions: self.contradictions(),
+            driver: self.driver.iter().map(driver).collect(),
+            explained: None,
+        }
+    }
+
+    /// The summary as JSON, as [`Self::answer`] has it.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 
-fn pool(&((first, second), held): &((u64, u64), Held)) -> Value {
-    json!({
-        "pool": [first, second],
-        "segments": held.segments,
-        "reserved_bytes": held.reserved,
-        "allocated_bytes": held.allocated,
-        "allocated_blocks": held.blocks,
-        "requested_bytes": held.requested,
-        "pending_free_bytes": held.pending,
-        "inactive_bytes": held.inactive,
-    })
+fn pool(&((first, second), held): &((u64, u64), Held)) -> PoolAnswer {
+    PoolAnswer {
+        pool: [first, second],
+        segments: held.segments,
+        reserved_bytes: held.reserved,
+        allocated_bytes: held.allocated,
+        allocated_blocks: held.blocks,
+        requested_bytes: held.requested,
+        pending_free_bytes: held.pending,
+        inactive_bytes: held.inactive,
+    }
 }
 
-fn oom(oom: &Oom) -> Value {
-    let mut value = json!({
-        "event": oom.event,
-        "seconds": oom.seconds,
-        "seconds_since": oom.since.name(),
-        "requested_bytes": oom.requested_bytes,
-        "device_free_bytes": oom.device_free_bytes,
-        "live_bytes": oom.live.bytes,
-        "live_blocks": oom.live.blocks,
-        "live_estimated": oom.live.estimated,
-    });
-    oom.live.bytes_error.put("live_bytes", &mut value);
-    oom.live.blocks_error.put("live_blocks", &mut value);
-    value
+fn oom(oom: &Oom) -> OutOfMemoryAnswer {
+    OutOfMemoryAnswer {
+        event: oom.event,
+        seconds: oom.seconds,
+        seconds_since: oom.since.name(),
+        requested_bytes: oom.requested_bytes,
+        device_free_bytes: oom.device_free_bytes,
+        live_bytes: oom.live.bytes,
+        live_bytes_error: oom.live.bytes_error.answer(),
+        live_blocks: oom.live.blocks,
+        live_blocks_error: oom.live.blocks_error.answer(),
+        live_estimated: oom.live.estimated,
+    }
+}
+
+fn driver(moment: &DriverMoment) -> DriverAnswer {
+    let reading = &moment.reading;
+    DriverAnswer {
+        moment: reading.moment,
+        seconds: moment.seconds,
+        seconds_since: moment.since.name(),
+        total_bytes: reading.total_bytes,
+        free_bytes: reading.free_bytes,
+        used_bytes: reading.used_bytes(),
+        tracked_bytes: reading.tracked_bytes,
+        untracked_bytes: reading.untracked_bytes(),
+        pools: reading.pools,
+        pool_reserved_bytes: reading.pool_reserved_bytes,
+        pool_reserved_peak_bytes: reading.pool_reserved_peak_bytes,
+        pool_used_bytes: reading.pool_used_bytes,
+        pool_used_peak_bytes: reading.pool_used_peak_bytes,
+        pool_cached_bytes: reading.cached_bytes(),
+        opened: reading.opened.into(),
+        opened_bytes: reading.opened_bytes,
+    }
 }

@@ -11,18 +11,18 @@ use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
-use super::ownership::{Owned, Rules};
+use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, tells_reserved};
-use super::top::stacks::named;
-use super::top::{StackLine, TopOptions};
+use super::top::rows::Sorter;
+use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
 pub use driver_moments::parts;
-use memtrack_model::event::{Action, DeviceId, StackId};
+pub use json::{DeviceSummaryAnswer, DriverAnswer, OutOfMemoryAnswer, PoolAnswer, SummaryPeakAnswer};
+use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
-use std::collections::BTreeMap;
 pub use text::{LookAt, origin_of};
 
 /// Most `oom` events that are told one by one.
@@ -51,7 +51,7 @@ pub struct DeviceSummary {
     pub net: Option<Net>,
     /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
-    /// Its highest point of requested bytes, with the largest groups.
+    /// Its highest point of requested bytes, with the largest groups by line of the user's own.
     pub peak: AtPeak,
     /// The most bytes that were reserved.
     pub reserved_peak: ReservedPeak,
@@ -75,10 +75,8 @@ pub struct DeviceSummary {
     pub kept: Sum,
     /// Those of them that no segment holds, and their bytes: the trace and the segments are from different moments.
     pub unheld: (u64, u64),
-    /// The stack that most of the bytes in [`Self::kept`] are from, with names, and its bytes.
-    pub largest_kept: Option<(Vec<StackLine>, Sum)>,
-    /// The line of the user's own in that stack, and what it called.
-    pub largest_kept_owned: Owned,
+    /// The line of the user's own that most of the bytes in [`Self::kept`] are from, or what stands in its place.
+    pub largest_kept: Option<TopRow>,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
@@ -197,7 +195,7 @@ fn summary_of(
     rules: &Rules,
 ) -> DeviceSummary {
     let options = TopOptions::new().limit(3).rules(rules.clone());
-    let peak = AtPeak::find_with(snapshot, symbols, device, PeakOf::Requested, &options);
+    let mut peak = AtPeak::find_by(snapshot, symbols, device, PeakOf::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
     // Of a sampled heap every sum is an estimate, also one into which no sample went.
@@ -211,16 +209,22 @@ fn summary_of(
     let held_net = net(snapshot, device).filter(|_| estimated);
     // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
     let kept = held_net.map_or(sum(&is_kept), |net| sum(&is_kept).at_least(net));
-    let mut by_stack: BTreeMap<StackId, u64> = BTreeMap::new();
-    for one in lifetimes.iter().filter(|one| is_kept(one)) {
-        let bytes = by_stack.entry(one.stack).or_default();
-        *bytes = bytes.saturating_add(one.bytes);
+    let mut largest_kept = {
+        let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
+        for one in lifetimes.iter().filter(|one| is_kept(one)) {
+            let place = sorter.row_of(one);
+            sorter.count(place, one);
+        }
+        // Equal ones by name, as in rankings.
+        let rows = sorter.in_places(&precision).into_iter();
+        rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
+    };
+    // Of what is in no line of the user's own, the function that is.
+    let mut owners = Owners::new(rules);
+    let nobodys = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
+    for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(nobodys) {
+        row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
-    let largest_kept = by_stack.into_iter().max_by_key(|&(_, bytes)| bytes);
-    let largest_kept = largest_kept
-        .map(|(stack, _)| (named(snapshot, stack, symbols), sum(&|one| is_kept(one) && one.stack == stack)));
-    let kept_stack = largest_kept.iter().flat_map(|(stack, _)| stack);
-    let largest_kept_owned = rules.owner(kept_stack.map(|line| &line.frame));
     let rows = || snapshot.events.rows_of(device);
     let ooms: Vec<(usize, usize)> =
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
@@ -260,7 +264,6 @@ fn summary_of(
         kept,
         unheld: contradictions::unheld(snapshot, device, &lifetimes),
         largest_kept,
-        largest_kept_owned,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
         driver: driver_moments::moments(snapshot, device),

@@ -3,12 +3,12 @@
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
 use crate::analysis::net::Net;
-use crate::analysis::ownership::{Owned, short};
+use crate::analysis::ownership::short;
+use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::asking;
-use crate::analysis::top::{StackLine, TopRow};
 use memtrack_model::Frame;
 use memtrack_model::units::{
     capitalised, counted, human_bytes, human_count, human_share, printable, shorten_middle,
@@ -87,10 +87,7 @@ impl DeviceSummary {
         if let Some(row) = self.peak.live.rows.first() {
             let error = &row.errors.allocated_bytes;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
-            let text = format!(
-                "the largest group at the peak, {bytes} ({share}), {}",
-                origin(&row.name, &row.stack, &row.owned)
-            );
+            let text = format!("the largest group at the peak, {bytes} ({share}), {}", origin(row));
             things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
         }
         if held.inactive_split > 0 && self.tells_reserved {
@@ -108,12 +105,12 @@ impl DeviceSummary {
             let text = format!("{bytes} in {segments} are cached and could be given back");
             things.push((held.free_segment_bytes as f64 / whole, LookAt::Cached, text));
         }
-        if let Some((stack, largest)) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
+        if let Some(largest) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
                 self.kept.bytes_error.as_bytes(self.kept.bytes),
-                largest.bytes_error.as_bytes(largest.bytes),
-                origin(NO_STACK, stack, &self.largest_kept_owned)
+                largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
+                origin(largest)
             );
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
             things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
@@ -135,13 +132,19 @@ impl DeviceSummary {
 /// asked for the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
     let asking = || asking(&row.stack).map(|line| &line.frame);
-    (origin(&row.name, &row.stack, &row.owned), row.owned.mine.as_ref().or_else(asking))
+    (origin(row), row.owned.mine.as_ref().or_else(asking))
 }
 
 /// Where a group comes from, as the end of a sentence.
-fn origin(name: &str, stack: &[StackLine], owned: &Owned) -> String {
+fn origin(row: &TopRow) -> String {
+    let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
-        return format!("is from {}", shorten_middle(&printable(&owned.to_string()), 2 * ORIGIN));
+        // The bytes are those of the line, whatever it called.
+        let more = match (&owned.called, row.called_in_all) {
+            (Some(_), called @ 2..) => format!(", {} more", called - 1),
+            _ => String::new(),
+        };
+        return format!("is from {}{more}", shorten_middle(&printable(&owned.to_string()), 2 * ORIGIN));
     }
     if let Some(called) = &owned.called {
         let function = shorten_middle(&printable(&short(called)), 2 * ORIGIN);

@@ -14,12 +14,8 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
         return stack.iter().map(|line| described(&line.frame, room)).collect();
     }
     let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
-    let rest = stack.iter().filter(|line| of_python == 0 || is_python(&line.frame));
-    let telling = |line: &&StackLine| !is_internal(&line.frame);
-    // A stack of nothing but those is shown as it is.
-    let all_internal = !rest.clone().any(|line| telling(&line));
-    let chosen: Vec<_> = rest.clone().filter(|line| all_internal || telling(line)).collect();
-    let internal = rest.count() - chosen.len();
+    let chosen = shown(stack);
+    let internal = if of_python == 0 { stack.len() } else { of_python } - chosen.len();
     let mut lines: Vec<String> =
         chosen.iter().take(frames).map(|line| described(&line.frame, room)).collect();
     let counts = [
@@ -36,6 +32,16 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
         lines.push(format!("… {}", left_out.join(", ")));
     }
     lines
+}
+
+/// The frames that are shown of a stack: Python's where there are any, without those that only pass a call on. A stack of
+/// nothing but those is shown as it is.
+pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
+    let of_python = stack.iter().any(|line| is_python(&line.frame));
+    let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
+    let telling = |line: &&StackLine| !is_internal(&line.frame);
+    let all_internal = !rest.clone().any(|line| telling(&line));
+    rest.filter(|line| all_internal || telling(line)).collect()
 }
 
 /// Whether the frame is Python's: from a file of Python's, or from `<string>`, `<eval_with_key>.7` and the like.

@@ -1,114 +1,283 @@
-//! A ranking as JSON: bytes as integers, addresses as `"0x…"`.
+//! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are requested
+//! ones, and what is not known is null, such as exact counts that the recorder did not make.
 
-use super::{By, RowErrors, RowText, TopReport, TopRow};
-use memtrack_model::Frame;
-use serde_json::{Value, json};
+use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
+use crate::analysis::ownership::ExplainedAnswer;
+use crate::analysis::peak::PeakAnswer;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
+use memtrack_model::snapshot::{Folded, Sampling};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The ranking of one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RankingAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// What the rows are, as `--by` has it.
+    pub by: &'static str,
+    /// The moment whose live blocks are counted; null: all that were allocated.
+    pub at: Option<String>,
+    /// Half-way from the device's first event to that moment, from where growth counts, in seconds as those of the peak;
+    /// null where rows have no growth.
+    pub growth_since_seconds: Option<f64>,
+    /// The rows, those with most bytes first.
+    pub rows: Vec<RowAnswer>,
+    /// How many rows there are, with those beyond the limit.
+    pub rows_in_all: usize,
+    /// Sums over all rows.
+    pub totals: TotalsAnswer,
+    /// Whether the sums of scopes are the recorder's own, which are exact.
+    pub exact_scopes: bool,
+    /// The moment that those sums are from, in seconds from the start, where the program ended without ending its
+    /// recording.
+    pub sums_at_seconds: Option<f64>,
+    /// How often a scope was entered that did not fit into the recorder's tables.
+    pub folded_scopes: u64,
+    /// What else did not fit into them.
+    pub folded: Folded,
+    /// Bytes by how their operator was found.
+    pub attribution: AttributionAnswer,
+    /// When the most bytes were live.
+    pub peak: PeakAnswer,
+    /// Events that were recorded.
+    pub recorded_events: u64,
+    /// Older events that the recorder dropped.
+    pub dropped_events: u64,
+    /// The bytes of all allocations, by the recorder's own count.
+    pub exact_requested_bytes: Option<u64>,
+    /// The number of all allocations, by the recorder's own count.
+    pub exact_allocations: Option<u64>,
+    /// Blocks below this size were sampled; 0: none were.
+    pub sample_threshold_bytes: u64,
+    /// The mean gap between two samples where it was fixed.
+    pub sample_mean_bytes: u64,
+    /// How many bytes each small block counted for, in addition to its own, when samples were picked.
+    pub sample_block_bytes: u64,
+    /// The share of the threads' processor time that recording might take; 0: there was no such budget.
+    pub budget: f64,
+    /// How small blocks were sampled, where it is known.
+    pub sampling: Option<Sampling>,
+    /// Whoever allocated less than this in small blocks may have left no sample, and then no row (in 5 of 100 cases); 0
+    /// where every block was recorded.
+    pub detection_limit_bytes: u64,
+    /// Why the first rows name the lines they name, with `--explain`.
+    pub explained: Option<Vec<ExplainedAnswer>>,
+}
+
+/// One row of a ranking.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RowAnswer {
+    /// The operator, module path, phase or whatever the rows are; of a stack, the function that asked for the memory.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// Bytes requested; with `at`, those that were live at that moment.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// This row's part of the bytes that were live at the device's peak.
+    pub live_at_peak_bytes: u64,
+    /// How far off they may be.
+    pub live_at_peak_bytes_error: Option<ErrorAnswer>,
+    /// Blocks allocated.
+    pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
+    /// Size of the largest block.
+    pub largest_bytes: u64,
+    /// Its share of all bytes requested, from 0 to 1.
+    pub share: f64,
+    /// Whether bytes, count and share include sampled blocks.
+    pub estimated: bool,
+    /// Whether the bytes live at the peak do.
+    pub live_at_peak_estimated: bool,
+    /// The stack, innermost first; null in rankings that have none.
+    pub stack: Option<Vec<FrameAnswer>>,
+    /// How many different stacks went in; null in rankings that have none.
+    pub stacks: Option<usize>,
+    /// The innermost line of the user's own.
+    pub mine: Option<FrameAnswer>,
+    /// What that line called.
+    pub calls: Option<FrameAnswer>,
+    /// Where these blocks were freed, where nobody knows where they were allocated: before the trace begins.
+    pub freed_at: Option<FrameAnswer>,
+    /// How old they are, and by how much the row grew.
+    #[serde(flatten)]
+    pub trend: TrendAnswer,
+    /// What the line called, with its bytes, the first ten; null except by line.
+    pub called: Option<Vec<PartAnswer>>,
+    /// How much it called in all.
+    pub called_in_all: Option<usize>,
+    /// What the program said of these blocks (PyTorch's `user_metadata`), the first ten; null where it said nothing.
+    pub user_metadata: Option<Vec<TextAnswer>>,
+    /// How many such texts there are in all.
+    pub user_metadata_in_all: Option<usize>,
+}
+
+/// A part of a row's blocks: those below a function. Of samples, bytes and count of a part are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PartAnswer {
+    /// The function.
+    pub name: Option<String>,
+    /// Their bytes.
+    pub requested_bytes: Option<u64>,
+    /// How many they are.
+    pub count: Option<u64>,
+}
+
+/// A part of a row's blocks: those with a text of the program's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TextAnswer {
+    /// The text.
+    pub text: String,
+    /// Their bytes.
+    pub requested_bytes: u64,
+    /// How many they are.
+    pub count: u64,
+}
+
+/// Sums over all rows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TotalsAnswer {
+    /// Bytes requested.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Blocks.
+    pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
+    /// Whether sampled blocks are among them.
+    pub estimated: bool,
+}
+
+/// Bytes by how their operator was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AttributionAnswer {
+    /// Allocated inside of operator scopes.
+    pub annotated_bytes: u64,
+    /// How far off they may be.
+    pub annotated_bytes_error: Option<ErrorAnswer>,
+    /// Named by a frame of their stack.
+    pub named_from_stacks_bytes: u64,
+    /// How far off they may be.
+    pub named_from_stacks_bytes_error: Option<ErrorAnswer>,
+    /// Named by neither.
+    pub unattributed_bytes: u64,
+    /// How far off they may be.
+    pub unattributed_bytes_error: Option<ErrorAnswer>,
+}
 
 impl TopReport {
-    /// The report as JSON. Bytes and counts are integers, addresses strings as `"0x7f00"`, shares numbers from 0 to 1,
-    /// times seconds. Each number that may be an estimate is accompanied by its standard error, as `…_se`, and the
-    /// interval that holds the truth in 95 of 100 cases, as `…_interval`.
-    ///
-    /// Bytes are requested ones. What is not known is `null`, such as exact counts that the recorder did not make.
-    pub fn to_json(&self) -> Value {
+    /// The report as `memtrack top --json` has it.
+    pub fn answer(&self) -> RankingAnswer {
         let exact = |count: u64| self.statistics.counted.then_some(count);
-        let mut value = json!({
-            "device": self.device,
-            "is_host": self.is_host,
-            "is_pinned": self.is_pinned,
-            "by": self.by.name(),
-            "at": self.at.map(|moment| moment.name()),
-            "rows": self.rows.iter().map(|one| row(one, self.by)).collect::<Vec<_>>(),
-            "rows_in_all": self.rows_in_all,
-            "totals": {
-                "requested_bytes": self.totals.allocated_bytes,
-                "count": self.totals.count,
-                "estimated": self.totals.estimated,
+        let [annotated, named, unattributed] = &self.attribution_errors;
+        RankingAnswer {
+            device: self.device_answer(),
+            by: self.by.name(),
+            at: self.at.map(|moment| moment.name()),
+            growth_since_seconds: self.growth_since_seconds,
+            rows: self.row_answers(),
+            rows_in_all: self.rows_in_all,
+            totals: TotalsAnswer {
+                requested_bytes: self.totals.allocated_bytes,
+                requested_bytes_error: self.totals.bytes_error.answer(),
+                count: self.totals.count,
+                count_error: self.totals.count_error.answer(),
+                estimated: self.totals.estimated,
             },
-            "exact_scopes": self.exact_scopes,
-            "sums_at_seconds": self.sums_at_seconds,
-            "folded_scopes": self.folded_scopes,
-            "folded": self.folded,
-            "attribution": self.attribution,
-            "peak": self.peak.to_json(self.peak_place.as_ref()),
-            "recorded_events": self.statistics.recorded,
-            "dropped_events": self.statistics.dropped,
-            "exact_requested_bytes": exact(self.statistics.allocated_bytes),
-            "exact_allocations": exact(self.statistics.allocations),
-            "sample_threshold_bytes": self.sample_threshold_bytes,
-            "sample_mean_bytes": self.sample_mean_bytes,
-            "sample_block_bytes": self.sample_block_bytes,
-            "budget": self.budget,
-            "sampling": self.sampling,
-            "detection_limit_bytes": self.detection_limit_bytes,
-        });
-        self.totals.bytes_error.put("requested_bytes", &mut value["totals"]);
-        self.totals.count_error.put("count", &mut value["totals"]);
-        let names = ["annotated_bytes", "named_from_stacks_bytes", "unattributed_bytes"];
-        for (name, error) in names.iter().zip(&self.attribution_errors) {
-            error.put(name, &mut value["attribution"]);
+            exact_scopes: self.exact_scopes,
+            sums_at_seconds: self.sums_at_seconds,
+            folded_scopes: self.folded_scopes,
+            folded: self.folded,
+            attribution: AttributionAnswer {
+                annotated_bytes: self.attribution.annotated,
+                annotated_bytes_error: annotated.answer(),
+                named_from_stacks_bytes: self.attribution.named_from_stacks,
+                named_from_stacks_bytes_error: named.answer(),
+                unattributed_bytes: self.attribution.unattributed,
+                unattributed_bytes_error: unattributed.answer(),
+            },
+            peak: self.peak.answer(self.peak_place.as_ref()),
+            recorded_events: self.statistics.recorded,
+            dropped_events: self.statistics.dropped,
+            exact_requested_bytes: exact(self.statistics.allocated_bytes),
+            exact_allocations: exact(self.statistics.allocations),
+            sample_threshold_bytes: self.sample_threshold_bytes,
+            sample_mean_bytes: self.sample_mean_bytes,
+            sample_block_bytes: self.sample_block_bytes,
+            budget: self.budget,
+            sampling: self.sampling,
+            detection_limit_bytes: self.detection_limit_bytes,
+            explained: None,
         }
-        value
+    }
+
+    /// The report as JSON, as [`Self::answer`] has it.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self.answer()).unwrap_or_default()
+    }
+
+    /// The device.
+    pub(in crate::analysis) fn device_answer(&self) -> DeviceAnswer {
+        DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned)
+    }
+
+    /// The rows.
+    pub(in crate::analysis) fn row_answers(&self) -> Vec<RowAnswer> {
+        self.rows.iter().map(|row| self.row_answer(row)).collect()
     }
 }
 
-fn row(row: &TopRow, by: By) -> Value {
-    let mut value = json!({
-        "name": row.name,
-        "requested_bytes": row.allocated_bytes,
-        "live_at_peak_bytes": row.live_at_peak_bytes,
-        "count": row.count,
-        "largest_bytes": row.largest_bytes,
-        "share": row.share,
-        "estimated": row.estimated,
-        "live_at_peak_estimated": row.live_estimated,
-    });
-    row.errors.put(&mut value);
-    if !row.stack.is_empty() {
-        let lines = row.stack.iter().map(|line| {
-            json!({
-                "address": format!("{:#x}", line.address),
-                "function": line.frame.function,
-                "file": line.frame.file,
-                "line": line.frame.line,
-            })
-        });
-        value["stack"] = lines.collect();
-        value["stacks"] = row.stacks.into();
-    }
-    if !row.stack.is_empty() || row.owned.mine.is_some() {
-        value["mine"] = row.owned.mine.as_ref().map_or(Value::Null, frame);
-        value["calls"] = row.owned.called.as_ref().map_or(Value::Null, frame);
-    }
-    if by == By::Line {
+impl TopReport {
+    fn row_answer(&self, row: &TopRow) -> RowAnswer {
+        let by = self.by;
+        let address = |line: &StackLine| if self.has_addresses { line.address } else { 0 };
+        let has_stack = !row.stack.is_empty();
         let part = |one: &RowText| {
-            // Of samples, the error of a part is not known.
             let known = |number: u64| (!row.estimated).then_some(number);
-            json!({ "name": one.text, "requested_bytes": known(one.bytes), "count": known(one.blocks) })
+            let (requested_bytes, count) = (known(one.bytes), known(one.blocks));
+            PartAnswer { name: NameAnswer::shown(&one.text).name, requested_bytes, count }
         };
-        value["called"] = row.called.iter().map(part).collect();
-        value["called_in_all"] = row.called_in_all.into();
-    }
-    if !row.texts.is_empty() {
-        let texts = row.texts.iter();
-        let text =
-            |one: &RowText| json!({ "text": one.text, "requested_bytes": one.bytes, "count": one.blocks });
-        value["user_metadata"] = texts.map(text).collect();
-        value["user_metadata_in_all"] = row.texts_in_all.into();
-    }
-    value
-}
-
-/// A function, what is not known of it as `null`.
-pub(in crate::analysis) fn frame(frame: &Frame) -> Value {
-    json!({ "function": frame.function, "file": frame.file, "line": frame.line })
-}
-
-impl RowErrors {
-    /// Puts standard errors and intervals beside the numbers of a row.
-    pub(in crate::analysis) fn put(&self, row: &mut Value) {
-        self.allocated_bytes.put("requested_bytes", row);
-        self.live_at_peak_bytes.put("live_at_peak_bytes", row);
-        self.count.put("count", row);
+        let text = |one: &RowText| TextAnswer {
+            text: one.text.clone(),
+            requested_bytes: one.bytes,
+            count: one.blocks,
+        };
+        let has_texts = !row.texts.is_empty();
+        RowAnswer {
+            name: NameAnswer::shown(&row.name),
+            requested_bytes: row.allocated_bytes,
+            requested_bytes_error: row.errors.allocated_bytes.answer(),
+            live_at_peak_bytes: row.live_at_peak_bytes,
+            live_at_peak_bytes_error: row.errors.live_at_peak_bytes.answer(),
+            count: row.count,
+            count_error: row.errors.count.answer(),
+            largest_bytes: row.largest_bytes,
+            share: row.share,
+            estimated: row.estimated,
+            live_at_peak_estimated: row.live_estimated,
+            stack: has_stack.then(|| {
+                row.stack.iter().map(|line| FrameAnswer::from(&line.frame).at(address(line))).collect()
+            }),
+            stacks: has_stack.then_some(row.stacks),
+            mine: row.owned.mine.as_ref().map(FrameAnswer::from),
+            calls: row.owned.called.as_ref().map(FrameAnswer::from),
+            freed_at: row.freed_at.as_ref().map(FrameAnswer::from),
+            trend: TrendAnswer::of(row),
+            called: (by == By::Line).then(|| row.called.iter().map(part).collect()),
+            called_in_all: (by == By::Line).then_some(row.called_in_all),
+            user_metadata: has_texts.then(|| row.texts.iter().map(text).collect()),
+            user_metadata_in_all: has_texts.then_some(row.texts_in_all),
+        }
     }
 }

@@ -6,18 +6,22 @@
 //! from before. A row that includes sampled blocks is an estimate and marked as one. What scopes allocated, the
 //! recorder has summed up exactly, and rows that depend on scopes alone are those sums.
 
+mod age;
 mod exact;
 mod fold;
 mod folded;
 pub(super) mod frames;
 pub(super) mod groups;
 pub(super) mod json;
-pub(super) mod rows;
+pub(in crate::analysis) mod rows;
 pub(super) mod stacks;
 mod text;
 mod texts;
 
+pub use age::{Age, RowAge, RowGrowth, TrendAnswer};
 pub(super) use folded::folded;
+pub use json::{AttributionAnswer, PartAnswer, RankingAnswer, RowAnswer, TextAnswer, TotalsAnswer};
+pub(super) use rows::without_types;
 
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
@@ -152,13 +156,16 @@ pub struct TopOptions {
     /// Stacks are different rows only where a reader sees the difference: what lies below a line of Python, frames that
     /// only pass a call on, and type arguments make none. `false` tells all of them apart.
     pub fold_hidden: bool,
+    /// The rows are for being matched with those of another file: nothing is said of ages, and blocks of unknown origin are
+    /// one row, because who frees them within a trace depends on when it ends.
+    pub(super) for_matching: bool,
 }
 
 impl Default for TopOptions {
     /// 20 rows, the built-in patterns and rules, and stacks folded.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
-        Self { limit: 20, patterns, at: None, rules, fold_hidden: true }
+        Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }
     }
 }
 
@@ -197,6 +204,12 @@ impl TopOptions {
         self
     }
 
+    /// Rows that are matched with those of another file.
+    pub(super) fn for_matching(mut self) -> Self {
+        self.for_matching = true;
+        self
+    }
+
     /// Counts the blocks that are live at a moment instead of all that were allocated; `None`: all that were allocated.
     #[must_use]
     pub fn at(mut self, moment: impl Into<Option<Moment>>) -> Self {
@@ -230,15 +243,23 @@ pub struct TopRow {
     pub errors: RowErrors,
     /// The stack, innermost first, from the function that asked for the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
-    /// How many different stacks went in; [`Self::stack`] is the first of them. 0 for rankings that have none.
+    /// How many different stacks went in; [`Self::stack`] is the first of them; of a line, the first that
+    /// calls what it called most for. 0 for rankings that have none.
     pub stacks: usize,
-    /// The line of the user's own that this is about, and what it called (for a line, what it called most for); empty for
+    /// The line of the user's own that this is about, and what it called (for a line, what it called most for, or nothing where it
+    /// allocated most itself); empty for
     /// other rankings than by line, stack and Python.
     pub owned: Owned,
     /// What the line called, with its bytes, at most ten, those with the most bytes first. Only for lines.
     pub called: Vec<RowText>,
     /// How much it called in all.
     pub called_in_all: usize,
+    /// Where these blocks were freed, if nobody knows where they were allocated: before the trace begins.
+    pub freed_at: Option<Frame>,
+    /// How old these blocks are. Only with [`TopOptions::at`], and where time passed before that moment.
+    pub age: Option<RowAge>,
+    /// By how many bytes the row grew in the second half of the trace up to that moment. As for [`Self::age`].
+    pub growth: Option<RowGrowth>,
     /// The program's own texts for these blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
     /// first. Only for stacks at a moment, and without what memtrack itself writes there.
     pub texts: Vec<RowText>,
@@ -312,6 +333,9 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
+    /// Half-way from the device's first event to that moment, from where growth counts: in seconds, counted from what
+    /// [`Peak::since`] says; none where rows have no growth.
+    pub growth_since_seconds: Option<f64>,
     /// The first rows: by requested bytes, descending; equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
     /// How many rows there would be without the limit.
@@ -342,6 +366,8 @@ pub struct TopReport {
     pub peak: Peak,
     /// The phase and the operator of the event that reached the peak; none when it was reached before.
     pub peak_place: Option<(String, String)>,
+    /// Whether the addresses of stacks are the program's; PyTorch's files number their frames instead.
+    pub has_addresses: bool,
     /// The recorder's counts of the device, including dropped events; exact where they are
     /// [`counted`](DeviceStatistics::counted).
     pub statistics: DeviceStatistics,

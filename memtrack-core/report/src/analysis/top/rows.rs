@@ -1,6 +1,7 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
 //! of those is named once.
 
+use super::age::{Span, Trend};
 use super::exact::ExactSums;
 use super::fold::Fold;
 use super::frames::is_python;
@@ -10,10 +11,12 @@ use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
 use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::frees::Frees;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::ownership::{Owned, Owners, plain, short};
 use crate::analysis::peak::Peak;
+use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
 use memtrack_model::units::shorten_middle;
@@ -23,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 
 /// The row of blocks of which only the free was recorded; in rankings by stack, of all that are older than the trace and
 /// have none.
-const BEFORE: &str = "(allocated before the first event)";
+pub(in crate::analysis) const BEFORE: &str = "(allocated before the first event)";
 
 /// The row of blocks that were allocated in the trace without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
@@ -43,6 +46,8 @@ enum Key {
     Seen(Vec<u32>),
     /// A line of the user's own.
     Line(Frame),
+    /// Where blocks were freed of which nothing else is known.
+    Freed(Frame),
 }
 
 /// Sums of one row while they grow.
@@ -61,6 +66,8 @@ struct Sums {
     texts: HashMap<StringId, [u64; 2]>,
     /// Bytes and blocks by the number of what the line called.
     called: HashMap<u32, (u64, f64)>,
+    /// Of each of those, and of what the line allocated itself, the first stack from the first frame that says something.
+    called_stacks: HashMap<Option<u32>, Vec<u64>>,
     /// Which stacks went in.
     stacks: HashSet<StackId>,
     /// The first of them, from the first frame that says something.
@@ -69,10 +76,28 @@ struct Sums {
     is_split: bool,
     /// The recorder's own sums went in, and nothing else.
     is_exact: bool,
+    trend: Trend,
+}
+
+impl Sums {
+    /// Counts a block that was allocated, or that is live at the moment that is asked for.
+    fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
+        self.estimated |= lifetime.estimated;
+        self.is_split = true;
+        if let Some(called) = called {
+            let (bytes, blocks) = self.called.entry(called).or_default();
+            (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + lifetime.blocks);
+        }
+        self.allocated_bytes = self.allocated_bytes.saturating_add(lifetime.bytes);
+        self.blocks += lifetime.blocks;
+        self.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
+        self.count.add(1.0, lifetime.blocks);
+        self.largest_bytes = self.largest_bytes.max(lifetime.size_bytes);
+    }
 }
 
 /// Finds the rows of allocations.
-struct Sorter<'a> {
+pub(in crate::analysis) struct Sorter<'a> {
     snapshot: &'a Snapshot,
     symbols: &'a mut Symbolizer,
     by: By,
@@ -83,6 +108,15 @@ struct Sorter<'a> {
     trimmer: Trimmer,
     /// Whether the device has a trace that a block could be older than.
     has_events: bool,
+    frees: Frees<'a>,
+    /// Whether blocks of unknown origin are told apart by who freed them.
+    tells_frees: bool,
+    /// Their rows by the stacks that freed them.
+    freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
+    /// Whether rows by line are of one stack where no line is the user's.
+    tells_nobodys: bool,
+    /// Whether what goes into a row is part of what the row shows.
+    is_shown: bool,
     fold_hidden: bool,
     fold: Fold,
     owners: Owners<'a>,
@@ -96,8 +130,8 @@ struct Sorter<'a> {
 
 /// Where an allocation goes.
 #[derive(Clone, Copy)]
-struct Place {
-    row: usize,
+pub(in crate::analysis) struct Place {
+    pub(in crate::analysis) row: usize,
     source: Source,
     /// The number of what the line called.
     called: Option<u32>,
@@ -110,7 +144,78 @@ impl Place {
     }
 }
 
-impl Sorter<'_> {
+impl<'a> Sorter<'a> {
+    /// Finds those of `device`.
+    pub(in crate::analysis) fn new(
+        snapshot: &'a Snapshot,
+        symbols: &'a mut Symbolizer,
+        by: By,
+        device: DeviceId,
+        options: &'a TopOptions,
+        lifetimes: &[Lifetime],
+    ) -> Self {
+        Self {
+            snapshot,
+            symbols,
+            by,
+            groups: Groups::new(snapshot, by, device),
+            texts: match (by, options.at) {
+                (By::Stack, Some(_)) => Texts::of_device(snapshot, device),
+                _ => Texts::default(),
+            },
+            attributor: Attributor::new(snapshot, &options.patterns),
+            trimmer: Trimmer::default(),
+            has_events: snapshot.events.rows_of(device).next().is_some(),
+            frees: Frees::of(snapshot, lifetimes),
+            tells_frees: !options.for_matching,
+            freed: HashMap::default(),
+            tells_nobodys: false,
+            is_shown: true,
+            fold_hidden: options.fold_hidden,
+            fold: Fold::default(),
+            owners: Owners::new(&options.rules),
+            called: Vec::new(),
+            called_numbers: HashMap::new(),
+            rows: HashMap::new(),
+            sums: Vec::new(),
+            known: HashMap::default(),
+        }
+    }
+
+    /// Has rows by line be of one stack each where no line is the user's.
+    pub(in crate::analysis) fn telling_nobodys(mut self, tells: bool) -> Self {
+        self.tells_nobodys = tells;
+        self
+    }
+
+    /// The rows that are lines of the user's own.
+    pub(in crate::analysis) fn own_lines(&self) -> HashSet<usize> {
+        let lines = self.rows.iter().filter(|(key, _)| matches!(key, Key::Line(_)));
+        lines.map(|(_, &row)| row).collect()
+    }
+
+    /// Has a row show these stacks alone, the first of them in full.
+    pub(in crate::analysis) fn show(&mut self, row: usize, stacks: &[StackId]) {
+        let sums = &mut self.sums[row];
+        let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
+        // The row of what has no Python below it shows none.
+        let shows_none = self.by == By::Python && sums.stack.is_empty();
+        if !keys.is_empty() && !shows_none {
+            sums.stack = self.trimmer.trim(&keys, self.symbols).to_vec();
+            sums.stacks = stacks.iter().copied().filter(|stack| !stack.is_none()).collect();
+        }
+    }
+
+    /// Counts a block for the row that it was found to belong to.
+    pub(in crate::analysis) fn count(&mut self, place: Place, lifetime: &Lifetime) {
+        self.sums[place.row].count(lifetime, place.called);
+    }
+
+    /// The names of functions.
+    pub(in crate::analysis) fn symbols(&mut self) -> &mut Symbolizer {
+        self.symbols
+    }
+
     fn row(&mut self, key: Key) -> usize {
         let next = self.sums.len();
         let row = *self.rows.entry(key).or_insert(next);
@@ -120,20 +225,29 @@ impl Sorter<'_> {
         row
     }
 
-    fn row_of(&mut self, lifetime: &Lifetime) -> Place {
+    /// Where a block goes.
+    pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> Place {
         if let Some(name) = self.groups.name(lifetime) {
             // The rows are few; who asked for the blocks does not matter to them.
             return Place::of(self.row(Key::Name(name)));
         }
-        let of_stacks =
-            self.has_events && matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
+        let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
+        // A free may carry the stack of the allocation, but its scope is its own.
+        let stack = match lifetime.known {
+            true => Some(lifetime.stack),
+            false if of_stacks => self.frees.allocation(lifetime),
+            false => None,
+        };
         // That nobody knows their stacks is the same fact: they are older than what was recorded.
-        let older =
-            of_stacks && lifetime.from.is_none() && self.snapshot.frame_keys(lifetime.stack).is_empty();
-        if !lifetime.known || older {
-            return Place::of(self.row(Key::Name(BEFORE.into())));
-        }
-        let place = (lifetime.scope, lifetime.stack);
+        let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
+        let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
+        let Some(stack) = stack else {
+            return Place::of(match self.frees.freeing(lifetime) {
+                Some(stack) if of_stacks && self.tells_frees => self.freed(stack),
+                _ => self.row(Key::Name(BEFORE.into())),
+            });
+        };
+        let place = (lifetime.scope, stack);
         if let Some(&known) = self.known.get(&place) {
             return known;
         }
@@ -162,7 +276,14 @@ impl Sorter<'_> {
                         .map(|frame| self.number(frame));
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
                     let nobodys = owned.line();
-                    owned.mine.map_or(Key::Name(nobodys), |mine| Key::Line(without_types(mine)))
+                    match owned.mine {
+                        Some(mine) => Key::Line(without_types(mine)),
+                        None if self.tells_nobodys => self
+                            .fold
+                            .visible(&stack, self.symbols)
+                            .map_or_else(|| Key::Stack(stack.clone()), Key::Seen),
+                        None => Key::Name(nobodys),
+                    }
                 }
             },
             By::Stack | By::Python => match &self.snapshot.frame_keys(place.1)[..] {
@@ -185,7 +306,10 @@ impl Sorter<'_> {
         };
         let row = self.row(key);
         let sums = &mut self.sums[row];
-        if !stack.is_empty() {
+        if !stack.is_empty() && self.is_shown {
+            if self.by == By::Line {
+                sums.called_stacks.entry(called).or_insert_with(|| stack.clone());
+            }
             if sums.stack.is_empty() {
                 sums.stack = stack;
             }
@@ -194,6 +318,22 @@ impl Sorter<'_> {
         let found = Place { row, source, called };
         self.known.insert(place, found);
         found
+    }
+
+    /// The row of blocks of which only is known which stack freed them.
+    fn freed(&mut self, stack: StackId) -> usize {
+        if let Some(&row) = self.freed.get(&stack) {
+            return row;
+        }
+        let owned = self.owners.owner(&self.snapshot.frame_keys(stack), self.symbols);
+        let frame = owned.mine.or(owned.called).map(without_types);
+        let frame = match self.by {
+            By::File => frame.and_then(file_alone),
+            _ => frame,
+        };
+        let row = self.row(frame.map_or(Key::Name(BEFORE.into()), Key::Freed));
+        self.freed.insert(stack, row);
+        row
     }
 
     /// The number of a function that a line called.
@@ -205,11 +345,54 @@ impl Sorter<'_> {
         })
     }
 
-    fn finish(self, allocated_bytes: u64, precision: &Precision) -> Vec<TopRow> {
-        let (sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
+    /// The rows in the order of their places.
+    pub(in crate::analysis) fn in_places(self, precision: &Precision) -> Vec<TopRow> {
+        let mut rows = self.named(usize::MAX, 0, precision, None);
+        rows.sort_by_key(|&(place, _)| place);
+        let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
+        name_apart(&mut rows);
+        rows
+    }
+
+    /// The first `shown` rows; others have no part in the answer.
+    fn finish(
+        self,
+        shown: usize,
+        allocated_bytes: u64,
+        precision: &Precision,
+        span: Option<&Span<'_>>,
+    ) -> Vec<TopRow> {
+        let rows = self.named(shown, allocated_bytes, precision, span);
+        let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
+        name_apart(&mut rows);
+        rows.sort_by(|a, b| {
+            // Where the trace allocates nothing, what was live is all there is to rank.
+            let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
+            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
+            let order = order.then_with(|| a.name.cmp(&b.name));
+            // Stacks may share all of that: their addresses keep the order the same from run to run.
+            order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
+        });
+        rows
+    }
+
+    /// The first `shown` rows with their names, each with its place.
+    fn named(
+        self,
+        shown: usize,
+        allocated_bytes: u64,
+        precision: &Precision,
+        span: Option<&Span<'_>>,
+    ) -> Vec<(usize, TopRow)> {
+        let (mut sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
         let functions = self.called;
         let row = |(key, place): (Key, usize)| {
+            let age = span.and_then(|span| {
+                let estimated = sums[place].estimated;
+                sums[place].trend.age(span, estimated)
+            });
             let sums = &sums[place];
+            let mut freed_at = None;
             let mut stack = lines(&sums.stack, symbols);
             if by == By::Python {
                 stack.retain(|line| is_python(&line.frame));
@@ -221,17 +404,31 @@ impl Sorter<'_> {
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
-                    stack.first().map_or(String::new(), |line| line.frame.function.clone())
+                    // Where lines are asked for, what only passes a call on is no name.
+                    let telling = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
+                    telling.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
-                    owned.called = called.first().map(|&(number, ..)| functions[number as usize].clone());
+                    // A line that allocates most of it itself is not about what else it calls.
+                    let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
+                    let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
+                    let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
+                    owned.called = most.map(|&(number, ..)| functions[number as usize].clone());
+                    if let Some(shown) = sums.called_stacks.get(&most.map(|&(number, ..)| number)) {
+                        stack = lines(shown, symbols);
+                    }
                     owned.mine = Some(mine);
                     owned.line()
+                }
+                Key::Freed(frame) => {
+                    let name = freed_name(&frame);
+                    freed_at = Some(frame);
+                    name
                 }
             };
             let share =
                 if allocated_bytes == 0 { 0.0 } else { sums.allocated_bytes as f64 / allocated_bytes as f64 };
-            TopRow {
+            let row = TopRow {
                 name,
                 allocated_bytes: sums.allocated_bytes,
                 live_at_peak_bytes: sums.live_at_peak_bytes,
@@ -264,21 +461,15 @@ impl Sorter<'_> {
                     })
                     .collect(),
                 called_in_all: called.len(),
+                freed_at,
+                age,
+                growth: span.and_then(|span| sums.trend.growth(span, precision)),
                 texts: texts(snapshot, &sums.texts),
                 texts_in_all: sums.texts.len(),
-            }
+            };
+            (place, row)
         };
-        let mut rows: Vec<TopRow> = self.rows.into_iter().map(row).collect();
-        name_apart(&mut rows);
-        rows.sort_by(|a, b| {
-            // Where the trace allocates nothing, what was live is all there is to rank.
-            let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
-            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
-            let order = order.then_with(|| a.name.cmp(&b.name));
-            // Stacks may share all of that: their addresses keep the order the same from run to run.
-            order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
-        });
-        rows
+        self.rows.into_iter().filter(|&(_, place)| place < shown).map(row).collect()
     }
 }
 
@@ -305,26 +496,16 @@ pub(super) fn rank(
         None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
         Some(_) => None,
     };
-    let mut sorter = Sorter {
-        snapshot,
-        symbols,
-        by,
-        groups: Groups::new(snapshot, by, device),
-        texts: match (by, options.at) {
-            (By::Stack, Some(_)) => Texts::of_device(snapshot, device),
-            _ => Texts::default(),
-        },
-        attributor,
-        trimmer: Trimmer::default(),
-        has_events: snapshot.events.rows_of(device).next().is_some(),
-        fold_hidden: options.fold_hidden,
-        fold: Fold::default(),
-        owners: Owners::new(&options.rules),
-        called: Vec::new(),
-        called_numbers: HashMap::new(),
-        rows: HashMap::new(),
-        sums: Vec::new(),
-        known: HashMap::default(),
+    let mut sorter = Sorter::new(snapshot, symbols, by, device, options, &lifetimes);
+    sorter.attributor = attributor;
+    let span = options.at.filter(|_| !options.for_matching).and_then(|at| {
+        let row = if at == Moment::Peak { peak.row } else { at.row() };
+        Span::of(snapshot, device, at, row)
+    });
+    let is_live = |lifetime: &Lifetime| match options.at {
+        None => lifetime.from.is_some(),
+        Some(Moment::Peak) => lifetime.is_live_after(peak.row),
+        Some(moment) => lifetime.is_live_after(moment.row()),
     };
     let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
@@ -332,11 +513,7 @@ pub(super) fn rank(
         (Sum::default(), Sum::default(), [Sum::default(); 3]);
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
-        let allocated = match options.at {
-            None => lifetime.from.is_some(),
-            Some(Moment::Peak) => live,
-            Some(moment) => lifetime.is_live_after(moment.row()),
-        };
+        let allocated = is_live(lifetime);
         // At a moment, what is not live then has no row.
         if !allocated && (!live || options.at.is_some()) {
             continue;
@@ -355,24 +532,26 @@ pub(super) fn rank(
             if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
                 continue;
             }
-            sums.estimated |= lifetime.estimated;
-            sums.is_split = true;
+            if let Some(span) = &span {
+                sums.trend.live(span, lifetime);
+            }
             if let Some(text) = sorter.texts.of_the_program(lifetime) {
                 let [bytes, blocks] = sums.texts.entry(text).or_default();
                 (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
             }
-            if let Some(called) = called {
-                let (bytes, blocks) = sums.called.entry(called).or_default();
-                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + lifetime.blocks);
-            }
-            sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
-            sums.blocks += lifetime.blocks;
-            sums.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
-            sums.count.add(1.0, lifetime.blocks);
+            sums.count(lifetime, called);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
             all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
             all_blocks.add(1.0, lifetime.blocks);
+        }
+    }
+    let shown = sorter.sums.len();
+    if let Some(span) = &span {
+        sorter.is_shown = false;
+        for lifetime in lifetimes.iter().filter(|lifetime| span.was_live(lifetime) && !is_live(lifetime)) {
+            let row = sorter.row_of(lifetime).row;
+            sorter.sums[row].trend.gone(lifetime);
         }
     }
     totals.count = blocks.round() as u64;
@@ -400,7 +579,9 @@ pub(super) fn rank(
             count_error: Estimate::exact(count as f64),
         };
     }
-    let mut rows = sorter.finish(totals.allocated_bytes, &precision);
+    // Sums of scopes bring rows of their own, but only where no moment was asked for.
+    let shown = if span.is_some() { shown } else { usize::MAX };
+    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, span.as_ref());
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
     let mut owners = Owners::new(&options.rules);
@@ -419,6 +600,7 @@ pub(super) fn rank(
         is_pinned: snapshot.is_pinned(device),
         by,
         at: options.at,
+        growth_since_seconds: span.and_then(|span| span.middle_seconds()),
         rows,
         rows_in_all,
         totals,
@@ -432,6 +614,7 @@ pub(super) fn rank(
         attribution_errors,
         peak,
         peak_place,
+        has_addresses: snapshot.pytorch.is_none(),
         statistics,
         sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
@@ -461,22 +644,41 @@ fn most<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64,
 }
 
 /// The frame without the types that its function was compiled for: a line is one, whatever they are.
-fn without_types(frame: Frame) -> Frame {
+pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
     let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
     Frame { function, ..frame }
+}
+
+/// The file of a frame, if that is known.
+fn file_alone(frame: Frame) -> Option<Frame> {
+    let is_known = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
+    is_known.then_some(Frame { function: String::new(), line: None, ..frame })
+}
+
+/// What blocks are called of which only is known where they were freed.
+pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
+    let older = BEFORE.trim_end_matches(')');
+    match (&frame.function[..], &frame.file) {
+        ("", Some(file)) => format!("{older}, freed in {file})"),
+        _ => format!("{older}, freed at {})", short(frame)),
+    }
 }
 
 /// Gives lines of files that have one name the paths of those files.
 fn name_apart(rows: &mut [TopRow]) {
     let mut times: HashMap<String, usize> = HashMap::new();
-    for row in rows.iter().filter(|row| row.owned.mine.is_some()) {
+    for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {
         *times.entry(row.name.clone()).or_default() += 1;
     }
     for row in rows {
-        let file = row.owned.mine.as_ref().and_then(|mine| mine.file.as_deref());
+        let line = row.owned.mine.as_ref().or(row.freed_at.as_ref());
+        let file = line.and_then(|line| line.file.as_deref());
         let folder = file.and_then(|file| file.rsplit_once('/')).map(|(folder, _)| folder);
         if let Some(folder) = folder.filter(|_| times.get(&row.name).is_some_and(|&times| times > 1)) {
-            row.name = format!("{folder}/{}", row.name);
+            row.name = match &row.freed_at {
+                Some(_) => row.name.replacen("freed at ", &format!("freed at {folder}/"), 1),
+                None => format!("{folder}/{}", row.name),
+            };
         }
     }
 }

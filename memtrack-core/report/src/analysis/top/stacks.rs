@@ -3,8 +3,6 @@
 use super::StackLine;
 use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
 use memtrack_model::Frame;
-use memtrack_model::event::StackId;
-use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
@@ -60,15 +58,6 @@ pub(in crate::analysis) fn asking(stack: &[StackLine]) -> Option<&StackLine> {
     let telling = |line: &&StackLine| !is_internal(&line.frame);
     let found = stack.iter().filter(telling).find(of_python).or_else(|| stack.iter().find(of_python));
     found.or_else(|| stack.iter().find(telling)).or(stack.first())
-}
-
-/// The functions of a whole stack from the first that says something.
-pub(in crate::analysis) fn named(
-    snapshot: &Snapshot,
-    stack: StackId,
-    symbols: &mut Symbolizer,
-) -> Vec<StackLine> {
-    lines(Trimmer::default().trim(&snapshot.frame_keys(stack), symbols), symbols)
 }
 
 /// The functions at trimmed `addresses`, without those inlined into the first that say nothing.

@@ -2,13 +2,63 @@
 
 use super::folded::folded;
 use super::frames::frame_lines;
-use super::{By, TopReport, TopRow};
+use super::{Age, By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
-use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
+use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
 use crate::analysis::moment::Moment;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
+
+/// A number that is told of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Bytes,
+    Share,
+    LiveAtPeak,
+    Growth,
+    Oldest,
+    MedianAge,
+    Count,
+    Largest,
+}
+
+/// The columns that can be spared, the first to go first: of all that was allocated, and of what was live at a moment.
+const FIRST_TO_GO: [&[Column]; 2] = [
+    &[Column::Largest, Column::LiveAtPeak, Column::Count],
+    &[Column::LiveAtPeak, Column::Largest, Column::MedianAge, Column::Oldest, Column::Growth, Column::Count],
+];
+
+impl Column {
+    fn head(self, at_a_moment: bool) -> &'static str {
+        match self {
+            Self::Bytes if at_a_moment => "Live",
+            Self::Bytes => "Requested",
+            Self::Share => "Share",
+            Self::LiveAtPeak => "Live at peak",
+            Self::Growth => "Growth",
+            Self::Oldest => "Oldest",
+            Self::MedianAge => "Median age",
+            Self::Count => "Blocks",
+            Self::Largest => "Largest",
+        }
+    }
+
+    fn of(self, row: &TopRow) -> String {
+        let errors = &row.errors;
+        let age = |age: Option<Age>| age.map_or("—".to_owned(), Age::text);
+        match self {
+            Self::Bytes => errors.allocated_bytes.as_bytes(row.allocated_bytes),
+            Self::Share => errors.allocated_bytes.as_share(row.share),
+            Self::LiveAtPeak => errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),
+            Self::Growth => row.growth.map_or("—".to_owned(), |growth| growth.text()),
+            Self::Oldest => age(row.age.map(|age| age.oldest)),
+            Self::MedianAge => age(row.age.and_then(|age| age.median)),
+            Self::Count => errors.count.as_count(row.count),
+            Self::Largest => human_bytes(row.largest_bytes),
+        }
+    }
+}
 
 impl fmt::Display for TopReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,29 +70,37 @@ impl TopReport {
     /// The report as text. Where the layout has a width, names are shortened until the table fits.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let Layout { width, frames } = layout.into();
-        let mut text = self.title();
+        let mut text = wrapped(&self.title(), width);
         if self.rows.is_empty() {
             match self.at {
                 Some(_) => text.push_str("Nothing was live then.\n"),
                 None => text.push_str(&self.why_empty()),
             }
         } else {
-            let full = self.table(frames, usize::MAX);
-            let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            match width {
-                Some(width) if widest > width => {
-                    let longest =
-                        self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
-                    let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
-                    let room = longest.saturating_sub(widest - width).max(SHORTEST_NAME);
-                    text.push_str(&self.table(frames, room));
-                }
-                _ => text.push_str(&full),
+            let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
+            let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
+            let mut columns = self.columns();
+            let mut least = FIRST_TO_GO[usize::from(self.at.is_some())].iter();
+            loop {
+                let full = self.table(&columns, frames, usize::MAX);
+                let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                let Some(width) = width.filter(|&width| widest > width) else {
+                    text.push_str(&full);
+                    break;
+                };
+                let room = longest.saturating_sub(widest - width);
+                let goes = if room < TELLING_NAME.min(longest) { least.next() } else { None };
+                let Some(goes) = goes else {
+                    text.push_str(&self.table(&columns, frames, room.max(SHORTEST_NAME)));
+                    break;
+                };
+                columns.retain(|column| column != goes);
             }
         }
         text.push('\n');
-        self.footer(&mut text);
-        text
+        let mut footer = String::new();
+        self.footer(&mut footer);
+        text + &wrapped(&footer, width)
     }
 
     /// What to say in place of a table.
@@ -85,7 +143,28 @@ impl TopReport {
         )
     }
 
-    fn table(&self, frames: usize, name_width: usize) -> String {
+    /// What is told of a row beside its name.
+    fn columns(&self) -> Vec<Column> {
+        let mut columns = vec![Column::Bytes, Column::Share];
+        // At the peak, what was live then and what was live at the peak is one.
+        if self.at != Some(Moment::Peak) {
+            columns.push(Column::LiveAtPeak);
+        }
+        if self.growth_since_seconds.is_some() {
+            columns.push(Column::Growth);
+        }
+        if self.has_ages() {
+            columns.extend([Column::Oldest, Column::MedianAge]);
+        }
+        columns.extend([Column::Count, Column::Largest]);
+        columns
+    }
+
+    fn has_ages(&self) -> bool {
+        self.rows.iter().any(|row| row.age.is_some())
+    }
+
+    fn table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
         let mut table = Table::new();
         table.load_style(
             TableStyle::new()
@@ -109,24 +188,14 @@ impl TopReport {
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let allocated = if self.at.is_some() { "Live" } else { "Requested" };
-        // At the peak, what was live then and what was live at the peak is one.
-        let at_peak = (self.at != Some(Moment::Peak)).then_some("Live at peak");
-        let heads = [allocated, "Share"].into_iter().chain(at_peak).chain(["Count", "Largest"]);
-        table.set_header(std::iter::once(Cell::new(title)).chain(heads.map(|head| right(head.into()))));
+        let heads = columns.iter().map(|column| right(column.head(self.at.is_some()).into()));
+        table.set_header(std::iter::once(Cell::new(title)).chain(heads));
         for row in &self.rows {
-            let errors = &row.errors;
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let live_at_peak = at_peak.map(|_| errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes));
-            let allocated = [
-                errors.allocated_bytes.as_bytes(row.allocated_bytes),
-                errors.allocated_bytes.as_share(row.share),
-            ];
-            let blocks = [errors.count.as_count(row.count), human_bytes(row.largest_bytes)];
-            let numbers = allocated.into_iter().chain(live_at_peak).chain(blocks);
-            table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers.map(right)));
+            let numbers = columns.iter().map(|column| right(column.of(row)));
+            table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
@@ -149,6 +218,15 @@ impl TopReport {
         } else {
             let count = self.totals.count_error.as_counted(self.totals.count, "block");
             let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
+        }
+        if self.has_ages() {
+            let growth = self.growth_since_seconds.map(|seconds| self.peak.since.moment(seconds));
+            let growth =
+                growth.map(|moment| format!("Growth: since half-way, {moment}. ")).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{growth}Oldest: its oldest block. Median age: half of its bytes are at least so old."
+            );
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
             let _ = writeln!(
@@ -247,7 +325,14 @@ impl TopReport {
 /// A row's name, and for a stack the frames below it, in about `room` characters.
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
-        By::Line => vec![printable(&fit(&line_name(row), room))],
+        _ if row.freed_at.is_some() => {
+            // Two facts, a line each.
+            let name = row.name.trim_end_matches(')');
+            let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
+            let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(SHORTEST_NAME));
+            vec![format!("{})", printable(older)), freed]
+        }
+        By::Line => vec![printable(&line_name(row, room))],
         By::Stack | By::Python if !row.stack.is_empty() => {
             frame_lines(&row.stack, frames, room.saturating_sub(2))
         }
@@ -258,12 +343,23 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
     lines.into_iter().enumerate().map(indented)
 }
 
-/// A line with what it called: `train.py:53 step → adamw.py:176 step, 2 more`.
-fn line_name(row: &TopRow) -> String {
-    let called = row.called.first().map_or(String::new(), |called| format!(" → {}", called.text));
+/// A line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: where they do
+/// not suffice, what was called is told in fewer.
+fn line_name(row: &TopRow, room: usize) -> String {
+    const SHORTEST_CALL: usize = 8;
     let more = match row.called_in_all {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
-    format!("{}{called}{more}", row.name)
+    // None where the line allocates most of it itself.
+    let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
+    let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
+    match (called, left.checked_sub(more.len())) {
+        ("", _) => fit(&row.name, room),
+        (called, Some(left)) if left >= SHORTEST_CALL.min(called.chars().count()) => {
+            format!("{} → {}{more}", row.name, fit(called, left))
+        }
+        (called, _) if left >= SHORTEST_CALL => format!("{} → {}", row.name, fit(called, left)),
+        _ => fit(&row.name, room),
+    }
 }

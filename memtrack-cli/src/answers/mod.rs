@@ -1,0 +1,190 @@
+//! What the verbs answer with `--json`, a row for each. An answer is printed as one object that begins with the name and
+//! version of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md is the
+//! contract.
+//!
+//! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/`
+//! (`memtrack schema VERB > memtrack-cli/schemas/VERB.json`).
+
+mod types;
+
+pub(crate) use types::*;
+
+use crate::Streams;
+use crate::args::WrittenArgs;
+use crate::error::CliError;
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::marker::PhantomData;
+use std::path::Path;
+
+answers! {
+    ADVISE = "advise" 1: AdviceAnswer;
+    CATEGORIES = "categories" 1: CategoriesAnswer;
+    CHECK = "check" 1: FoundAnswer;
+    COMPARE = "compare" 1: CompareAnswer;
+    CONVERT = "convert" 1: WrittenAnswer;
+    CYCLES = "cycles" 1: CyclesAnswer;
+    DIFF = "diff" 1: FilesDiffAnswer;
+    EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
+    #[cfg(feature = "gpus")]
+    GPUS = "gpus" 1: GpusAnswer;
+    LEAKS = "leaks" 1: LeaksAnswer;
+    MEMORY = "memory" 1: MemoryAnswer;
+    MODULES = "modules" 1: ModulesAnswer;
+    PEAK = "peak" 1: PeakAnswer;
+    PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
+    REPLAY = "replay" 1: DevicesReplayAnswer;
+    #[cfg(unix)]
+    RUN = "run" 1: RunAnswer;
+    SEGMENT_PLOT = "segment-plot" 1: WrittenAnswer;
+    SEGMENTS = "segments" 1: UsageRowsAnswer;
+    SIMULATE = "simulate" 1: WrittenAnswer;
+    STATS = "stats" 1: StatsAnswer;
+    SUMMARY = "summary" 1: SummaryAnswer;
+    TIMELINE = "timeline" 1: WrittenAnswer;
+    TOP = "top" 1: TopAnswer;
+    TRACE = "trace" 1: TraceAnswer;
+    TRACE_PLOT = "trace-plot" 1: WrittenAnswer;
+    TRACKER = "tracker" 1: TrackerAnswer;
+    VIEW = "view" 1: WrittenAnswer;
+}
+
+/// What a verb answers: an object that is made of `T`.
+pub(crate) struct Answer<T> {
+    verb: &'static str,
+    version: u32,
+    body: PhantomData<fn(&T)>,
+}
+
+/// The rows.
+macro_rules! answers {
+    ($($(#[$attribute:meta])* $row:ident = $verb:literal $version:literal: $body:ty;)+) => {
+        $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
+            Answer { verb: $verb, version: $version, body: PhantomData };)+
+
+        /// All answers, in the order of their verbs.
+        pub(crate) fn all() -> &'static [&'static dyn Described] {
+            &[$($(#[$attribute])* &$row,)+]
+        }
+    };
+}
+use answers;
+
+/// What can be said of an answer, whatever it is made of.
+pub(crate) trait Described {
+    /// The verb.
+    fn verb(&self) -> &'static str;
+    /// The schema's name and version: `memtrack/top/1`.
+    fn name(&self) -> String;
+    /// The schema.
+    fn schema(&self) -> Schema;
+}
+
+impl<T: Serialize + JsonSchema> Answer<T> {
+    /// Prints the answer to standard output.
+    pub(crate) fn print(&self, body: &T, streams: &mut Streams<'_>) -> Result<(), CliError> {
+        Ok(self.write(body, &mut *streams.stdout)?)
+    }
+
+    /// Writes the answer.
+    pub(crate) fn write(&self, body: &T, out: &mut dyn Write) -> io::Result<()> {
+        /// What is printed.
+        #[derive(Serialize)]
+        struct Whole<'a, T> {
+            schema: String,
+            #[serde(flatten)]
+            body: &'a T,
+        }
+        serde_json::to_writer_pretty(&mut *out, &Whole { schema: self.name(), body })?;
+        out.write_all(b"\n")
+    }
+}
+
+impl Answer<WrittenAnswer> {
+    /// Says what was written: where JSON was asked for, on standard output or, if that has the data, on standard error.
+    pub(crate) fn tell_written(
+        &self,
+        target: &Path,
+        format: &str,
+        asked: WrittenArgs,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), CliError> {
+        let to_stdout = target == Path::new("-");
+        if !asked.json {
+            if !to_stdout {
+                // A hint; when nobody can read it, the file is there all the same.
+                let _ = writeln!(streams.stderr, "wrote {}", target.display());
+            }
+            return Ok(());
+        }
+        let answer = WrittenAnswer {
+            path: (!to_stdout).then(|| target.to_string_lossy().into_owned()),
+            format: format.to_owned(),
+            size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
+        };
+        if to_stdout {
+            // As hints go: the data is there all the same.
+            let _ = self.write(&answer, &mut *streams.stderr);
+            return Ok(());
+        }
+        self.print(&answer, streams)
+    }
+}
+
+impl<T: JsonSchema> Described for Answer<T> {
+    fn verb(&self) -> &'static str {
+        self.verb
+    }
+
+    fn name(&self) -> String {
+        format!("memtrack/{}/{}", self.verb, self.version)
+    }
+
+    fn schema(&self) -> Schema {
+        // What is written, which for a reader is what is there.
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<T>();
+        let name = self.name();
+        schema.insert("title".into(), name.as_str().into());
+        let properties = schema.ensure_object().entry("properties").or_insert_with(|| json!({}));
+        properties["schema"] =
+            json!({ "description": "The name and version of this schema.", "const": name });
+        match schema.ensure_object().entry("required").or_insert_with(|| json!([])) {
+            Value::Array(required) => required.insert(0, "schema".into()),
+            _ => unreachable!("what is required is a list"),
+        }
+        RecursiveTransform(close).transform(&mut schema);
+        schema
+    }
+}
+
+/// Of an object whose keys are listed, no others are there: a key that the schema forgets fails a test.
+fn close(schema: &mut Schema) {
+    let lists_keys = schema.get("properties").is_some() && schema.get("additionalProperties").is_none();
+    if lists_keys {
+        schema.insert("additionalProperties".into(), false.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_listed_once_in_the_order_of_their_verbs() {
+        let verbs: Vec<_> = all().iter().map(|answer| answer.verb()).collect();
+        assert!(verbs.is_sorted_by(|a, b| a < b), "{verbs:?}");
+    }
+
+    #[test]
+    fn keys_that_a_schema_does_not_list_are_not_allowed() {
+        let schema = TOP.schema();
+        assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
+        assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/1".into()));
+        assert_eq!(schema.pointer("/$defs/RowAnswer/additionalProperties"), Some(&Value::Bool(false)));
+    }
+}

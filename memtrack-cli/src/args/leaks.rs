@@ -1,0 +1,72 @@
+//! Arguments of `memtrack leaks`.
+
+use super::device::DeviceArgs;
+use super::rank::by_parser;
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, TextArgs};
+use clap::Args;
+use memtrack_core::analysis::leaks::{LEAST_PERIODS, PERIODS};
+use memtrack_core::analysis::top::By;
+use std::path::PathBuf;
+
+/// Arguments of `memtrack leaks`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack leaks server.memtrack                     which lines of your code leak, and how much in each period
+  memtrack leaks train.memtrack --per step           what each step left behind; marked by memtrack_core::mark(\"step\")
+  memtrack leaks 1.pickle 2.pickle 3.pickle          several snapshots of one process, in order
+  memtrack leaks server.memtrack --by stack -n 5     whole stacks, the five that leak most
+  memtrack leaks server.memtrack --suppress known.txt
+                                                     … without what the patterns in known.txt match
+  memtrack leaks run.memtrack cycles.json            with the cycles that memtrack found, as memtrack cycles tells them
+  memtrack leaks server.memtrack --json              the same as JSON
+
+A group leaks when it grew in at least four of five periods, to the end, and little of what had stayed was freed later; caches
+that have filled, buffers that are emptied now and then, and vectors that grow are merely alive. docs/LEAKS.md has the rule.
+Patterns: one glob a line, # begins a comment; each is compared with the functions and files of all frames of a stack.
+Exit codes: 0 nothing leaks, 1 something leaks, 2 wrong usage, or snapshots that are not of one process and in order,
+3 unreadable input, or a recording that is too short to tell.")]
+pub(crate) struct LeaksArgs {
+    /// A recording or PyTorch snapshot with its trace, or at least three of one process, in order; `-` reads standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// What the groups are; by default lines of your own code, and stacks where none of them is yours
+    #[arg(long, value_parser = by_parser())]
+    pub(crate) by: Option<By>,
+    /// Make periods of these intervals, and show what each left behind: the name of a mark, a scope or a profiler's range, or
+    /// forward, backward, optimizer, step
+    #[arg(long, value_name = "NAME")]
+    pub(crate) per: Option<String>,
+    /// How many periods to cut the recording into
+    #[arg(long, value_name = "N", default_value_t = PERIODS, value_parser = parse_periods)]
+    pub(crate) periods: usize,
+    /// Leave out blocks whose stacks match a pattern of this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppress: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Also search this folder for binaries, by their build ids
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+}
+
+/// With more periods each says too little.
+const MOST_PERIODS: usize = 1000;
+
+fn parse_periods(text: &str) -> Result<usize, String> {
+    let periods = text.parse().ok().filter(|periods| (LEAST_PERIODS..=MOST_PERIODS).contains(periods));
+    periods.ok_or_else(|| format!("write a whole number from {LEAST_PERIODS} to {MOST_PERIODS}"))
+}

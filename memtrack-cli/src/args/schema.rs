@@ -1,0 +1,19 @@
+//! Arguments of `memtrack schema`.
+
+use clap::Args;
+
+/// Arguments of `memtrack schema`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack schema                          the verbs, and the version of what each answers
+  memtrack schema top                      what `memtrack top --json` prints, as JSON Schema
+  memtrack schema top > top.schema.json    for a validator
+
+docs/JSON.md says what may change without a new version.
+Exit codes: 0 success, 2 wrong usage.")]
+pub(crate) struct SchemaArgs {
+    /// The verb; without it, those that have a schema are listed
+    #[arg(value_name = "VERB")]
+    pub(crate) verb: Option<String>,
+}

@@ -1,0 +1,188 @@
+//! `memtrack leaks`: what grows and is never freed.
+
+use super::cycles::read_graph;
+use super::devices::chosen;
+use super::top::{check_folders, mention_missing};
+use crate::Streams;
+use crate::answers::{LEAKS, LeaksAnswer};
+use crate::args::LeaksArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load;
+use crate::neighbours::{Kind, head_of};
+use crate::ownership::rules;
+use crate::report::{layout, mention_reordered};
+use crate::unmatched::Unmatched;
+use memtrack_core::analysis::leaks::{LeakOptions, LeakReport, Snap, Suppressions, leaks, leaks_over};
+use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::units::printable;
+use memtrack_core::cycles::{Findings, Graph, json, text};
+use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::stack::symbols::Symbolizer;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A file of patterns is read only up to this many bytes; nobody writes one by hand that is longer.
+const LONGEST_PATTERNS: u64 = 1 << 20;
+
+/// Reads the files, looks for leaks, and ends with 1 where there are any.
+pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    if args.files.iter().filter(|file| *file == Path::new("-")).count() > 1 {
+        return Err(CliError::Usage("only one of the files can be standard input".into()));
+    }
+    check_folders(&args.symbols)?;
+    let options = options(args)?;
+    let (graphs, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(|file| is_graph(file));
+    let report = match &files[..] {
+        [] => None,
+        [file] => Some(of_one(file, args, &options, streams)?),
+        files => Some(of_several(files, args, &options, streams)?),
+    };
+    let graphs: Vec<(Graph, Findings)> = graphs
+        .into_iter()
+        .map(|path| {
+            let whole = read_graph(path, args.input.max_input, streams)?;
+            let graph = whole.of_device_memory();
+            let findings = Findings::of_part(&graph, &whole);
+            Ok((graph, findings))
+        })
+        .collect::<Result<_, CliError>>()?;
+    for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
+        // A hint; when nobody can read it, the report is there all the same.
+        let _ =
+            writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
+    }
+    let blind = report.as_ref().and_then(LeakReport::blind);
+    // What steps left behind is something to see also where they are too few to tell what grows.
+    let says_nothing = |report: &LeakReport| {
+        blind.is_some() && report.devices.iter().all(|device| device.generations.is_none())
+    };
+    let said = report.as_ref().filter(|report| !says_nothing(report));
+    let cycles_leak = graphs.iter().any(|(_, findings)| findings.leaks() > 0);
+    let leaking = cycles_leak || said.is_some_and(LeakReport::is_leaking);
+    if args.format.json {
+        if said.is_some() || !graphs.is_empty() {
+            let answer = LeaksAnswer {
+                leaking,
+                memory: said.map(LeakReport::answered),
+                cycles: graphs
+                    .iter()
+                    .map(|(graph, findings)| {
+                        serde_json::to_value(json::findings(graph, findings)).unwrap_or_default()
+                    })
+                    .collect(),
+            };
+            LEAKS.print(&answer, streams)?;
+        }
+    } else {
+        if let Some(report) = said {
+            let text = report.to_text(layout(args.text));
+            // Why nothing can be told goes to stderr, once.
+            let answers = if blind.is_some() && !leaking { report.answer().len() } else { 0 };
+            let text: String = text.split_inclusive('\n').skip(answers).collect();
+            write!(streams.stdout, "{}", if answers > 0 { text.trim_start() } else { &text })?;
+        }
+        for (place, (graph, findings)) in graphs.iter().enumerate() {
+            let between = if place > 0 || said.is_some() { "\n" } else { "" };
+            let text = text::text(graph, findings, args.rows.limit());
+            write!(streams.stdout, "{between}{text}")?;
+        }
+    }
+    match blind {
+        // Whoever asks whether something leaks must not take this for "nothing".
+        Some(why) if !leaking => {
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            Err(CliError::Io(format!("cannot tell what leaks in {}: {why}", files.join(", "))))
+        }
+        _ => Ok(if leaking { Exit::Finding } else { Exit::Fine }),
+    }
+}
+
+/// Whether a file is a graph of references, for the finder of cycles.
+fn is_graph(path: &Path) -> bool {
+    path != Path::new("-") && Kind::of(path, &head_of(path)) == Some(Kind::Graph)
+}
+
+fn options(args: &LeaksArgs) -> Result<LeakOptions, CliError> {
+    let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
+    let mut suppressions = Suppressions::new();
+    for path in &args.suppress {
+        suppressions = suppressions.with_lines(&read_patterns(path)?);
+    }
+    let options = LeakOptions::new()
+        .rules(rules(&args.rules)?)
+        .patterns(patterns)
+        .periods(args.periods)
+        .suppressions(suppressions)
+        .limit(args.rows.limit());
+    let options = match args.by {
+        Some(by) => options.by(by),
+        None => options,
+    };
+    Ok(match &args.per {
+        Some(name) => options.per(name),
+        None => options,
+    })
+}
+
+fn read_patterns(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST_PATTERNS + 1).read_to_string(&mut text));
+    read.map_err(|error| CliError::input(path, error))?;
+    if text.len() as u64 > LONGEST_PATTERNS {
+        return Err(CliError::input(path, "a file of patterns has at most a megabyte"));
+    }
+    Ok(text)
+}
+
+/// A file that was read, and is in order of time.
+fn read(
+    path: &Path,
+    args: &LeaksArgs,
+    streams: &mut Streams<'_>,
+) -> Result<(Snapshot, Vec<DeviceId>, Symbolizer), CliError> {
+    let mut snapshot = load(path, args.input, streams)?.snapshot;
+    mention_reordered(snapshot.order_by_time(), streams);
+    let devices = chosen(&snapshot, args.device.device)?;
+    let symbols = Symbolizer::of(&snapshot);
+    let symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    Ok((snapshot, devices, symbols))
+}
+
+fn of_one(
+    path: &Path,
+    args: &LeaksArgs,
+    options: &LeakOptions,
+    streams: &mut Streams<'_>,
+) -> Result<LeakReport, CliError> {
+    let (snapshot, devices, mut symbols) = read(path, args, streams)?;
+    let mut unmatched = Unmatched::new(&args.rules);
+    unmatched.look(&snapshot, &mut symbols);
+    unmatched.mention(streams);
+    let report = leaks(&snapshot, &mut symbols, &devices, options);
+    let report = report.map_err(|error| CliError::Usage(format!("--per: {}: {error}", path.display())))?;
+    mention_missing(&symbols, streams);
+    Ok(report)
+}
+
+fn of_several(
+    files: &[&PathBuf],
+    args: &LeaksArgs,
+    options: &LeakOptions,
+    streams: &mut Streams<'_>,
+) -> Result<LeakReport, CliError> {
+    if args.per.is_some() {
+        return Err(CliError::Usage("--per is about one recording, and several files were given".into()));
+    }
+    let mut snaps = Vec::with_capacity(files.len());
+    let mut unmatched = Unmatched::new(&args.rules);
+    for path in files {
+        let (snapshot, devices, mut symbols) = read(path, args, streams)?;
+        unmatched.look(&snapshot, &mut symbols);
+        snaps.push(Snap::of(&snapshot, &mut symbols, &devices, path.to_string_lossy(), options));
+        mention_missing(&symbols, streams);
+    }
+    unmatched.mention(streams);
+    leaks_over(snaps, options).map_err(|error| CliError::Usage(error.to_string()))
+}

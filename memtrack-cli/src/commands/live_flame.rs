@@ -1,0 +1,102 @@
+//! `memtrack memory`: what the segments hold, or with `--at` what was live at a moment, as a flame graph.
+
+use super::devices::chosen;
+use super::moments::{keep_those_with, moment};
+use super::top::{check_folders, mention_missing};
+use super::usage;
+use crate::Streams;
+use crate::answers::{self, MemoryAnswer};
+use crate::args::{At, MemoryArgs, UsageArgs};
+use crate::error::{CliError, Exit};
+use crate::load::load;
+use crate::output::{check_targets, write_files};
+use crate::ownership::rules;
+use crate::report::mention_reordered;
+use crate::unmatched::Unmatched;
+use memtrack_core::analysis::live_flame::{LiveFlame, flame_graph};
+use memtrack_core::snapshot::Loaded;
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_core::viz::Grouping;
+use std::path::Path;
+
+/// Draws the segments, as PyTorch does, or a moment.
+pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    match (args.at, args.of_moments()) {
+        (Some(at), _) => at_a_moment(args, at, streams),
+        (None, Some(option)) => Err(CliError::Usage(format!(
+            "{option} is about what was live at a moment: add --at peak, end, oom or an event's number"
+        ))),
+        (None, None) => {
+            let args = UsageArgs { file: args.file.clone(), flame: args.flame.clone() };
+            usage::run(&args, Grouping::Stream, streams)
+        }
+    }
+}
+
+/// Adds up what was live, then draws or prints it.
+fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let to_file = !args.flame.folded && !args.flame.json;
+    let target = &args.flame.output;
+    let drawn = if to_file { Some(is_drawn(target)?) } else { None };
+    if to_file {
+        check_targets([target.as_path()], args.flame.force)?;
+    }
+    check_folders(&args.symbols)?;
+    let rules = rules(&args.rules)?;
+    let Loaded { mut snapshot, .. } = load(&args.file.path, args.file.input, streams)?;
+    mention_reordered(snapshot.order_by_time(), streams);
+    let mut devices = chosen(&snapshot, args.device.device)?;
+    keep_those_with(&snapshot, &mut devices, Some(at));
+    let symbols = Symbolizer::of(&snapshot);
+    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut flame = LiveFlame::new();
+    for device in devices {
+        let at = moment(&snapshot, device, at)?;
+        flame.add(&snapshot, &mut symbols, device, at, &rules);
+    }
+    let mut unmatched = Unmatched::new(&args.rules);
+    unmatched.look(&snapshot, &mut symbols);
+    unmatched.mention(streams);
+    if args.device.device.is_none() {
+        flame.leave_out_empty();
+    }
+    let folded =
+        || flame.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect::<Vec<u8>>();
+    let content = match drawn {
+        Some(true) => {
+            let mut svg = Vec::new();
+            flame_graph(&flame, &mut svg).map_err(|error| CliError::output(target, error))?;
+            svg
+        }
+        Some(false) => folded(),
+        None if args.flame.json => {
+            let devices = Some(flame.rows().devices);
+            answers::MEMORY.print(&MemoryAnswer { rows: None, devices }, streams)?;
+            mention_missing(&symbols, streams);
+            return Ok(Exit::Fine);
+        }
+        None => {
+            streams.stdout.write_all(&folded())?;
+            mention_missing(&symbols, streams);
+            return Ok(Exit::Fine);
+        }
+    };
+    mention_missing(&symbols, streams);
+    write_files(&[(target.clone(), content)])?;
+    // A hint; when nobody can read it, the file is there all the same.
+    let _ = writeln!(streams.stderr, "wrote {}", target.display());
+    Ok(Exit::Fine)
+}
+
+/// Whether a file of that name is a picture; otherwise it has the folded lines.
+fn is_drawn(target: &Path) -> Result<bool, CliError> {
+    let suffix = target.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
+    match suffix.as_deref() {
+        None | Some("svg") => Ok(true),
+        Some("folded") => Ok(false),
+        Some(_) => Err(CliError::Usage(format!(
+            "{}: unknown kind of picture; end the name in .svg, or in .folded for the lines of other tools",
+            target.display()
+        ))),
+    }
+}

@@ -1,0 +1,132 @@
+//! `memtrack man`: the manual, made from what `--help` prints.
+
+use crate::Streams;
+use crate::args::{Cli, ManArgs};
+use crate::error::{CliError, Exit};
+use crate::output::{check_targets, write_files};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Writes a page for the command and for each verb.
+pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let mut command = Cli::command();
+    command.build();
+    let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help").cloned();
+    let commands: Vec<Command> = std::iter::once(command.clone()).chain(verbs).collect();
+    let target = |command: &Command| args.folder.join(format!("{}.1", name(command)));
+    let targets: Vec<PathBuf> = commands.iter().map(target).collect();
+    check_targets(targets.iter().map(PathBuf::as_path), args.force)?;
+    fs::create_dir_all(&args.folder).map_err(|error| CliError::output(&args.folder, error))?;
+    let mut pages = Vec::new();
+    for (command, target) in commands.iter().zip(targets) {
+        pages.push((target, page(command, &commands)?));
+    }
+    write_files(&pages)?;
+    // A hint; when nobody can read it, the pages are there all the same.
+    let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
+    Ok(Exit::Fine)
+}
+
+/// What a page is called: `memtrack-top` of `memtrack top`.
+fn name(command: &Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+/// The page of a verb, or of the whole command.
+fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
+    let (examples, notes, codes) = parts(command);
+    let is_whole = command.has_subcommands();
+    let command = command.clone().after_help("").disable_help_subcommand(true);
+    let man = Man::new(command.clone())
+        .title(name(&command))
+        .source(concat!("memtrack ", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if !notes.is_empty() {
+        section("NOTES", &notes, false, &mut page)?;
+    }
+    if is_whole {
+        let verbs = all.iter().filter(|verb| !verb.has_subcommands());
+        writeln!(page, ".SH COMMANDS")?;
+        for verb in verbs {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            writeln!(page, ".TP\n\\fB{}\\fR(1)\n{}", escaped(&name(verb)), escaped(&about))?;
+        }
+    }
+    man.render_options_section(&mut page)?;
+    section("EXAMPLES", &examples, true, &mut page)?;
+    section("EXIT STATUS", &codes, false, &mut page)?;
+    if !is_whole {
+        writeln!(page, ".SH SEE ALSO\n\\fBmemtrack\\fR(1)")?;
+    }
+    Ok(page)
+}
+
+/// What `--help` ends with: the examples, what is to be known, and the exit codes.
+fn parts(command: &Command) -> (String, String, String) {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (rest, codes) = help.split_once("Exit codes: ").unwrap_or((&help, ""));
+    let (examples, notes) = rest.split_once("\n\n").unwrap_or((rest, ""));
+    let examples = examples.strip_prefix("Examples:\n").unwrap_or(examples);
+    (examples.trim_end().to_owned(), notes.trim_end().to_owned(), codes.to_owned())
+}
+
+/// A section of the page; `as_is` keeps its lines.
+fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, ".SH {title:?}")?;
+    if as_is {
+        writeln!(page, ".nf")?;
+    }
+    for line in text.lines() {
+        // A line of what is to be typed, within a text.
+        let is_kept = !as_is && line.starts_with("  ");
+        match is_kept {
+            true => writeln!(page, ".br\n{}", escaped(line))?,
+            false => writeln!(page, "{}", escaped(line))?,
+        }
+    }
+    if as_is {
+        writeln!(page, ".fi")?;
+    }
+    Ok(())
+}
+
+/// A line that is text and nothing else to `man`.
+fn escaped(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-");
+    match text.starts_with(['.', '\'']) {
+        true => format!("\\&{text}"),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_text() {
+        assert_eq!(escaped(".TH --set 'a\\b'"), "\\&.TH \\-\\-set 'a\\eb'");
+    }
+
+    #[test]
+    fn every_help_has_examples_and_exit_codes_for_its_page() {
+        let mut command = Cli::command();
+        command.build();
+        let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
+        for verb in verbs {
+            let (examples, _, codes) = parts(verb);
+            assert!(examples.contains(&format!("memtrack {}", verb.get_name())), "{}", verb.get_name());
+            assert!(codes.starts_with('0') || verb.get_name() == "run", "{}", verb.get_name());
+        }
+    }
+}

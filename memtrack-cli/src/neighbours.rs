@@ -1,0 +1,159 @@
+//! What a file is that a verb cannot use, and which verbs can: an error that says so saves a search.
+
+use crate::error::CliError;
+use memtrack_core::cycles::is_graph;
+use memtrack_core::profile::optrace::is_operator_trace;
+use memtrack_core::snapshot::pytorch::unpacked_head;
+use memtrack_core::snapshot::recording::MAGIC;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Bytes of a file that are looked at, packed as it is.
+const HEAD: usize = 64 << 10;
+/// The same once it is unpacked.
+const UNPACKED: usize = 4096;
+
+/// The kinds of files that people have beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// memtrack's recording.
+    Recording,
+    /// A snapshot from PyTorch, or its JSON.
+    Snapshot,
+    /// Statistics of a `MemoryTracker`.
+    Statistics,
+    /// An operator trace.
+    OperatorTrace,
+    /// Who refers to whom.
+    Graph,
+    /// Requests for the allocator.
+    Workload,
+    /// A profiler's trace for Chrome and Perfetto.
+    ChromeTrace,
+    /// Python's source.
+    Python,
+    /// An executable or a library.
+    Program,
+    /// A page such as `memtrack view` writes.
+    Page,
+    /// What `torch.save` writes, or another zip archive.
+    Archive,
+    /// Text of any other kind.
+    Text,
+}
+
+impl Kind {
+    /// What the first bytes are of, packed or not; none where they say nothing.
+    pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
+        let unpacked = unpacked_head(head, UNPACKED);
+        let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
+        let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
+        let is_json = matches!(text.first(), Some(b'{' | b'['));
+        let is_pickle = unpacked.starts_with(b"\x80") || unpacked.starts_with(b"(");
+        // Letters of any encoding, but no bytes that no text has.
+        let is_control = |&byte: &u8| byte < b' ' && !byte.is_ascii_whitespace();
+        let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
+        let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
+            || text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"<html"));
+        Some(match () {
+            () if unpacked.starts_with(&MAGIC) => Self::Recording,
+            () if unpacked.starts_with(b"\x7fELF") => Self::Program,
+            () if unpacked.starts_with(b"PK\x03\x04") => Self::Archive,
+            () if is_page => Self::Page,
+            () if is_pickle && has("memories_allocated") => Self::Statistics,
+            () if is_pickle && (has("segments") || has("device_traces")) => Self::Snapshot,
+            () if is_graph(&unpacked) => Self::Graph,
+            () if is_operator_trace(head) => Self::OperatorTrace,
+            () if is_json && has("\"traceEvents\"") => Self::ChromeTrace,
+            () if is_json && has("\"op\"") => Self::Workload,
+            () if is_json && (has("\"segments\"") || has("\"device_traces\"")) => Self::Snapshot,
+            () if is_text && !is_json && is_source(path, text) => Self::Python,
+            () if is_text && !is_json && !may_be_pickle(path) => Self::Text,
+            () => return None,
+        })
+    }
+}
+
+/// Whether a text may be a pickle of protocol 0, of which its reader says what is wrong.
+fn may_be_pickle(path: &Path) -> bool {
+    let suffix = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    path == Path::new("-") || ["pickle", "pkl", "p", "gz", "zst", "memtrack"].contains(&&*suffix)
+}
+
+/// Whether a text is a program for Python.
+fn is_source(path: &Path, text: &[u8]) -> bool {
+    let first = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let begins = |word: &str| first.starts_with(word.as_bytes());
+    path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("py"))
+        || begins("#!") && first.windows(6).any(|window| window == b"python")
+        || begins("import ")
+        || begins("from ") && first.windows(8).any(|window| window == b" import ")
+}
+
+impl Kind {
+    /// What the file is, and what takes it.
+    fn words(self, path: &Path) -> String {
+        let name = if path == Path::new("-") { "FILE".into() } else { path.to_string_lossy() };
+        match self {
+            Self::Recording => "this is a recording of memtrack, for memtrack summary, top, peak, leaks, diff and view".into(),
+            Self::Snapshot => "this is a PyTorch snapshot, for memtrack summary, top, peak, leaks, diff and view".into(),
+            Self::Statistics => "these are statistics of PyTorch's MemoryTracker, for memtrack tracker".into(),
+            Self::OperatorTrace => {
+                "this is an operator trace, for memtrack categories, timeline, modules and advise".into()
+            }
+            Self::Graph => "this is a graph of references, for memtrack cycles".into(),
+            Self::Workload => "this is a workload of allocator requests, for memtrack simulate".into(),
+            Self::ChromeTrace => "this is a profiler's trace for Chrome, which says little of memory; memtrack export-script \
+                                  prints a script that writes an operator trace of the same run"
+                .into(),
+            Self::Python => format!(
+                "this is Python source, not a snapshot; memtrack run -- python3 {name} records the program, and \
+                 torch.cuda.memory._dump_snapshot in it writes a snapshot"
+            ),
+            Self::Program => {
+                format!("this is a program, not a recording; memtrack run -- {name} makes a recording of it")
+            }
+            Self::Page => {
+                "this is a page for the browser, not a snapshot; memtrack reads the file that it was made from".into()
+            }
+            Self::Archive => "this is a zip archive, as torch.save writes for tensors, not a snapshot; \
+                              torch.cuda.memory._dump_snapshot writes one"
+                .into(),
+            Self::Text => "this is text, not a snapshot or recording".into(),
+        }
+    }
+}
+
+/// The error of a file that a verb cannot use: what the file is, if it is none of the verb's `own` kinds, or else what the
+/// verb's reader says.
+pub(crate) fn refused(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
+    match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
+        Some(kind) => CliError::input(path, kind.words(path)),
+        None => CliError::input(path, why),
+    }
+}
+
+/// The first bytes of a file; none where it cannot be read a second time.
+pub(crate) fn head_of(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    // From a pipe, others would miss what was read here.
+    if path.metadata().is_ok_and(|file| file.is_file())
+        && let Ok(file) = File::open(path)
+    {
+        let _ = file.take(HEAD as u64).read_to_end(&mut head);
+    }
+    head
+}
+
+/// The first bytes of standard input, and all of it.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
+    let mut head = Vec::new();
+    let read = stdin.take(HEAD as u64).read_to_end(&mut head);
+    read.map_err(|error| CliError::input(Path::new("-"), error))?;
+    Ok((head.clone(), io::Cursor::new(head).chain(stdin)))
+}

@@ -1,0 +1,65 @@
+//! What a refused command line was probably meant to be, where the neighbours of a verb know it.
+
+use crate::args::Cli;
+use crate::neighbours::{Kind, head_of};
+use clap::CommandFactory;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::path::Path;
+
+/// The verbs that take several files, and what they do with them.
+const OF_SEVERAL: [(&str, &str); 3] = [
+    ("diff", "memtrack diff BEFORE AFTER says what changed between two files"),
+    ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
+    ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
+];
+
+/// Adds tips to clap's complaint: about a second file where a verb takes one, and about a file in place of a verb.
+pub(crate) fn add(refusal: &mut clap::Error) {
+    let given = |kind| match refusal.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let tips = match refusal.kind() {
+        ErrorKind::UnknownArgument => given(ContextKind::InvalidArg).map(|argument| of_second(&argument)),
+        ErrorKind::InvalidSubcommand => given(ContextKind::InvalidSubcommand).map(|word| of_file(&word)),
+        _ => None,
+    };
+    let tips: Vec<StyledStr> = tips.unwrap_or_default().into_iter().map(StyledStr::from).collect();
+    if !tips.is_empty() {
+        // What clap itself suggests is a verb or an option of a similar name.
+        for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
+            refusal.remove(kind);
+        }
+        refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// What takes several files, if the argument that was one too many is a file.
+fn of_second(argument: &str) -> Vec<String> {
+    if argument.starts_with('-') || !Path::new(argument).exists() {
+        return Vec::new();
+    }
+    let command = Cli::command();
+    let there = OF_SEVERAL.iter().filter(|(verb, _)| command.find_subcommand(verb).is_some());
+    there.map(|(_, tip)| (*tip).to_owned()).collect()
+}
+
+/// What can be done with a file that was given without a verb.
+fn of_file(word: &str) -> Vec<String> {
+    let path = Path::new(word);
+    if !path.is_file() {
+        return Vec::new();
+    }
+    let verb = match Kind::of(path, &head_of(path)) {
+        Some(Kind::Statistics) => "tracker",
+        Some(Kind::OperatorTrace) => "categories",
+        Some(Kind::Graph) => "cycles",
+        Some(Kind::Workload) => "simulate",
+        Some(Kind::Python) => "run -- python3",
+        Some(Kind::Program) => "run --",
+        Some(Kind::ChromeTrace | Kind::Page | Kind::Archive | Kind::Text) => return Vec::new(),
+        Some(Kind::Recording | Kind::Snapshot) | None => "summary",
+    };
+    vec![format!("say what to do with the file, as in memtrack {verb} {word}")]
+}

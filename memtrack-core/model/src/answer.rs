@@ -1,0 +1,187 @@
+//! What the answers that scripts read are made of: one name and one form for one thing, whichever verb says it. What each
+//! answer is follows in the package that makes it; docs/JSON.md has the rules.
+//!
+//! Bytes are called `…_bytes`, and what is absent or unknown is `null`. With the feature `schema` all of it describes
+//! itself as JSON Schema.
+
+use crate::Frame;
+use crate::units::printable;
+use serde::Serialize;
+
+/// What sort of memory a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// An accelerator's own memory.
+    #[default]
+    Device,
+    /// The heap of the process, or in an operator trace the host's memory.
+    Host,
+    /// Pinned host memory.
+    Pinned,
+}
+
+/// The device that something is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceAnswer {
+    /// Its number; null for the host's memory, which has none, and where the file gives none.
+    pub number: Option<u16>,
+    /// What sort of memory it is.
+    pub kind: DeviceKind,
+    /// What texts call it: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its name there.
+    pub name: String,
+}
+
+impl DeviceAnswer {
+    /// A snapshot's device: its ordinal in reports, and its name.
+    pub fn new(ordinal: u16, name: &str, is_host: bool, is_pinned: bool) -> Self {
+        let kind = match (is_host, is_pinned) {
+            (true, _) => DeviceKind::Host,
+            (_, true) => DeviceKind::Pinned,
+            _ => DeviceKind::Device,
+        };
+        Self { number: (kind == DeviceKind::Device).then_some(ordinal), kind, name: name.to_owned() }
+    }
+
+    /// A snapshot's device, by what reports call it.
+    pub fn called(name: &str) -> Self {
+        let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
+        Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
+    }
+
+    /// A device that an operator trace calls `name`: `cuda:0`, `cpu`.
+    pub fn named(name: &str) -> Self {
+        let kind = if name == "cpu" { DeviceKind::Host } else { DeviceKind::Device };
+        let number = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
+        Self { number, kind, name: name.to_owned() }
+    }
+}
+
+/// One function of a stack; stacks are arrays of them, innermost first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FrameAnswer {
+    /// The function; null where the file does not name it.
+    pub function: Option<String>,
+    /// The source file.
+    pub file: Option<String>,
+    /// The line in it, from 1.
+    pub line: Option<u32>,
+    /// The return address, as `0x…`, where the program ran on this one; functions inlined into one another share it.
+    pub address: Option<String>,
+}
+
+impl FrameAnswer {
+    /// The same, with the address that the function was found at; 0: none.
+    #[must_use]
+    pub fn at(mut self, address: u64) -> Self {
+        self.address = (address != 0).then(|| format!("{address:#x}"));
+        self
+    }
+}
+
+impl From<&Frame> for FrameAnswer {
+    fn from(frame: &Frame) -> Self {
+        Self {
+            function: Some(frame.function.clone()).filter(|function| is_known(function)),
+            file: frame.file.clone().filter(|file| is_known(file)),
+            line: frame.line.filter(|&line| line > 0),
+            address: None,
+        }
+    }
+}
+
+/// PyTorch writes `??` for what it does not know.
+fn is_known(name: &str) -> bool {
+    !name.is_empty() && name != "??"
+}
+
+/// How far off an estimate may be. It is the key `…_error` beside the number's own, and null where the number is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ErrorAnswer {
+    /// The standard error, in the number's unit; 0 where there was no sample.
+    pub standard_error: f64,
+    /// The lower end of the interval that holds the truth in 95 of 100 cases.
+    pub low: i64,
+    /// Its upper end.
+    pub high: i64,
+}
+
+/// A name, or why there is none. Texts in brackets, which reports for people show in place of a name, are no names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NameAnswer {
+    /// The name; null where there is none.
+    pub name: Option<String>,
+    /// Why there is none, in a few words; null where there is one.
+    pub why_no_name: Option<String>,
+}
+
+impl NameAnswer {
+    /// Of what a report shows: `(no stack)` is no name.
+    pub fn shown(text: &str) -> Self {
+        let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+        // What C++ calls so is a name.
+        match inner.filter(|inner| {
+            !inner.is_empty() && !inner.contains(['(', ')']) && *inner != "anonymous namespace"
+        }) {
+            Some(why) => Self { name: None, why_no_name: Some(printable(why)) },
+            None => Self { name: Some(text.to_owned()), why_no_name: None },
+        }
+    }
+
+    /// A name that is one whatever it looks like.
+    pub fn is(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), why_no_name: None }
+    }
+}
+
+/// Bytes that a file adds up to, which may be more than 64 bits hold, or negative: an integer where 64 bits hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transparent))]
+pub struct WideAnswer(#[cfg_attr(feature = "schema", schemars(with = "f64"))] pub i128);
+
+impl Serialize for WideAnswer {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match (i64::try_from(self.0), u64::try_from(self.0)) {
+            (Ok(signed), _) => to.serialize_i64(signed),
+            (_, Ok(unsigned)) => to.serialize_u64(unsigned),
+            _ => to.serialize_f64(self.0 as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_has_no_number() {
+        let shown = |device: DeviceAnswer| (device.number, device.kind, device.name);
+        let named =
+            |ordinal, name, is_host, is_pinned| shown(DeviceAnswer::new(ordinal, name, is_host, is_pinned));
+        assert_eq!(named(3, "device 3", false, false), (Some(3), DeviceKind::Device, "device 3".into()));
+        assert_eq!(named(0, "host heap", true, false), (None, DeviceKind::Host, "host heap".into()));
+        assert_eq!(named(1, "pinned host memory", false, true).0, None);
+        for (ordinal, name) in [(3, "device 3"), (0, "host heap"), (1, "pinned host memory")] {
+            let device =
+                DeviceAnswer::new(ordinal, name, name.starts_with("host"), name.starts_with("pinned"));
+            assert_eq!(DeviceAnswer::called(name), device);
+        }
+        assert_eq!(shown(DeviceAnswer::named("cuda:1")), (Some(1), DeviceKind::Device, "cuda:1".into()));
+        assert_eq!(shown(DeviceAnswer::named("cpu")), (None, DeviceKind::Host, "cpu".into()));
+    }
+
+    #[test]
+    fn what_stands_in_brackets_is_no_name() {
+        let name = |text| NameAnswer::shown(text).name;
+        assert_eq!(
+            (name("(no stack)"), name("(anonymous namespace)::f"), name("f(int)")),
+            (None, Some("(anonymous namespace)::f".into()), Some("f(int)".into()))
+        );
+        assert_eq!(NameAnswer::shown("(no stack)").why_no_name.as_deref(), Some("no stack"));
+    }
+}

@@ -1,0 +1,48 @@
+//! Moments that the program marked: where a step, a request or another interval of its own ends and the next begins.
+
+use crate::event::ThreadId;
+
+/// A moment that the program marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// When, in ticks.
+    pub ticks: u64,
+    /// The thread that said so.
+    pub thread: ThreadId,
+    /// What it was called: a row of [`Marks::names`].
+    pub name: u32,
+}
+
+/// The moments that the program marked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Their names, each once.
+    pub names: Vec<String>,
+    /// The moments; in order of time once a file was read or a snapshot taken.
+    pub rows: Vec<Mark>,
+    /// Older ones that did not fit into the recorder's bound.
+    pub left_out: u64,
+}
+
+impl Marks {
+    /// Whether nothing was marked.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.left_out == 0
+    }
+
+    /// What a moment was called.
+    pub fn name(&self, mark: &Mark) -> &str {
+        self.names.get(mark.name as usize).map_or("", String::as_str)
+    }
+
+    /// Appends a moment.
+    pub fn push(&mut self, ticks: u64, thread: ThreadId, name: &str) {
+        // There are few names, and neighbours mostly share one.
+        let known = self.names.iter().rposition(|known| known == name);
+        let name = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        self.rows.push(Mark { ticks, thread, name: name as u32 });
+    }
+}

@@ -1,0 +1,81 @@
+//! Which account a block is in, by device and address: only blocks that are out, of accounts that are open.
+
+use super::Membership;
+use foldhash::fast::FixedState;
+use memtrack_model::event::{DeviceId, StackId};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const SHARDS: usize = 64;
+/// Shards smaller than this keep their room.
+const SMALL: usize = 1024;
+
+/// A block that is out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    /// The innermost account that counts it.
+    pub(super) account: Membership,
+    pub(super) bytes: u64,
+    pub(super) stack: StackId,
+    /// Its free was requested.
+    pub(super) is_pending: bool,
+}
+
+type Shard = HashMap<(DeviceId, u64), Block, FixedState>;
+
+static BLOCKS: OnceLock<Box<[Mutex<Shard>]>> = OnceLock::new();
+
+fn shards() -> &'static [Mutex<Shard>] {
+    BLOCKS.get_or_init(|| (0..SHARDS).map(|_| Mutex::default()).collect())
+}
+
+fn shard(device: DeviceId, address: u64) -> MutexGuard<'static, Shard> {
+    let hash = FixedState::default().hash_one((device, address));
+    lock(&shards()[(hash >> 48) as usize % SHARDS])
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A block was handed out; what was at its address before is returned, and is gone.
+pub(super) fn insert(device: DeviceId, address: u64, block: Block) -> Option<Block> {
+    shard(device, address).insert((device, address), block)
+}
+
+/// A block is given back.
+pub(super) fn remove(device: DeviceId, address: u64) -> Option<Block> {
+    shard(device, address).remove(&(device, address))
+}
+
+/// Marks a block whose free was requested; it as it was.
+pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
+    shard(device, address).get_mut(&(device, address)).map(|block| {
+        let before = *block;
+        block.is_pending = true;
+        before
+    })
+}
+
+/// An account is closed: its blocks are in its parent's from now on, or in none. Looks at all blocks.
+pub(super) fn hand_over(account: Membership, parent: Membership) {
+    for shard in shards() {
+        let mut shard = lock(shard);
+        shard.retain(|_, block| {
+            if block.account == account {
+                block.account = parent;
+            }
+            !block.account.is_none()
+        });
+        if shard.capacity() > SMALL && shard.len() < shard.capacity() / 4 {
+            let keep = shard.len() * 2;
+            shard.shrink_to(keep);
+        }
+    }
+}
+
+/// Nobody keeps accounts any more.
+pub(super) fn clear() {
+    shards().iter().for_each(|shard| *lock(shard) = Shard::default());
+}

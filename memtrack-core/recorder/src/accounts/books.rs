@@ -1,0 +1,283 @@
+//! The books of one account: sums, the peak and who held it, by stack. Plain data behind the account's lock.
+
+use foldhash::fast::FixedState;
+use memtrack_model::event::{DeviceId, StackId};
+use std::collections::HashMap;
+
+/// Bytes and blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes as they were requested.
+    pub bytes: u64,
+    /// How many blocks they are in.
+    pub blocks: u64,
+}
+
+impl Amount {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.blocks += 1;
+    }
+
+    fn take(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.blocks = self.blocks.saturating_sub(1);
+    }
+}
+
+/// What one stack allocated.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    allocated: Amount,
+    live: Amount,
+    /// Of these, what was given back while other streams may still use it.
+    pending: Amount,
+    /// What was live at the peak with this number, if the row has changed since.
+    at_peak: Amount,
+    of_peak: u64,
+    /// Nothing of this stack is counted.
+    is_left_out: bool,
+}
+
+/// What one stack allocated, as it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct StackAmounts {
+    /// The stack; none where there was no room for it.
+    pub stack: StackId,
+    /// Everything it allocated.
+    pub allocated: Amount,
+    /// What of it was live at the peak.
+    pub at_peak: Amount,
+    /// What of it nobody has given back.
+    pub left: Amount,
+}
+
+/// What was allocated on one device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceBooks {
+    allocated: Amount,
+    live: Amount,
+    pending: Amount,
+    peak: Amount,
+    /// How often the peak rose.
+    peaks: u64,
+    rows: HashMap<StackId, Row, FixedState>,
+}
+
+impl DeviceBooks {
+    /// A block was handed out. `is_left_out` is asked once for each stack. Returns whether it counts.
+    fn alloc(&mut self, stack: StackId, bytes: u64, is_left_out: impl FnOnce() -> bool) -> bool {
+        let row =
+            self.rows.entry(stack).or_insert_with(|| Row { is_left_out: is_left_out(), ..Row::default() });
+        if row.is_left_out {
+            return false;
+        }
+        row.about_to_change(self.peaks);
+        row.allocated.add(bytes);
+        row.live.add(bytes);
+        self.allocated.add(bytes);
+        self.live.add(bytes);
+        if self.live.bytes > self.peak.bytes {
+            self.peak = self.live;
+            self.peaks += 1;
+        }
+        true
+    }
+
+    /// A block that counted was given back.
+    fn free(&mut self, stack: StackId, bytes: u64, was_pending: bool) {
+        let Some(row) = self.rows.get_mut(&stack) else { return };
+        row.about_to_change(self.peaks);
+        row.live.take(bytes);
+        self.live.take(bytes);
+        if was_pending {
+            row.pending.take(bytes);
+            self.pending.take(bytes);
+        }
+    }
+
+    /// A block is given back by its owner, but still in use.
+    fn free_requested(&mut self, stack: StackId, bytes: u64) {
+        let Some(row) = self.rows.get_mut(&stack) else { return };
+        row.pending.add(bytes);
+        self.pending.add(bytes);
+    }
+
+    /// Everything that was allocated.
+    pub fn allocated(&self) -> Amount {
+        self.allocated
+    }
+
+    /// The most that was live at once; the blocks are those that were live then.
+    pub fn peak(&self) -> Amount {
+        self.peak
+    }
+
+    /// What nobody has given back.
+    pub fn left(&self) -> Amount {
+        less(self.live, self.pending)
+    }
+
+    /// The same by stack, in no order.
+    pub fn stacks(&self) -> impl Iterator<Item = StackAmounts> + '_ {
+        self.rows.iter().filter(|(_, row)| !row.is_left_out).map(|(&stack, row)| StackAmounts {
+            stack,
+            allocated: row.allocated,
+            at_peak: if row.of_peak == self.peaks { row.at_peak } else { row.live },
+            left: less(row.live, row.pending),
+        })
+    }
+}
+
+impl Row {
+    /// Keeps what the row came to at the newest peak: it is changed for the first time since.
+    fn about_to_change(&mut self, peaks: u64) {
+        if self.of_peak != peaks {
+            self.of_peak = peaks;
+            self.at_peak = self.live;
+        }
+    }
+}
+
+fn less(all: Amount, part: Amount) -> Amount {
+    Amount { bytes: all.bytes.saturating_sub(part.bytes), blocks: all.blocks.saturating_sub(part.blocks) }
+}
+
+/// What was allocated on all devices.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    devices: Vec<(DeviceId, DeviceBooks)>,
+}
+
+impl Books {
+    pub(super) fn alloc(
+        &mut self,
+        device: DeviceId,
+        stack: StackId,
+        bytes: u64,
+        is_left_out: impl FnOnce() -> bool,
+    ) -> bool {
+        let place = self.devices.iter().position(|(of, _)| *of == device).unwrap_or_else(|| {
+            self.devices.push((device, DeviceBooks::default()));
+            self.devices.len() - 1
+        });
+        self.devices[place].1.alloc(stack, bytes, is_left_out)
+    }
+
+    pub(super) fn free(&mut self, device: DeviceId, stack: StackId, bytes: u64, was_pending: bool) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+            books.free(stack, bytes, was_pending);
+        }
+    }
+
+    pub(super) fn free_requested(&mut self, device: DeviceId, stack: StackId, bytes: u64) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+            books.free_requested(stack, bytes);
+        }
+    }
+
+    /// Whether any block is still out, or was given back but may be in use.
+    pub(super) fn has_live(&self) -> bool {
+        self.devices.iter().any(|(_, books)| books.live.blocks > 0)
+    }
+
+    /// The devices on which anything was allocated, in order; the host's heap is the last.
+    pub fn devices(&self) -> Vec<(DeviceId, &DeviceBooks)> {
+        let mut devices: Vec<_> = self.devices.iter().map(|(device, books)| (*device, books)).collect();
+        devices.sort_by_key(|(device, _)| *device);
+        devices
+    }
+
+    /// Those of one device; `None` where nothing was allocated on it.
+    pub fn device(&self, device: DeviceId) -> Option<&DeviceBooks> {
+        self.devices.iter().find(|(of, _)| *of == device).map(|(_, books)| books)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: DeviceId = DeviceId(0);
+
+    fn at_peak(books: &Books) -> Vec<(u32, u64)> {
+        let mut rows: Vec<_> =
+            books.device(GPU).expect("used").stacks().map(|row| (row.stack.0, row.at_peak.bytes)).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    #[test]
+    fn the_peak_is_remembered_by_stack_whatever_changes_after_it() {
+        let mut books = Books::default();
+        let alloc = |books: &mut Books, stack, bytes| books.alloc(GPU, StackId(stack), bytes, || false);
+        alloc(&mut books, 1, 10);
+        alloc(&mut books, 2, 20);
+        books.free(GPU, StackId(1), 10, false);
+        alloc(&mut books, 3, 5);
+        assert_eq!(at_peak(&books), [(1, 10), (2, 20), (3, 0)]);
+        alloc(&mut books, 1, 7);
+        assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
+        books.free(GPU, StackId(2), 20, false);
+        alloc(&mut books, 2, 20); // as high as before: the first moment stays
+        assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
+        let device = books.device(GPU).expect("used");
+        assert_eq!(device.peak(), Amount { bytes: 32, blocks: 3 });
+        assert_eq!(device.allocated(), Amount { bytes: 62, blocks: 5 });
+    }
+
+    #[test]
+    fn the_rows_of_the_peak_add_up_to_it_in_any_history() {
+        let mut books = Books::default();
+        let mut live: Vec<(u32, u64)> = Vec::new();
+        let (mut highest, mut at_highest) = (0, Vec::new());
+        let mut number = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..5000 {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            if number % 5 < 3 || live.is_empty() {
+                let (stack, bytes) = ((number >> 8) as u32 % 7, number >> 20 & 0xfff);
+                books.alloc(GPU, StackId(stack), bytes, || false);
+                live.push((stack, bytes));
+            } else {
+                let (stack, bytes) = live.swap_remove((number >> 8) as usize % live.len());
+                books.free(GPU, StackId(stack), bytes, false);
+            }
+            let sum: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+            if sum > highest {
+                highest = sum;
+                at_highest = live.clone();
+            }
+        }
+        let device = books.device(GPU).expect("used");
+        assert_eq!(device.peak().bytes, highest);
+        for (stack, bytes) in at_peak(&books) {
+            let expected: u64 =
+                at_highest.iter().filter(|(of, _)| *of == stack).map(|(_, bytes)| bytes).sum();
+            assert_eq!(bytes, expected, "stack {stack}");
+        }
+        assert_eq!(device.left().blocks, live.len() as u64);
+    }
+
+    #[test]
+    fn what_waits_for_a_stream_is_in_use_and_no_leak() {
+        let mut books = Books::default();
+        books.alloc(GPU, StackId(1), 8, || false);
+        books.free_requested(GPU, StackId(1), 8);
+        books.alloc(GPU, StackId(1), 8, || false);
+        let device = books.device(GPU).expect("used");
+        assert_eq!((device.peak().bytes, device.left().bytes), (16, 8));
+        books.free(GPU, StackId(1), 8, true);
+        assert_eq!(books.device(GPU).expect("used").left(), Amount { bytes: 8, blocks: 1 });
+    }
+
+    #[test]
+    fn what_is_left_out_is_in_no_number() {
+        let mut books = Books::default();
+        assert!(!books.alloc(GPU, StackId(1), 8, || true));
+        assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("asked once")));
+        let device = books.device(GPU).expect("used");
+        assert_eq!((device.peak().bytes, device.allocated().blocks, device.stacks().count()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,88 @@
+//! Blocks of which only the free is in the trace: what the stack of that free says. A free carries its own stack or, where
+//! only allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A
+//! recording says which; of a PyTorch file, the blocks whose two ends are in the trace do.
+
+use super::lifetimes::Lifetime;
+use memtrack_model::event::{Action, StackId};
+use memtrack_model::snapshot::Snapshot;
+use std::collections::HashSet;
+
+/// So many different stacks have to end as they began before frees are taken for carrying those of allocations: of a few
+/// lines, each may free what it allocated.
+const ENOUGH: usize = 8;
+
+/// Whose stacks frees carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carried {
+    /// Their own.
+    Own,
+    /// Those of the blocks' allocations.
+    Allocations,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The frees of one device.
+#[derive(Clone, Copy)]
+pub(super) struct Frees<'a> {
+    snapshot: &'a Snapshot,
+    carried: Carried,
+}
+
+impl<'a> Frees<'a> {
+    /// Those of the device with these lifetimes.
+    pub(super) fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
+        let carried = match (snapshot.pytorch.is_some(), &snapshot.meta.context[..]) {
+            (true, _) => told_by_pairs(snapshot, lifetimes),
+            (false, "all") => Carried::Own,
+            (false, "alloc") => Carried::Allocations,
+            (false, _) => Carried::Unknown,
+        };
+        Self { snapshot, carried }
+    }
+
+    /// The stack of the allocation of a block, as its free has it.
+    pub(super) fn allocation(&self, lifetime: &Lifetime) -> Option<StackId> {
+        self.stack(lifetime).filter(|_| self.carried == Carried::Allocations)
+    }
+
+    /// The stack that freed a block.
+    pub(super) fn freeing(&self, lifetime: &Lifetime) -> Option<StackId> {
+        self.stack(lifetime).filter(|_| self.carried == Carried::Own)
+    }
+
+    /// The stack of the free of a block that is older than the trace.
+    fn stack(&self, lifetime: &Lifetime) -> Option<StackId> {
+        let row = lifetime.to.filter(|&row| lifetime.from.is_none() && is_free(self.snapshot, row))?;
+        let stack = self.snapshot.events.stack[row];
+        (!self.snapshot.frame_keys(stack).is_empty()).then_some(stack)
+    }
+}
+
+/// Whether a block's end is its free: otherwise another block was handed out at its address, and the free is lost.
+fn is_free(snapshot: &Snapshot, row: usize) -> bool {
+    matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested | Action::FreeCompleted)
+}
+
+fn told_by_pairs(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Carried {
+    let mut same: HashSet<StackId, foldhash::fast::RandomState> = HashSet::default();
+    let mut different: HashSet<(StackId, StackId), foldhash::fast::RandomState> = HashSet::default();
+    for lifetime in lifetimes {
+        let (Some(from), Some(to)) = (lifetime.from, lifetime.to) else { continue };
+        if !is_free(snapshot, to) {
+            continue;
+        }
+        let (began, ended) = (snapshot.events.stack[from], snapshot.events.stack[to]);
+        if began.is_none() || ended.is_none() || different.contains(&(began, ended)) {
+            continue;
+        }
+        if began == ended || snapshot.frame_keys(began) == snapshot.frame_keys(ended) {
+            same.insert(began);
+        } else if !snapshot.frame_keys(began).is_empty() && !snapshot.frame_keys(ended).is_empty() {
+            return Carried::Own;
+        } else {
+            different.insert((began, ended));
+        }
+    }
+    if same.len() >= ENOUGH { Carried::Allocations } else { Carried::Unknown }
+}

@@ -1,0 +1,100 @@
+//! What to do first, in one sentence: the first of a list of rules that applies.
+
+use super::{Holder, Kind, WhoHolds};
+use memtrack_model::units::{human_bytes, human_share};
+
+/// Above this share of what is held, a group is worth looking at before all others.
+const LARGE: f64 = 0.2;
+/// Above this share, one group is what it is about.
+const MOST: f64 = 0.5;
+
+/// What to do first about what is held.
+pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
+    if let Some(advice) = refused(held) {
+        return advice;
+    }
+    let cached = held.cached.map_or(0, |cached| cached.bytes());
+    if cached > held.allocated_bytes && held.refused.is_none() {
+        let (cached, allocated) = (human_bytes(cached), human_bytes(held.allocated_bytes));
+        return format!(
+            "nothing leaks by that: {cached} are cached and {allocated} held; give the cache back if others need it \
+             (empty_cache, cuMemPoolTrimTo)"
+        );
+    }
+    let Some(largest) = held.holders.first() else {
+        return "nothing is held that was recorded: start recording earlier".to_owned();
+    };
+    match largest.kind {
+        Kind::Older if largest.share > LARGE => {
+            return format!(
+                "start recording earlier: {} of it was there before, and nobody knows from where",
+                human_share(largest.share)
+            );
+        }
+        Kind::NoStack if largest.share > MOST => {
+            let what = if is_heap { "stacks" } else { "stacks (Options::context, --stacks alloc)" };
+            return format!("record {what}: the largest part is known by no line");
+        }
+        _ => {}
+    }
+    // What grew most is what goes on growing; at the peak of a step all is new.
+    if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since.starts_with("the middle"))
+        && let Some((line, bytes)) = &grown.most
+        && *line != largest.line
+        && *bytes as f64 > LARGE * held.allocated_bytes as f64
+    {
+        let bytes = grown.most_error.as_bytes(*bytes);
+        return format!("look at {line}: it grew by {bytes} since {}", grown.since);
+    }
+    look_at(largest)
+}
+
+/// What to do about a request that could not be met, where more can be said than who holds the most.
+fn refused(held: &WhoHolds) -> Option<String> {
+    let refused = held.refused?;
+    let requested = refused.requested_bytes;
+    if refused.total_bytes.is_some_and(|total| requested > total) {
+        let total = human_bytes(refused.total_bytes.unwrap_or_default());
+        let requested = human_bytes(requested);
+        return Some(format!(
+            "look at where {requested} are asked for: a device of {total} can never have so much"
+        ));
+    }
+    if let Some(cached) = held.cached {
+        let (bytes, largest) = (cached.allocator_bytes, cached.largest_bytes);
+        if bytes >= requested
+            && let Some(largest) = largest.filter(|&largest| largest < requested)
+        {
+            let (bytes, largest) = (human_bytes(bytes), human_bytes(largest));
+            return Some(format!(
+                "try expandable segments (expandable_segments:True): {bytes} are cached, in pieces of at most {largest}"
+            ));
+        }
+        if cached.driver_pool_bytes >= requested {
+            let bytes = human_bytes(cached.driver_pool_bytes);
+            return Some(format!("trim the driver's pools (cuMemPoolTrimTo): they keep {bytes} unused"));
+        }
+    }
+    let unseen = held.unseen.filter(|unseen| !unseen.is_resident && unseen.bytes > held.allocated_bytes)?;
+    let (others, own) = (human_bytes(unseen.bytes), human_bytes(held.allocated_bytes));
+    Some(format!(
+        "see who else uses the device (memtrack gpus): {others} of it are not recorded here, and {own} are held"
+    ))
+}
+
+/// The line to look at.
+fn look_at(largest: &Holder) -> String {
+    let share = largest.error.as_share(largest.share);
+    let line = &largest.line;
+    match largest.kind {
+        Kind::Foreign => format!(
+            "look at the stacks of the largest part, {share}, in which no line is your own: memtrack top"
+        ),
+        Kind::NoTime => {
+            format!("name the stacks later: memtrack summary of a dump or recording ({line} has {share})")
+        }
+        _ if largest.share > MOST => format!("look at {line}: {share} of all is from there"),
+        _ if largest.share > LARGE => format!("look at {line}, the largest part ({share})"),
+        _ => format!("look at the largest parts together: {line} has the most, and only {share}"),
+    }
+}

@@ -1,0 +1,252 @@
+//! Adds up what is held by scope and stack, names the largest of them first for as long as there is time, and merges what
+//! has one line.
+
+use super::{Asked, Grown, Holder, Kind, Marker};
+use crate::analysis::attribution::Attributor;
+use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::ownership::Owners;
+use crate::analysis::patterns::Patterns;
+use crate::analysis::top::without_types;
+use memtrack_model::Frame;
+use memtrack_model::event::{DeviceId, ScopeId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::{printable, shorten_middle};
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// The largest scopes and stacks that are named however long it takes: a paragraph without them says nothing.
+const ALWAYS: usize = 8;
+
+/// Characters of a line, and of a module.
+const LONGEST: usize = 90;
+
+/// Sums over blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    bytes: u64,
+    blocks: f64,
+    byte_sum: Sum,
+    block_sum: Sum,
+}
+
+impl Sums {
+    fn add(&mut self, one: &Lifetime) {
+        self.bytes = self.bytes.saturating_add(one.bytes);
+        self.blocks += one.blocks;
+        self.byte_sum.add(one.size_bytes as f64, one.blocks);
+        self.block_sum.add(1.0, one.blocks);
+    }
+
+    fn with(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.blocks += other.blocks;
+        self.byte_sum = self.byte_sum.with(&other.byte_sum);
+        self.block_sum = self.block_sum.with(&other.block_sum);
+    }
+}
+
+/// Blocks of one scope and stack.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    scope: ScopeId,
+    stack: StackId,
+    /// Whether anything but the size is known of them.
+    known: bool,
+    held: Sums,
+    grown: Sums,
+}
+
+/// What has one line.
+#[derive(Debug)]
+struct Group {
+    kind: Kind,
+    line: String,
+    frame: Option<Frame>,
+    held: Sums,
+    grown: Sums,
+    /// Bytes by module and by phase.
+    modules: HashMap<String, u64>,
+    phases: HashMap<String, u64>,
+}
+
+/// What makes a group one.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Line(Frame),
+    Name(Kind, String),
+}
+
+pub(super) struct Groups<'a> {
+    snapshot: &'a Snapshot,
+    precision: Precision,
+    pairs: Vec<Pair>,
+    groups: Vec<Group>,
+}
+
+/// When a block was allocated, in ticks; none where nobody knows.
+pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
+    match (one.from, one.block) {
+        (Some(row), _) => Some(snapshot.events.ticks[row]),
+        (None, Some(block)) if snapshot.pytorch.is_none() => Some(snapshot.blocks[block as usize].ticks),
+        _ => None,
+    }
+}
+
+impl<'a> Groups<'a> {
+    /// Adds up `live`, those of `all` that are held. What was allocated after `marker` is what grew.
+    pub(super) fn of(
+        snapshot: &'a Snapshot,
+        device: DeviceId,
+        all: &[Lifetime],
+        live: &[&Lifetime],
+        marker: Option<u64>,
+    ) -> Self {
+        let mut pairs: HashMap<(ScopeId, StackId, bool), Pair, foldhash::fast::RandomState> =
+            HashMap::default();
+        for one in live {
+            let new = Pair {
+                scope: one.scope,
+                stack: one.stack,
+                known: one.known,
+                held: Sums::default(),
+                grown: Sums::default(),
+            };
+            let pair = pairs.entry((one.scope, one.stack, one.known)).or_insert(new);
+            pair.held.add(one);
+            if marker.is_some_and(|marker| ticks_of(snapshot, one).is_some_and(|ticks| ticks > marker)) {
+                pair.grown.add(one);
+            }
+        }
+        let mut pairs: Vec<Pair> = pairs.into_values().collect();
+        // The largest first; of equal ones always the same.
+        pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.held.bytes), pair.stack, pair.scope));
+        let precision = Precision::of(snapshot, device, all);
+        Self { snapshot, precision, pairs, groups: Vec::new() }
+    }
+
+    /// How many groups there are.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Bytes and blocks of all, with their errors.
+    pub(super) fn totals(&self) -> (u64, Estimate, u64, Estimate) {
+        let mut all = Sums::default();
+        self.pairs.iter().for_each(|pair| all.with(&pair.held));
+        let (bytes, blocks) = self.errors(&all);
+        (all.bytes, bytes, all.blocks.round() as u64, blocks)
+    }
+
+    fn errors(&self, sums: &Sums) -> (Estimate, Estimate) {
+        (self.precision.bytes(&sums.byte_sum), self.precision.blocks(&sums.block_sum))
+    }
+
+    /// Finds the lines.
+    pub(super) fn name(&mut self, symbols: &mut Symbolizer, asked: &Asked) {
+        let begun = Instant::now();
+        let patterns = Patterns::default();
+        let mut owners = Owners::new(&asked.rules);
+        let mut attributor = Attributor::new(self.snapshot, &patterns);
+        let mut known: HashMap<Key, usize> = HashMap::new();
+        for (place, pair) in self.pairs.iter().enumerate() {
+            let in_time = place < ALWAYS || asked.within.is_none_or(|within| begun.elapsed() < within);
+            let keys = self.snapshot.frame_keys(pair.stack);
+            let place = self.snapshot.scopes.place(pair.scope);
+            let (mut kind, mut frame) = (Kind::Line, None);
+            let line = if !pair.known {
+                kind = Kind::Older;
+                "blocks from before recording began".to_owned()
+            } else if keys.is_empty() || !in_time {
+                kind = if keys.is_empty() { Kind::NoStack } else { Kind::NoTime };
+                match place.operator_name() {
+                    Some(operator) => operator.trim_start_matches('.').to_owned(),
+                    None if keys.is_empty() => "blocks without a stack".to_owned(),
+                    None => "stacks that there was no time to name".to_owned(),
+                }
+            } else {
+                let owned = owners.owner(&keys, symbols);
+                match &owned.mine {
+                    Some(mine) => frame = Some(without_types(mine.clone())),
+                    None => kind = Kind::Foreign,
+                }
+                owned.to_string()
+            };
+            let key = match &frame {
+                Some(frame) => Key::Line(frame.clone()),
+                None => Key::Name(kind, line.clone()),
+            };
+            let number = *known.entry(key).or_insert_with(|| {
+                let line = shorten_middle(&printable(&line), LONGEST);
+                let (modules, phases) = Default::default();
+                let (held, grown) = Default::default();
+                self.groups.push(Group { kind, line, frame, held, grown, modules, phases });
+                self.groups.len() - 1
+            });
+            let group = &mut self.groups[number];
+            group.held.with(&pair.held);
+            group.grown.with(&pair.grown);
+            // From the stack only while there is time; a scope's names are at hand.
+            let (module, phase) = match in_time && pair.known {
+                true => (
+                    attributor.module(pair.scope, pair.stack, symbols),
+                    attributor.phase(pair.scope, pair.stack, symbols),
+                ),
+                false => (place.module_path(), place.phase),
+            };
+            // Names in brackets say that there is none.
+            if !module.is_empty() && !module.starts_with('(') {
+                *group.modules.entry(module).or_default() += pair.held.bytes;
+            }
+            if let Some(phase) = phase {
+                *group.phases.entry(phase.to_string()).or_default() += pair.held.bytes;
+            }
+        }
+        self.groups.sort_by(|a, b| b.held.bytes.cmp(&a.held.bytes).then_with(|| a.line.cmp(&b.line)));
+    }
+
+    /// The groups that hold the most, at most `limit` of them; their shares are those of `all_bytes`.
+    pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
+        let holder = |group: &Group| {
+            let (error, _) = self.errors(&group.held);
+            Holder {
+                line: group.line.clone(),
+                frame: group.frame.clone(),
+                allocated_bytes: group.held.bytes,
+                count: group.held.blocks.round() as u64,
+                share: group.held.bytes as f64 / all_bytes.max(1) as f64,
+                module: most(&group.modules, group.held.bytes),
+                phase: most(&group.phases, group.held.bytes),
+                error,
+                kind: group.kind,
+            }
+        };
+        self.groups.iter().filter(|group| group.held.bytes > 0).take(limit).map(holder).collect()
+    }
+
+    /// What was allocated since the marker and is held at `ticks`.
+    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Grown> {
+        let mut all = Sums::default();
+        self.groups.iter().for_each(|group| all.with(&group.grown));
+        let most = self.groups.iter().max_by_key(|group| group.grown.bytes);
+        let most = most.filter(|group| group.grown.bytes > 0);
+        let seconds =
+            snapshot.clock.seconds_since_start(ticks) - snapshot.clock.seconds_since_start(marker.ticks);
+        Some(Grown {
+            since: marker.name.clone(),
+            seconds,
+            allocated_bytes: all.bytes,
+            count: all.blocks.round() as u64,
+            most: most.map(|group| (group.line.clone(), group.grown.bytes)),
+            error: self.errors(&all).0,
+            most_error: most.map_or(Estimate::default(), |group| self.errors(&group.grown).0),
+        })
+    }
+}
+
+/// The name with more than half of the bytes.
+fn most(names: &HashMap<String, u64>, of: u64) -> Option<String> {
+    let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
+    (*bytes > of / 2).then(|| shorten_middle(&printable(name), LONGEST))
+}

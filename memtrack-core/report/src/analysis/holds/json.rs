@@ -1,0 +1,146 @@
+//! Who holds it, as scripts read it.
+
+use super::{Cached, Grown, HeldAt, Holder, Refused, Unseen, WhoHolds};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
+use serde::Serialize;
+
+/// Who holds a device's memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct WhoHoldsAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The moment.
+    pub at: HeldAt,
+    /// The request that could not be met, if it is about that.
+    pub refused: Option<Refused>,
+    /// Requested bytes that are held.
+    pub allocated_bytes: u64,
+    /// How far off they may be.
+    pub allocated_bytes_error: Option<ErrorAnswer>,
+    /// How many blocks.
+    pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
+    /// Who holds the most, at most three, the largest first.
+    pub holders: Vec<HolderAnswer>,
+    /// What is reserved and in no block.
+    pub cached: Option<Cached>,
+    /// What is in use and not memtrack's to see.
+    pub unseen: Option<Unseen>,
+    /// What grew.
+    pub grown: Option<GrownAnswer>,
+    /// What to do first, as a sentence.
+    pub advice: String,
+    /// The other devices that hold something, the largest first.
+    pub others: Vec<OtherAnswer>,
+}
+
+/// Who holds a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct HolderAnswer {
+    /// The line of the user's own and what it called, or what stands in its place, as text.
+    pub line: String,
+    /// That line, where there is one.
+    pub frame: Option<FrameAnswer>,
+    /// Its blocks' bytes.
+    pub allocated_bytes: u64,
+    /// How far off they may be.
+    pub allocated_bytes_error: Option<ErrorAnswer>,
+    /// How many blocks.
+    pub count: u64,
+    /// Its part of what is held, from 0 to 1.
+    pub share: f64,
+    /// The module that more than half of it was allocated in.
+    pub module: Option<String>,
+    /// The phase that more than half of it was allocated in.
+    pub phase: Option<String>,
+}
+
+/// What was allocated since a moment and is still held.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GrownAnswer {
+    /// What the moment was, as text.
+    pub since: String,
+    /// How long before the moment that this is about it was, in seconds.
+    pub seconds: f64,
+    /// Bytes.
+    pub allocated_bytes: u64,
+    /// How far off they may be.
+    pub allocated_bytes_error: Option<ErrorAnswer>,
+    /// How many blocks.
+    pub count: u64,
+    /// The line that most of it is from, as text.
+    pub most_line: Option<String>,
+    /// Its bytes of it.
+    pub most_bytes: Option<u64>,
+}
+
+/// What another device holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct OtherAnswer {
+    /// The device's name.
+    pub name: String,
+    /// Requested bytes that it holds.
+    pub allocated_bytes: u64,
+}
+
+impl WhoHolds {
+    /// As scripts read it.
+    pub fn answer(&self) -> WhoHoldsAnswer {
+        let other =
+            |(name, bytes): &(String, u64)| OtherAnswer { name: name.clone(), allocated_bytes: *bytes };
+        WhoHoldsAnswer {
+            device: self.device.clone(),
+            at: self.at,
+            refused: self.refused,
+            allocated_bytes: self.allocated_bytes,
+            allocated_bytes_error: self.error.answer(),
+            count: self.count,
+            count_error: self.count_error.answer(),
+            holders: self.holders.iter().map(Holder::answer).collect(),
+            cached: self.cached,
+            unseen: self.unseen,
+            grown: self.grown.as_ref().map(Grown::answer),
+            advice: self.advice.clone(),
+            others: self.others.iter().map(other).collect(),
+        }
+    }
+}
+
+impl Holder {
+    fn answer(&self) -> HolderAnswer {
+        HolderAnswer {
+            line: self.line.clone(),
+            frame: self.frame.as_ref().map(FrameAnswer::from),
+            allocated_bytes: self.allocated_bytes,
+            allocated_bytes_error: self.error.answer(),
+            count: self.count,
+            share: self.share,
+            module: self.module.clone(),
+            phase: self.phase.clone(),
+        }
+    }
+}
+
+impl Grown {
+    fn answer(&self) -> GrownAnswer {
+        let (most_line, most_bytes) = self.most.clone().unzip();
+        GrownAnswer {
+            since: self.since.clone(),
+            seconds: self.seconds,
+            allocated_bytes: self.allocated_bytes,
+            allocated_bytes_error: self.error.answer(),
+            count: self.count,
+            most_line,
+            most_bytes,
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Who holds it: one paragraph for the moment when memory runs out, a dump is made or a run ends. The three lines of one's
+//! own that hold the most, the module and the phase of each, what is cache, what memtrack does not see, what grew, and what
+//! to do first. A number that is not known is left out.
+//!
+//! It is made while a program is out of memory, so it has bounds: [`Asked::within`] limits the time for which functions are
+//! named, the largest holders' first; after the first eight, what comes later goes by its operator's name. `groups` adds up and names, `beside` has
+//! what is not a block, `advice` what to do first, and `text` the words.
+
+mod advice;
+mod beside;
+mod groups;
+mod json;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use super::estimate::Estimate;
+use super::lifetimes::{Lifetime, is_estimate, lifetimes};
+use super::moment::Moment;
+use super::net::net;
+use super::ownership::Rules;
+use super::peak::Peak;
+use super::reserved::tells_reserved;
+use beside::Place;
+pub use beside::{Cached, Unseen};
+use groups::Groups;
+pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
+use memtrack_model::answer::DeviceAnswer;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::{Frame, OutOfMemory};
+use memtrack_symbols::Symbolizer;
+use serde::Serialize;
+use std::time::Duration;
+
+/// How many lines are named.
+const HOLDERS: usize = 3;
+
+/// Which moment the paragraph is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HeldAt {
+    /// Now, or when the snapshot was taken.
+    #[default]
+    Now,
+    /// When a device last ran out of memory; where it never did, the end.
+    OutOfMemory,
+    /// The highest point.
+    Peak,
+    /// When something ended the program.
+    Killed,
+    /// Where the recording ends that nobody ended: the program was killed, called `_exit`, or still runs.
+    Cut,
+}
+
+/// A moment that growth is counted from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Marker {
+    /// The moment, in the snapshot's ticks.
+    pub ticks: u64,
+    /// What it was, as the end of a sentence: `the last dump`.
+    pub name: String,
+}
+
+impl Marker {
+    /// That moment, called so.
+    pub fn new(ticks: u64, name: impl Into<String>) -> Self {
+        Self { ticks, name: name.into() }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Asked {
+    /// Which moment it is about.
+    pub at: HeldAt,
+    /// What could not be had, if memory has just run out.
+    pub refused: Option<OutOfMemory>,
+    /// What growth is counted from where the program marked nothing ([`Marks`](memtrack_model::snapshot::Marks)); without one, from half of the time.
+    pub marker: Option<Marker>,
+    /// How long functions may be named; for ever without. A look-up is not interrupted, and the stacks of the eight largest
+    /// scopes are named in any case.
+    pub within: Option<Duration>,
+    /// Which frames are the user's own.
+    pub rules: Rules,
+}
+
+impl Asked {
+    /// About the moment that matters most of a run that has ended: when it was killed, else when it ran out of memory, else
+    /// its peak. A heap that refuses a request to a program which goes on has not run out of memory: some ask to find out.
+    #[must_use]
+    pub fn at_the_end(snapshot: &Snapshot, was_killed: bool) -> Self {
+        Self::about(match was_killed {
+            true => HeldAt::Killed,
+            false if ran_out(snapshot) => HeldAt::OutOfMemory,
+            false => HeldAt::Peak,
+        })
+    }
+
+    /// About that moment.
+    #[must_use]
+    pub fn about(at: HeldAt) -> Self {
+        Self { at, ..Self::default() }
+    }
+
+    /// Memory has just run out.
+    #[must_use]
+    pub fn refused(mut self, oom: Option<OutOfMemory>) -> Self {
+        self.refused = oom;
+        self
+    }
+
+    /// Counts growth from there.
+    #[must_use]
+    pub fn since(mut self, marker: Option<Marker>) -> Self {
+        self.marker = marker;
+        self
+    }
+
+    /// Names functions for so long at most.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.within = Some(time);
+        self
+    }
+
+    /// Which frames are the user's own.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+}
+
+/// A request that could not be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Refused {
+    /// Requested bytes.
+    pub requested_bytes: u64,
+    /// Bytes that the device says were free; none for a heap.
+    pub free_bytes: Option<u64>,
+    /// Bytes that the device has; none where that is unknown.
+    pub total_bytes: Option<u64>,
+}
+
+/// Who holds a part of a device's memory.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The line of the user's own and what it called, or what stands in its place; an operator's name where no stack was
+    /// recorded or there was no time to name it.
+    pub line: String,
+    /// That line, where there is one.
+    pub frame: Option<Frame>,
+    /// Its blocks' bytes.
+    pub allocated_bytes: u64,
+    /// How many blocks.
+    pub count: u64,
+    /// Its part of what is held, from 0 to 1.
+    pub share: f64,
+    /// The module that most of it was allocated in.
+    pub module: Option<String>,
+    /// The phase that most of it was allocated in.
+    pub phase: Option<String>,
+    /// How far off the bytes may be.
+    pub(crate) error: Estimate,
+    pub(crate) kind: Kind,
+}
+
+/// What a group goes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A line of the user's own.
+    #[default]
+    Line,
+    /// Stacks in which nothing is the user's.
+    Foreign,
+    /// An operator, because no stack was recorded.
+    NoStack,
+    /// An operator, because there was no time for more.
+    NoTime,
+    /// It was there before recording began.
+    Older,
+}
+
+/// What was allocated since a moment and is still held.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Grown {
+    /// What the moment was: `the last dump`, `the last mark "step"`, `the middle of the recording`.
+    pub since: String,
+    /// How long before the moment that this is about it was, in seconds.
+    pub seconds: f64,
+    /// Bytes.
+    pub allocated_bytes: u64,
+    /// How many blocks.
+    pub count: u64,
+    /// The line that most of it is from, and its bytes of it.
+    pub most: Option<(String, u64)>,
+    pub(crate) error: Estimate,
+    pub(crate) most_error: Estimate,
+}
+
+/// Who holds a device's memory.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct WhoHolds {
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    pub device_name: String,
+    /// The moment.
+    pub at: HeldAt,
+    /// What could not be had, if this is about that.
+    pub refused: Option<Refused>,
+    /// Requested bytes that are held.
+    pub allocated_bytes: u64,
+    /// How many blocks.
+    pub count: u64,
+    /// Who holds the most, at most three, the largest first.
+    pub holders: Vec<Holder>,
+    /// Groups in all.
+    pub groups: usize,
+    /// What is reserved and in no block; none where nothing is, or it is not known.
+    pub cached: Option<Cached>,
+    /// What is in use and not memtrack's to see, as far as that is known.
+    pub unseen: Option<Unseen>,
+    /// What grew, as far as that is known.
+    pub grown: Option<Grown>,
+    /// What to do first.
+    pub advice: String,
+    /// The other devices that hold something, with their names and requested bytes, the largest first, at most three.
+    pub others: Vec<(String, u64)>,
+    error: Estimate,
+    count_error: Estimate,
+    device: DeviceAnswer,
+}
+
+impl WhoHolds {
+    /// Who holds the memory of `device`; none where nothing was ever seen of it.
+    pub fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        asked: &Asked,
+    ) -> Option<Self> {
+        let all = lifetimes(snapshot, device);
+        let refused = asked.refused.filter(|oom| oom.device == device);
+        if all.is_empty() && refused.is_none() {
+            return None;
+        }
+        let place = place_of(snapshot, device, asked, &all);
+        let live: Vec<&Lifetime> = all.iter().filter(|one| one.is_live_after(place.row)).collect();
+        let marker = marker(snapshot, asked, &all, &place);
+        let mut groups =
+            Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
+        groups.name(symbols, asked);
+        let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
+        if let Some(net) =
+            net(snapshot, device).filter(|_| place.is_end && is_estimate(snapshot, device, &all))
+        {
+            // Counted: what was handed out less what was given back.
+            if let (Ok(bytes), Ok(blocks)) = (u64::try_from(net.bytes), u64::try_from(net.blocks)) {
+                (allocated_bytes, error) = (bytes, Estimate::exact(bytes as f64));
+                (count, count_error) = (blocks, Estimate::exact(blocks as f64));
+            }
+        }
+        let holders = groups.largest(HOLDERS, allocated_bytes);
+        let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
+        let cached = Cached::of(snapshot, device, &place, allocated_bytes);
+        let unseen = Unseen::of(snapshot, device, asked.at, &place, &error);
+        let mut held = Self {
+            device_name: snapshot.device_name(device),
+            at: asked.at,
+            refused: refused_of(snapshot, device, asked, &place, refused),
+            allocated_bytes,
+            count,
+            groups: groups.len(),
+            holders,
+            cached,
+            unseen,
+            grown,
+            advice: String::new(),
+            others: Vec::new(),
+            error,
+            count_error,
+            device: device_answer(snapshot, device),
+        };
+        held.advice = advice::first(&held, snapshot.is_heap(device));
+        Some(held)
+    }
+
+    /// Who holds the most of all devices' memory: of the accelerator that holds the most, or of the heap where there is
+    /// none; with what the other devices hold.
+    pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, asked: &Asked) -> Option<Self> {
+        let mut held: Vec<(DeviceId, u64)> = Vec::new();
+        for device in snapshot.device_ids() {
+            let all = lifetimes(snapshot, device);
+            let place = place_of(snapshot, device, asked, &all);
+            let live = all.iter().filter(|one| one.is_live_after(place.row));
+            let bytes = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+            if !all.is_empty() {
+                held.push((device, bytes));
+            }
+        }
+        // A device that ran out is what it is about, and an accelerator's memory is the scarcer one.
+        let ran_out =
+            |device| asked.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
+        let is_heap = |device| snapshot.is_heap(device);
+        held.sort_by_key(|&(device, bytes)| {
+            (!ran_out(device), is_heap(device), snapshot.is_pinned(device), std::cmp::Reverse(bytes))
+        });
+        let (first, rest) = held.split_first()?;
+        let mut all = Self::of(snapshot, symbols, first.0, asked)?;
+        let mut rest: Vec<_> = rest.iter().filter(|(_, bytes)| *bytes > 0).collect();
+        rest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        all.others =
+            rest.into_iter().take(3).map(|&(device, bytes)| (snapshot.device_name(device), bytes)).collect();
+        Some(all)
+    }
+}
+
+/// The paragraph for a program's log, of what a device holds that refused a request, or else of all there is: whole lines,
+/// or nothing. `since` is the moment that growth is counted from, in ticks, with its name.
+pub fn for_the_log(
+    snapshot: &Snapshot,
+    refused: Option<OutOfMemory>,
+    since: Option<(u64, &str)>,
+    within: Duration,
+) -> String {
+    let marker = since.map(|(ticks, name)| Marker::new(ticks, name));
+    let asked = Asked::default().refused(refused).since(marker).within(within);
+    let symbols = &mut Symbolizer::of(snapshot);
+    let held = match refused {
+        Some(oom) => WhoHolds::of(snapshot, symbols, oom.device, &asked),
+        None => WhoHolds::of_all(snapshot, symbols, &asked),
+    };
+    held.map_or(String::new(), |held| held.for_the_log())
+}
+
+/// Whether memory ran out: of a device, or at the end of a heap.
+fn ran_out(snapshot: &Snapshot) -> bool {
+    let actions = &snapshot.events.action;
+    let of_device = |row: &usize| !snapshot.is_heap(snapshot.events.device[*row]);
+    let refusals =
+        || actions.iter().enumerate().filter(|&(_, &action)| action == Action::Oom).map(|(row, _)| row);
+    if refusals().any(|row| of_device(&row)) {
+        return true;
+    }
+    let goes_on = |last: usize| {
+        let later = last + 1..actions.len();
+        later.into_iter().any(|row| actions[row] == Action::Alloc && !of_device(&row))
+    };
+    refusals().next_back().is_some_and(|last| !goes_on(last))
+}
+
+fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
+    let (is_heap, is_pinned) = (snapshot.is_heap(device), snapshot.is_pinned(device));
+    DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
+}
+
+/// When it is.
+fn place_of(snapshot: &Snapshot, device: DeviceId, asked: &Asked, all: &[Lifetime]) -> Place {
+    let row = match asked.at {
+        HeldAt::Now | HeldAt::Killed | HeldAt::Cut => Some(usize::MAX),
+        HeldAt::OutOfMemory => match Moment::last_oom(snapshot, device) {
+            Some(moment) => moment.row(),
+            None => Some(usize::MAX),
+        },
+        HeldAt::Peak => Peak::of(snapshot, all).row,
+    };
+    let changes = |row: usize| snapshot.events.action[row] != Action::Oom;
+    let later = |of: usize| snapshot.events.rows_of(device).any(|row| row > of && changes(row));
+    let is_end = match row {
+        Some(usize::MAX) => true,
+        Some(row) => !later(row),
+        None => snapshot.events.rows_of(device).next().is_none(),
+    };
+    let newest = snapshot.events.ticks.iter().copied().max().unwrap_or(0);
+    let ticks = match row {
+        Some(row) if row < snapshot.events.len() => snapshot.events.ticks[row],
+        Some(_) if snapshot.pytorch.is_none() && snapshot.meta.complete => snapshot.clock.last.0.max(newest),
+        Some(_) => newest,
+        None => snapshot.clock.first.0,
+    };
+    Place { row, is_end, ticks, tells_reserved: tells_reserved(snapshot, device) }
+}
+
+/// What growth is counted from.
+fn marker(snapshot: &Snapshot, asked: &Asked, all: &[Lifetime], place: &Place) -> Option<Marker> {
+    // What the program marked itself it knows best.
+    let marked = snapshot.marks.rows.iter().rev().find(|mark| mark.ticks < place.ticks);
+    if let Some(mark) = marked {
+        return Some(Marker::new(mark.ticks, format!("the last mark \"{}\"", snapshot.marks.name(mark))));
+    }
+    if let Some(marker) = &asked.marker {
+        return (marker.ticks <= place.ticks).then(|| marker.clone());
+    }
+    // Files of PyTorch's may lack the times, or the trace.
+    let first = match snapshot.pytorch {
+        Some(_) => snapshot.events.ticks.iter().copied().min()?,
+        None => snapshot.clock.first.0,
+    };
+    let newest = all.iter().filter_map(|one| groups::ticks_of(snapshot, one)).max()?;
+    let has_times = newest > first && place.ticks > first;
+    let name = if place.is_end { "the middle of the recording" } else { "half of the time until then" };
+    has_times.then(|| Marker::new(first + (place.ticks - first) / 2, name))
+}
+
+fn refused_of(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    asked: &Asked,
+    place: &Place,
+    now: Option<OutOfMemory>,
+) -> Option<Refused> {
+    let known = |bytes: u64| (bytes > 0).then_some(bytes);
+    let is_heap = snapshot.is_heap(device);
+    if let Some(oom) = now {
+        return Some(Refused {
+            requested_bytes: oom.requested_bytes,
+            free_bytes: (!is_heap).then_some(oom.device_free_bytes),
+            total_bytes: known(oom.device_total_bytes),
+        });
+    }
+    let row = place.row.filter(|&row| asked.at == HeldAt::OutOfMemory && row < snapshot.events.len())?;
+    Some(Refused {
+        requested_bytes: snapshot.events.size_bytes[row],
+        free_bytes: (!is_heap).then(|| snapshot.oom_free_bytes(row)),
+        total_bytes: None,
+    })
+}

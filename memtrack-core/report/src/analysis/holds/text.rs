@@ -1,0 +1,191 @@
+//! The paragraph in words: at most eight lines.
+
+use super::{HeldAt, Holder, Kind, WhoHolds};
+use memtrack_model::units::human_bytes;
+use std::fmt;
+
+/// Before what goes on in the next line.
+const INDENT: &str = "     ";
+
+impl WhoHolds {
+    /// The lines, without their end.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.head()];
+        for (place, holder) in self.holders.iter().enumerate() {
+            lines.push(format!("  {}. {}", place + 1, holder.words()));
+        }
+        lines.extend(self.besides());
+        lines.extend(self.growth());
+        lines.push(format!("  first: {}", self.advice));
+        lines
+    }
+
+    /// The paragraph as memtrack says it in a program's log: each line begins with `memtrack: `.
+    pub fn for_the_log(&self) -> String {
+        self.lines().into_iter().map(|line| format!("memtrack: {line}\n")).collect()
+    }
+
+    /// The paragraph, with lines of at most `width` characters: what is longer goes on in the next one.
+    pub fn to_text(&self, width: Option<usize>) -> String {
+        let width = width.unwrap_or(usize::MAX).max(INDENT.len() + 20);
+        let mut text = String::new();
+        for line in self.lines() {
+            let begin = line.len() - line.trim_start().len();
+            let mut room = width;
+            let mut words = line[begin..].split(' ');
+            text.push_str(&line[..begin]);
+            room -= begin;
+            let first = words.next().unwrap_or_default();
+            text.push_str(first);
+            room = room.saturating_sub(first.chars().count());
+            for word in words {
+                let length = word.chars().count();
+                if length < room {
+                    text.push(' ');
+                    room -= 1 + length;
+                } else {
+                    text.push('\n');
+                    text.push_str(INDENT);
+                    room = (width - INDENT.len()).saturating_sub(length);
+                }
+                text.push_str(word);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn head(&self) -> String {
+        let device = match self.device_name.as_str() {
+            name @ ("host heap" | "pinned host memory") if name == "host heap" => format!("the {name}"),
+            name => name.to_owned(),
+        };
+        let when = match self.at {
+            HeldAt::Now => "now",
+            HeldAt::OutOfMemory => "when memory ran out",
+            HeldAt::Peak => "at its peak",
+            HeldAt::Killed => "when the program was killed",
+            HeldAt::Cut => "at the end of the recording",
+        };
+        let bytes = self.error.as_bytes(self.allocated_bytes);
+        let blocks = self.count_error.as_counted(self.count, "block");
+        // Where it has just happened, a line before this one says so.
+        let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
+            None => String::new(),
+            Some(refused) => {
+                let free = refused.free_bytes.map_or(String::new(), |free| {
+                    let of = refused
+                        .total_bytes
+                        .map_or(String::new(), |total| format!(" of {}", human_bytes(total)));
+                    format!(", {}{of} free", human_bytes(free))
+                });
+                format!(" ({} asked for{free})", human_bytes(refused.requested_bytes))
+            }
+        };
+        let others = match self.others.is_empty() {
+            true => String::new(),
+            false => {
+                let other = |(name, bytes): &(String, u64)| format!("{name} {}", human_bytes(*bytes));
+                format!("; beside it {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
+            }
+        };
+        format!("who holds {device} {when}{refused}: {bytes} in {blocks}{others}")
+    }
+
+    /// What is cache, and what is not seen.
+    fn besides(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if let Some(cached) = self.cached {
+            if cached.allocator_bytes > 0 {
+                let bytes = human_bytes(cached.allocator_bytes);
+                parts.push(match (cached.largest_bytes, cached.free_segment_bytes) {
+                    (Some(largest), Some(whole)) if whole > 0 => format!(
+                        "cache {bytes}, {} of it in whole segments, the largest piece {}",
+                        human_bytes(whole),
+                        human_bytes(largest)
+                    ),
+                    (Some(largest), _) => {
+                        format!(
+                            "cache {bytes}, all between blocks, the largest piece {}",
+                            human_bytes(largest)
+                        )
+                    }
+                    _ => format!("cache {bytes}"),
+                });
+            }
+            if cached.driver_pool_bytes > 0 {
+                parts.push(format!("cache of the driver's pools {}", human_bytes(cached.driver_pool_bytes)));
+            }
+        }
+        if let Some(unseen) = self.unseen {
+            let (bytes, used) = (human_bytes(unseen.bytes), human_bytes(unseen.used_bytes));
+            parts.push(match (unseen.is_resident, unseen.bytes) {
+                (true, _) => format!(
+                    "not recorded: at least {bytes} of {used} resident (code, stacks, C libraries, memtrack)"
+                ),
+                (false, 0) => format!("all {used} in use on the device are recorded"),
+                (false, _) => format!(
+                    "not recorded: {bytes} of {used} in use on the device (contexts, libraries, other processes)"
+                ),
+            });
+        }
+        (!parts.is_empty()).then(|| format!("  {}", parts.join("; ")))
+    }
+
+    fn growth(&self) -> Option<String> {
+        let grown = self.grown.as_ref()?;
+        let since = format!("  since {}, {} earlier", grown.since, seconds(grown.seconds));
+        Some(match &grown.most {
+            None if self.at == HeldAt::Now => format!("{since}: nothing that is still held was allocated"),
+            None => format!("{since}: nothing that was held then was allocated"),
+            Some((line, bytes)) => {
+                let all = grown.error.as_bytes(grown.allocated_bytes);
+                let most = match *bytes == grown.allocated_bytes {
+                    true => "all".to_owned(),
+                    false => grown.most_error.as_bytes(*bytes),
+                };
+                let held = match self.at {
+                    HeldAt::Now => "are still held",
+                    _ => "were held then",
+                };
+                format!("{since}: {all} more were allocated and {held}, {most} by {line}")
+            }
+        })
+    }
+}
+
+impl Holder {
+    fn words(&self) -> String {
+        let bytes = self.error.as_bytes(self.allocated_bytes);
+        let share = self.error.as_share(self.share.min(1.0));
+        // An operator's name says both.
+        let is_operator = matches!(self.kind, Kind::NoStack | Kind::NoTime);
+        let mut inside = Vec::new();
+        if !is_operator {
+            inside.extend(self.module.as_ref().map(|module| format!("module {module}")));
+            inside.extend(self.phase.as_ref().map(|phase| format!("phase {phase}")));
+        }
+        let inside = if inside.is_empty() { String::new() } else { format!(" ({})", inside.join(", ")) };
+        let by = if self.kind == Kind::Line { "by " } else { "" };
+        format!("{bytes} ({share}) {by}{}{inside}", self.line)
+    }
+}
+
+/// A time as people say it.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.1 => format!("{:.1} ms", s * 1000.0),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
+        s => format!("{:.1} hours", s / 3600.0),
+    }
+}
+
+impl fmt::Display for WhoHolds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.lines() {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}

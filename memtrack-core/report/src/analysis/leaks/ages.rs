@@ -1,0 +1,118 @@
+//! How long blocks of a group live: of those that were freed, the time that 99 in 100 did not exceed; of the others, how old
+//! they are at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB however many blocks it has.
+
+/// Classes to a doubling of the time.
+const PER_DOUBLING: f64 = 4.0;
+/// Up to 2^62 nanoseconds.
+const CLASSES: usize = 250;
+/// With fewer freed blocks nobody knows how long they usually live.
+const LEAST_FREED: f64 = 100.0;
+/// The part of the freed blocks that says what is usual.
+const USUAL: f64 = 0.99;
+/// So many times what is usual is far older.
+const FAR: f64 = 10.0;
+
+/// How far the ages of a group's blocks lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Age {
+    /// Blocks that were freed.
+    pub freed: u64,
+    /// 99 in 100 of them were freed within this many seconds.
+    pub usual_seconds: f64,
+    /// How many of those that were never freed are more than ten times older.
+    pub far_older: u64,
+    /// The bytes of those.
+    pub far_older_bytes: u64,
+}
+
+/// The times of one group.
+#[derive(Clone, Debug)]
+pub(super) struct Ages {
+    freed: Box<[f32; CLASSES]>,
+    /// Blocks and bytes.
+    alive: Box<[[f32; 2]; CLASSES]>,
+}
+
+impl Default for Ages {
+    fn default() -> Self {
+        Self { freed: Box::new([0.0; CLASSES]), alive: Box::new([[0.0; 2]; CLASSES]) }
+    }
+}
+
+fn class(seconds: f64) -> usize {
+    let class = (seconds * 1e9).max(1.0).log2() * PER_DOUBLING;
+    (class as usize).min(CLASSES - 1)
+}
+
+/// What times of that class do not exceed, in seconds.
+fn end(class: usize) -> f64 {
+    ((class + 1) as f64 / PER_DOUBLING).exp2() / 1e9
+}
+
+impl Ages {
+    /// Blocks that were freed after so long.
+    pub(super) fn freed(&mut self, seconds: f64, blocks: f64) {
+        self.freed[class(seconds)] += blocks as f32;
+    }
+
+    /// Blocks that are so old and were not freed.
+    pub(super) fn alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
+        let [all_blocks, all_bytes] = &mut self.alive[class(seconds)];
+        *all_blocks += blocks as f32;
+        *all_bytes += bytes as f32;
+    }
+
+    /// What they say; none where too few were freed to know what is usual.
+    pub(super) fn age(&self) -> Option<Age> {
+        let freed: f64 = self.freed.iter().map(|&blocks| f64::from(blocks)).sum();
+        if freed < LEAST_FREED {
+            return None;
+        }
+        let mut so_far = 0.0;
+        let usual = self.freed.iter().position(|&blocks| {
+            so_far += f64::from(blocks);
+            so_far >= USUAL * freed
+        });
+        let usual_seconds = end(usual.unwrap_or(CLASSES - 1));
+        let far = self.alive.iter().skip(class(FAR * usual_seconds) + 1);
+        let [blocks, bytes] =
+            far.fold([0.0; 2], |sum, alive| [0, 1].map(|unit| sum[unit] + f64::from(alive[unit])));
+        Some(Age {
+            freed: freed.round() as u64,
+            usual_seconds,
+            far_older: blocks.round() as u64,
+            far_older_bytes: bytes.round() as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_usual_comes_from_those_that_were_freed() {
+        let mut ages = Ages::default();
+        (0..99).for_each(|_| ages.freed(1e-3, 1.0));
+        assert_eq!(ages.age(), None, "too few");
+        (0..901).for_each(|_| ages.freed(1e-3, 1.0));
+        ages.freed(5.0, 2.0);
+        ages.alive(5e-3, 1.0, 100.0);
+        ages.alive(0.5, 3.0, 300.0);
+        let age = ages.age().unwrap();
+        assert!(age.usual_seconds >= 1e-3 && age.usual_seconds < 1.3e-3, "{age:?}");
+        assert_eq!((age.freed, age.far_older, age.far_older_bytes), (1002, 3, 300));
+    }
+
+    #[test]
+    fn times_of_any_length_have_a_class() {
+        for seconds in [0.0, 1e-9, 1.0, 1e9, f64::INFINITY] {
+            assert!(class(seconds) < CLASSES);
+        }
+        assert!((0..60).all(|power| {
+            let seconds = f64::from(1 << (power / 2)) / 1e9;
+            seconds <= end(class(seconds)) && end(class(seconds)) < seconds * 1.2
+        }));
+    }
+}

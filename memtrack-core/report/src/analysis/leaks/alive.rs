@@ -1,0 +1,224 @@
+//! What stayed of each group over the periods, and which of the groups leak: the part that recordings and series of snapshots
+//! share.
+
+use super::ages::Ages;
+use super::growth::{Amounts, steady};
+use super::{Amount, FreedLate, Leak, LeakOptions};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::ownership::Owners;
+use crate::analysis::top::{By, TopRow};
+
+/// The part of what has grown that is given back in the last moments, where they are a program's end.
+const MOST_OF_IT: f64 = 0.5;
+
+/// Bytes and blocks as they grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Both {
+    bytes: Sum,
+    blocks: Sum,
+}
+
+impl Both {
+    pub(super) fn add(&mut self, size_bytes: u64, weight: f64) {
+        self.bytes.add(size_bytes as f64, weight);
+        self.blocks.add(1.0, weight);
+    }
+
+    fn with(self, other: &Self) -> Self {
+        Self { bytes: self.bytes.with(&other.bytes), blocks: self.blocks.with(&other.blocks) }
+    }
+
+    fn amounts(&self) -> Amounts {
+        [self.bytes.value(), self.blocks.value()]
+    }
+
+    pub(super) fn amount(&self, precision: &Precision) -> Amount {
+        Amount {
+            bytes: self.bytes.value().round() as u64,
+            blocks: self.blocks.value().round() as u64,
+            bytes_error: precision.bytes(&self.bytes),
+            blocks_error: precision.blocks(&self.blocks),
+        }
+    }
+}
+
+/// What groups are judged over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// How long a period is, in seconds.
+    pub(super) seconds: f64,
+    /// How many periods a leak takes.
+    pub(super) least: usize,
+    /// The ticks of the end, and how long one is.
+    pub(super) end: u64,
+    pub(super) seconds_per_tick: f64,
+    /// The periods lie between moments, and what a group has is known at each of those: one more than there are periods.
+    pub(super) are_between: bool,
+}
+
+/// A group before it is judged.
+pub(super) struct Group {
+    pub(super) row: TopRow,
+    /// What came while it was watched and was never freed.
+    pub(super) never_freed: Both,
+    /// What is left at the end, whenever it came, as far as that is to be told of groups that are no leak.
+    pub(super) left: Both,
+    pub(super) stays: Option<(Stays, Option<Ages>)>,
+}
+
+/// What stayed and left of one group in each period.
+#[derive(Clone, Debug)]
+pub(super) struct Stays {
+    stayed: Vec<Both>,
+    left: Vec<Both>,
+    /// What left in the last moments, and the ticks at which that began.
+    late: Both,
+    late_from: u64,
+}
+
+impl Stays {
+    pub(super) fn new(periods: usize) -> Self {
+        let none = vec![Both::default(); periods];
+        Self { stayed: none.clone(), left: none, late: Both::default(), late_from: u64::MAX }
+    }
+
+    /// A block that stayed from one period on, and left in another if that is one of them.
+    pub(super) fn add(&mut self, from: usize, to: usize, size_bytes: u64, weight: f64) {
+        self.stayed[from].add(size_bytes, weight);
+        if let Some(left) = self.left.get_mut(to) {
+            left.add(size_bytes, weight);
+        }
+    }
+
+    /// A block of those that was freed in the last moments.
+    pub(super) fn add_late(&mut self, ticks: u64, size_bytes: u64, weight: f64) {
+        self.late.add(size_bytes, weight);
+        self.late_from = self.late_from.min(ticks);
+    }
+
+    /// What grew like a leak up to the last period, and was given back in the last moments.
+    fn freed_late(&self, name: &str, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
+        let all = self.stayed.len().checked_sub(1).filter(|_| self.late.blocks.value() > 0.0)?;
+        let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
+        let (stayed, left) = (amounts(&self.stayed[..all]), amounts(&self.left[..all]));
+        let steady = steady(&stayed, &left, periods.least - 1, false)?;
+        let grown: f64 = (steady.from..all).map(|period| stayed[period][0] - left[period][0]).sum();
+        (self.late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
+            name: name.to_owned(),
+            freed: self.late.amount(precision),
+            grew: steady.grew,
+            periods: steady.periods,
+            last_seconds: periods.end.saturating_sub(self.late_from) as f64 * periods.seconds_per_tick,
+        })
+    }
+
+    /// Whether it can be a leak at all, so that its ages are worth knowing.
+    pub(super) fn may_leak(&self) -> bool {
+        self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
+    }
+
+    /// The leak that this is, if it is one.
+    pub(super) fn leak(
+        &self,
+        row: TopRow,
+        ages: Option<&Ages>,
+        periods: &Measure,
+        precision: &Precision,
+    ) -> Option<Leak> {
+        let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
+        let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
+        let age = ages.and_then(Ages::age);
+        // Of what usually lives as long as a period, it is no wonder that some does.
+        let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
+        let steady = steady(&stayed, &left, periods.least, is_old)?;
+        let sum = |all: &[Both]| all[steady.from..].iter().fold(Both::default(), |sum, one| sum.with(one));
+        let growth = precision.bytes(&sum(&self.stayed).bytes).less(&precision.bytes(&sum(&self.left).bytes));
+        if growth.low <= 0.0 {
+            return None;
+        }
+        let mut held = 0.0;
+        let held_bytes = stayed.iter().zip(&left).map(|(stayed, left)| {
+            held += stayed[0] - left[0];
+            held.max(0.0).round() as u64
+        });
+        let held_bytes: Vec<u64> = held_bytes.collect();
+        let each = |bytes: f64| bytes / steady.periods as f64;
+        Some(Leak {
+            row,
+            grew: steady.grew,
+            periods: steady.periods,
+            each_bytes: Estimate {
+                value: each(growth.value),
+                standard_error: each(growth.standard_error),
+                low: each(growth.low),
+                high: each(growth.high),
+                bound: each(growth.bound),
+            },
+            held_bytes: held_bytes[steady.from - usize::from(periods.are_between)..].to_vec(),
+            age,
+        })
+    }
+}
+
+/// The leaks among groups, and what the others hold.
+pub(super) struct Sorted {
+    pub(super) leaks: Vec<Leak>,
+    pub(super) leaks_in_all: usize,
+    pub(super) leaked: Both,
+    pub(super) alive: Both,
+    pub(super) alive_groups: usize,
+    pub(super) freed_late: Vec<FreedLate>,
+}
+
+impl Sorted {
+    /// Judges all groups.
+    pub(super) fn of(
+        groups: impl Iterator<Item = Group>,
+        periods: &Measure,
+        precision: &Precision,
+        options: &LeakOptions,
+    ) -> Self {
+        let mut sorted = Self {
+            leaks: Vec::new(),
+            leaks_in_all: 0,
+            leaked: Both::default(),
+            alive: Both::default(),
+            alive_groups: 0,
+            freed_late: Vec::new(),
+        };
+        for Group { row, never_freed, left, stays } in groups {
+            let late = stays.as_ref().and_then(|(stays, _)| stays.freed_late(&row.name, periods, precision));
+            let leak = stays.and_then(|(stays, ages)| stays.leak(row, ages.as_ref(), periods, precision));
+            match leak {
+                Some(leak) => {
+                    sorted.leaked = sorted.leaked.with(&never_freed);
+                    sorted.leaks.push(leak);
+                }
+                None => {
+                    sorted.freed_late.extend(late);
+                    sorted.alive = sorted.alive.with(&left);
+                    sorted.alive_groups += usize::from(left.blocks.value() > 0.0);
+                }
+            }
+        }
+        sorted.leaks.sort_by(|a, b| {
+            let order = b.row.allocated_bytes.cmp(&a.row.allocated_bytes);
+            let order = order.then_with(|| b.row.count.cmp(&a.row.count));
+            order.then_with(|| a.row.name.cmp(&b.row.name))
+        });
+        sorted.freed_late.sort_by(|a, b| {
+            let order = b.freed.bytes.cmp(&a.freed.bytes);
+            order.then_with(|| a.name.cmp(&b.name))
+        });
+        sorted.leaks_in_all = sorted.leaks.len();
+        sorted.leaks.truncate(options.limit);
+        let mut owners = Owners::new(&options.rules);
+        let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
+        for Leak { row, .. } in &mut sorted.leaks {
+            if is_of_stacks && row.owned.mine.is_none() && !row.stack.is_empty() {
+                row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
+            }
+        }
+        sorted
+    }
+}

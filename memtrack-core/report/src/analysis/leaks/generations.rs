@@ -1,0 +1,142 @@
+//! What each of the program's own intervals left behind: of what was allocated in it, the part that was never freed.
+
+use super::Amount;
+use super::alive::Both;
+use crate::analysis::estimate::Precision;
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::top::TopRow;
+use memtrack_model::snapshot::{Since, Snapshot};
+use std::collections::HashMap;
+
+/// Groups that are told of a generation at most.
+const MOST_SHARES: usize = 3;
+
+/// What one group left behind in one interval.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Share {
+    /// The group.
+    pub name: String,
+    /// What it left.
+    pub left: Amount,
+}
+
+/// One interval.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Generation {
+    /// Its number: 0 is what came before the first mark, 1 what came between the first and the second, and so on.
+    pub number: usize,
+    /// When it began, in seconds; none of what came before the first mark.
+    pub from_seconds: Option<f64>,
+    /// When it ended, in seconds; none of what came after the last mark.
+    pub to_seconds: Option<f64>,
+    /// What was allocated in it.
+    pub allocated: Amount,
+    /// What of that was never freed.
+    pub left: Amount,
+    /// The groups that left most, at most three.
+    pub shares: Vec<Share>,
+    /// How many groups left something.
+    pub shares_in_all: usize,
+}
+
+/// What the intervals of one name left behind.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Generations {
+    /// What the intervals are called.
+    pub name: String,
+    /// How many marks there are between them.
+    pub marks: usize,
+    /// What the seconds are counted from.
+    pub since: Since,
+    /// How many intervals between two marks left something.
+    pub leaving: usize,
+    /// What an interval between two marks left in the middle: half of them left more.
+    pub median_left_bytes: u64,
+    /// Those that left most, in the order of time, at most as many as were asked for.
+    pub rows: Vec<Generation>,
+    /// How many intervals there are, with what came before the first mark and after the last.
+    pub rows_in_all: usize,
+}
+
+/// What survives of each interval, while it is counted.
+pub(super) struct Survivors<'a> {
+    marks: &'a [u64],
+    allocated: Vec<Both>,
+    left: Vec<Both>,
+    by_group: HashMap<(u32, u32), Both, foldhash::fast::RandomState>,
+}
+
+impl<'a> Survivors<'a> {
+    pub(super) fn new(marks: &'a [u64]) -> Self {
+        let none = vec![Both::default(); marks.len() + 1];
+        Self { marks, allocated: none.clone(), left: none, by_group: HashMap::default() }
+    }
+
+    /// A block that was allocated at that moment.
+    pub(super) fn allocated(&mut self, ticks: u64, block: &Lifetime, group: u32) {
+        let number = self.marks.partition_point(|&mark| mark < ticks);
+        self.allocated[number].add(block.size_bytes, block.blocks);
+        if block.to.is_none() {
+            self.left[number].add(block.size_bytes, block.blocks);
+            self.by_group.entry((number as u32, group)).or_default().add(block.size_bytes, block.blocks);
+        }
+    }
+}
+
+impl Generations {
+    pub(super) fn of(
+        survivors: Survivors<'_>,
+        name: String,
+        snapshot: &Snapshot,
+        groups: &[TopRow],
+        precision: &Precision,
+        limit: usize,
+    ) -> Self {
+        let Survivors { marks, allocated, left, by_group } = survivors;
+        let mut shares: HashMap<usize, Vec<Share>> = HashMap::new();
+        for ((number, group), left) in by_group {
+            let name = groups.get(group as usize).map_or_else(String::new, |row| row.name.clone());
+            let share = Share { name, left: left.amount(precision) };
+            shares.entry(number as usize).or_default().push(share);
+        }
+        let seconds = |ticks: &u64| snapshot.clock.seconds_since_start(*ticks);
+        let row = |(number, (allocated, left)): (usize, (&Both, &Both))| {
+            let mut shares = shares.remove(&number).unwrap_or_default();
+            let shares_in_all = shares.len();
+            shares.sort_by(|a, b| b.left.bytes.cmp(&a.left.bytes).then_with(|| a.name.cmp(&b.name)));
+            shares.truncate(MOST_SHARES);
+            Generation {
+                number,
+                from_seconds: number.checked_sub(1).and_then(|before| marks.get(before)).map(seconds),
+                to_seconds: marks.get(number).map(seconds),
+                allocated: allocated.amount(precision),
+                left: left.amount(precision),
+                shares,
+                shares_in_all,
+            }
+        };
+        let mut rows: Vec<Generation> = allocated.iter().zip(&left).enumerate().map(row).collect();
+        // What lies before the first mark and after the last is no whole interval.
+        let whole = &rows[1..rows.len().saturating_sub(1).max(1)];
+        let leaving = whole.iter().filter(|row| row.left.blocks > 0).count();
+        let mut all: Vec<u64> = whole.iter().map(|row| row.left.bytes).collect();
+        all.sort_unstable();
+        let median_left_bytes = all.get(all.len() / 2).copied().unwrap_or(0);
+        let rows_in_all = rows.len();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.left.bytes), row.number));
+        rows.truncate(limit);
+        rows.sort_by_key(|row| row.number);
+        Self {
+            name,
+            marks: marks.len(),
+            since: snapshot.seconds_since(),
+            leaving,
+            median_left_bytes,
+            rows,
+            rows_in_all,
+        }
+    }
+}

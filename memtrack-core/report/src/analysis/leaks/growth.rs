@@ -1,0 +1,141 @@
+//! The rule that tells a leak from what is merely alive, over the periods of a recording (docs/LEAKS.md explains it).
+//!
+//! Of each group two things are known of each period: what of it *stayed* (it was allocated before the period's end and lived
+//! through all of the next) and what *left* (it had stayed before, and was freed). Buffers that come and go never stay; a vector
+//! that grows leaves whenever it has moved.
+
+/// Of four in five periods a leak must have grown.
+const STEADY: f64 = 0.8;
+/// Of half of them, where its blocks are far older than the group's usually become.
+const STEADY_FOR_OLD: f64 = 0.5;
+/// Of what stayed at most this part may have left later.
+const MOST_LEFT: f64 = 0.5;
+/// The last third of the periods brings at least this part of what the third before it brought, else it is ending.
+const STILL_GROWING: f64 = 0.6;
+/// Standard deviations of a count beyond which a difference is none of chance.
+const CHANCE: f64 = 2.0;
+
+/// Bytes and blocks.
+pub(super) type Amounts = [f64; 2];
+
+/// How a group grew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Steady {
+    /// The first period that counts: that in which something stayed first.
+    pub(super) from: usize,
+    /// In how many periods from there on it grew.
+    pub(super) grew: usize,
+    /// How many there are from there on.
+    pub(super) periods: usize,
+}
+
+/// Judges a group by what `stayed` and `left` in each period; the first period holds what was there before. `least`: so many
+/// periods must be left after the first in which anything stayed. `is_old`: its blocks are far older than usual.
+pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old: bool) -> Option<Steady> {
+    let from = (1..stayed.len()).find(|&period| stayed[period][1] > 0.0)?;
+    let periods = stayed.len() - from;
+    // Twice is chance, such as a task that waits just when a snapshot is taken; of three snapshots nothing more can be seen.
+    let twice = if stayed.len() > 3 { 3 } else { 2 };
+    if periods < least.max(twice) {
+        return None;
+    }
+    let net = |period: usize| [0, 1].map(|unit| stayed[period][unit] - left[period][unit]);
+    // A vector that grows in place has more bytes and as many blocks.
+    let has_grown = |period: &usize| net(*period).iter().all(|&by| by > 0.0);
+    let judged = from..stayed.len();
+    let grew = judged.clone().filter(has_grown).count();
+    let share = if is_old { STEADY_FOR_OLD } else { STEADY };
+    let goes_on = judged.clone().rev().take(2).any(|period| has_grown(&period));
+    if (grew as f64) < share * periods as f64 || grew < twice || !goes_on {
+        return None;
+    }
+    let sum = |of: &[Amounts], unit: usize| judged.clone().map(|period| of[period][unit]).sum::<f64>();
+    if (0..2).any(|unit| sum(left, unit) > MOST_LEFT * sum(stayed, unit)) {
+        return None;
+    }
+    let third = periods / 3;
+    let end = stayed.len();
+    let within = |range: std::ops::Range<usize>, unit: usize| range.map(|p| net(p)[unit]).sum::<f64>();
+    let [before, last] = [end - 2 * third..end - third, end - third..end];
+    let is_ending =
+        (0..2).all(|unit| within(last.clone(), unit) < STILL_GROWING * within(before.clone(), unit));
+    let (fewer, more) = (within(last, 1), within(before, 1));
+    if third > 0 && is_ending && more - fewer > CHANCE * (more.max(0.0) + fewer.max(0.0)).sqrt() {
+        return None;
+    }
+    Some(Steady { from, grew, periods })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten periods, each with the blocks of 100 bytes that stayed and that left.
+    fn judged(stayed: [u32; 10], left: [u32; 10]) -> Option<(usize, usize)> {
+        let amounts = |blocks: [u32; 10]| blocks.map(|blocks| [f64::from(blocks) * 100.0, f64::from(blocks)]);
+        steady(&amounts(stayed), &amounts(left), 5, false).map(|steady| (steady.grew, steady.periods))
+    }
+
+    const NONE: [u32; 10] = [0; 10];
+
+    #[test]
+    fn what_stays_in_each_period_leaks_however_slowly() {
+        assert_eq!(judged([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
+        assert_eq!(judged([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
+        assert_eq!(judged([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
+        // After a warm-up that took much more, and only from the middle on.
+        assert_eq!(judged([0, 900, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
+        assert_eq!(judged([0, 300, 300, 300, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
+        assert_eq!(judged([0, 0, 0, 0, 0, 5, 5, 5, 5, 5], NONE), Some((5, 5)));
+        // Among blocks that are freed later.
+        assert_eq!(judged([0; 10].map(|_: u32| 9), [0, 0, 4, 4, 4, 4, 4, 4, 4, 4]), Some((9, 9)));
+    }
+
+    #[test]
+    fn what_is_made_once_does_not_leak() {
+        assert_eq!(judged([50, 0, 0, 0, 0, 0, 0, 0, 0, 0], NONE), None);
+        assert_eq!(judged([0, 50, 0, 0, 0, 0, 0, 0, 0, 0], NONE), None);
+        assert_eq!(judged([0, 0, 0, 0, 50, 0, 0, 0, 0, 0], NONE), None);
+        assert_eq!(judged([0, 50, 30, 0, 2, 0, 0, 0, 0, 1], NONE), None);
+    }
+
+    #[test]
+    fn a_cache_that_fills_does_not_leak() {
+        assert_eq!(judged([0, 90, 90, 90, 90, 90, 0, 0, 0, 0], NONE), None);
+        // The keys come by chance: there is always one more that was not seen yet.
+        assert_eq!(judged([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
+        assert_eq!(judged([0, 221, 172, 134, 104, 81, 63, 49, 38, 30], NONE), None);
+        // Full, it gives back as much as it takes.
+        assert_eq!(
+            judged([0, 50, 50, 50, 50, 50, 50, 50, 50, 50], [0, 0, 0, 0, 49, 50, 50, 49, 50, 50]),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_emptied_now_and_then_does_not_leak() {
+        assert_eq!(judged([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 27, 0, 0, 27, 0, 0, 27]), None);
+        assert_eq!(judged([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 0, 0, 0, 0, 0, 0, 81]), None);
+    }
+
+    #[test]
+    fn a_vector_that_grows_does_not_leak() {
+        let stayed = [0.0, 10.0, 20.0, 0.0, 40.0, 0.0, 0.0, 80.0, 0.0, 0.0]
+            .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
+        let left = [0.0, 0.0, 10.0, 0.0, 20.0, 0.0, 0.0, 40.0, 0.0, 0.0]
+            .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
+        assert_eq!(steady(&stayed, &left, 5, true), None);
+        // Also where it moves in each period.
+        let stayed: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period), 1.0]).collect();
+        let left: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period - 1), 1.0]).collect();
+        assert_eq!(steady(&stayed, &left, 5, true), None);
+    }
+
+    #[test]
+    fn blocks_that_are_far_too_old_may_come_less_often() {
+        let stayed = [0, 1, 0, 1, 1, 0, 1, 0, 1, 0].map(|blocks| [f64::from(blocks), f64::from(blocks)]);
+        let none = [[0.0; 2]; 10];
+        assert_eq!(steady(&stayed, &none, 5, false), None);
+        assert_eq!(steady(&stayed, &none, 5, true), Some(Steady { from: 1, grew: 5, periods: 9 }));
+    }
+}

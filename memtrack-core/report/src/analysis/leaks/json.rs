@@ -1,0 +1,343 @@
+//! Leaks as JSON. Bytes are requested ones, as integers, each with its error; what is absent is null.
+
+use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
+use crate::analysis::top::{RowText, StackLine};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
+use serde::Serialize;
+
+/// What leaks, as `memtrack leaks --json` has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct LeaksAnswer {
+    /// What the groups are, as `--by` has it.
+    pub by: &'static str,
+    /// Whether something leaks.
+    pub leaking: bool,
+    /// Why nothing can be told of any device; null where something can.
+    pub blind: Option<String>,
+    /// The answer in words, a line for each device.
+    pub answer: Vec<String>,
+    /// What the periods are: `time`, `intervals` (of the program's own) or `snapshots`.
+    pub cut_by: &'static str,
+    /// What the intervals are called that the periods consist of; null where they are none.
+    pub interval_name: Option<String>,
+    /// How many of those there are.
+    pub intervals: Option<usize>,
+    /// How many periods there are.
+    pub periods: usize,
+    /// How long they are on average, in seconds; null where the files do not say.
+    pub period_seconds: Option<f64>,
+    /// The devices.
+    pub devices: Vec<DeviceLeaksAnswer>,
+    /// Patterns of `--suppress` that match no stack.
+    pub unused_suppressions: Vec<String>,
+    /// How far the files can be compared.
+    pub notes: Vec<String>,
+}
+
+/// What leaks on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DeviceLeaksAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// Why nothing can be told of it; null where something can.
+    pub blind: Option<String>,
+    /// What leaks, that with the most bytes first.
+    pub leaks: Vec<LeakAnswer>,
+    /// How many leaks there are, with those beyond the limit.
+    pub leaks_in_all: usize,
+    /// What all of them have never freed.
+    pub leaked: AmountAnswer,
+    /// What else was allocated while it was recorded and was not freed; over snapshots, all else that the newest has.
+    pub alive: AmountAnswer,
+    /// How many groups have any of that.
+    pub alive_groups: usize,
+    /// What is live and older than the first event, and so was not judged.
+    pub older: AmountAnswer,
+    /// What the patterns left out of what was never freed.
+    pub suppressed: AmountAnswer,
+    /// Groups that left less than this in small blocks may have no sample (in 5 of 100 cases); 0 where every block was recorded.
+    pub detection_limit_bytes: u64,
+    /// Older events that the recorder dropped.
+    pub dropped_events: u64,
+    /// What grew as leaks do and was freed in the last moments, as at a program's end, that with the most bytes first.
+    pub freed_late: Vec<FreedLateAnswer>,
+    /// What each of the program's own intervals left behind, with `--per`.
+    pub generations: Option<GenerationsAnswer>,
+}
+
+/// Bytes and blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct AmountAnswer {
+    /// Bytes requested.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Blocks.
+    pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
+}
+
+/// A group that grew like a leak and was freed in the last moments.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FreedLateAnswer {
+    /// What it is called.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// What of it was freed then.
+    pub freed: AmountAnswer,
+    /// In how many periods before the last it grew.
+    pub grew_periods: usize,
+    /// Of how many.
+    pub periods: usize,
+    /// How long before the end that began, in seconds.
+    pub last_seconds: f64,
+}
+
+/// A group that leaks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct LeakAnswer {
+    /// What it is called: a line, an operator, or whatever the groups are.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// What of it was never freed.
+    pub never_freed: AmountAnswer,
+    /// In how many periods it grew.
+    pub grew_periods: usize,
+    /// Of how many, from the first in which anything of it stayed.
+    pub periods: usize,
+    /// By how many bytes in each, on average.
+    pub each_period_bytes: u64,
+    /// How far off they may be.
+    pub each_period_bytes_error: Option<ErrorAnswer>,
+    /// What of it lived through each of these periods; over snapshots, what each of them has of it, from that before the first
+    /// of these periods on.
+    pub held_bytes: Vec<u64>,
+    /// How old its blocks become; null where too few were freed to know what is usual.
+    pub age: Option<AgeAnswer>,
+    /// The first stack, innermost first; null in groups that have none.
+    pub stack: Option<Vec<FrameAnswer>>,
+    /// How many different stacks went in; null in groups that have none.
+    pub stacks: Option<usize>,
+    /// The innermost line of the user's own.
+    pub mine: Option<FrameAnswer>,
+    /// What that line called.
+    pub calls: Option<FrameAnswer>,
+    /// What the line called, the first ten; empty except by line.
+    pub called: Vec<CalledAnswer>,
+}
+
+/// How old the blocks of a group become.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct AgeAnswer {
+    /// Blocks that were freed.
+    pub freed_count: u64,
+    /// 99 in 100 of them were freed within this time.
+    pub usual_seconds: f64,
+    /// Blocks that were never freed and are more than ten times older.
+    pub far_older_count: u64,
+    /// Their bytes.
+    pub far_older_bytes: u64,
+}
+
+/// A part of a leak: what lies below a function.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CalledAnswer {
+    /// The function.
+    pub name: Option<String>,
+    /// Bytes requested; null where they include samples.
+    pub requested_bytes: Option<u64>,
+    /// Blocks; null likewise.
+    pub count: Option<u64>,
+}
+
+/// What the program's own intervals left behind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GenerationsAnswer {
+    /// What the intervals are called.
+    pub name: String,
+    /// How many moments lie between them.
+    pub marks: usize,
+    /// What the seconds are counted from: `start` or `first_event`.
+    pub seconds_since: &'static str,
+    /// How many intervals between two such moments left something.
+    pub leaving: usize,
+    /// Half of those intervals left more than this.
+    pub median_left_bytes: u64,
+    /// The intervals that left most, in the order of time.
+    pub rows: Vec<GenerationAnswer>,
+    /// How many intervals there are, with those before the first moment and after the last.
+    pub rows_in_all: usize,
+}
+
+/// One interval.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GenerationAnswer {
+    /// Its number; 0 is what came before the first moment.
+    pub number: usize,
+    /// When it began; null for what came before the first moment.
+    pub from_seconds: Option<f64>,
+    /// When it ended; null for what came after the last moment.
+    pub to_seconds: Option<f64>,
+    /// What was allocated in it.
+    pub allocated: AmountAnswer,
+    /// What of that was never freed.
+    pub left: AmountAnswer,
+    /// The groups that left most, at most three.
+    pub groups: Vec<LeftAnswer>,
+    /// How many groups left something.
+    pub groups_in_all: usize,
+}
+
+/// What one group left in one interval.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct LeftAnswer {
+    /// The group.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// What it left.
+    pub left: AmountAnswer,
+}
+
+impl LeakReport {
+    /// The report as `memtrack leaks --json` has it.
+    pub fn answered(&self) -> LeaksAnswer {
+        let (cut_by, interval_name, intervals) = match &self.cut {
+            CutBy::Time => ("time", None, None),
+            CutBy::Intervals { name, count } => ("intervals", Some(name.clone()), Some(*count)),
+            CutBy::Snapshots => ("snapshots", None, None),
+        };
+        LeaksAnswer {
+            by: self.by.name(),
+            leaking: self.is_leaking(),
+            blind: self.blind(),
+            answer: self.answer(),
+            cut_by,
+            interval_name,
+            intervals,
+            periods: self.periods,
+            period_seconds: self.period_seconds,
+            devices: self.devices.iter().map(device).collect(),
+            unused_suppressions: self.unused_suppressions.clone(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+fn device(device: &DeviceLeaks) -> DeviceLeaksAnswer {
+    DeviceLeaksAnswer {
+        device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
+        blind: device.blind.clone(),
+        leaks: device.leaks.iter().map(leak).collect(),
+        leaks_in_all: device.leaks_in_all,
+        leaked: amount(&device.leaked),
+        alive: amount(&device.alive),
+        alive_groups: device.alive_groups,
+        older: amount(&device.older),
+        suppressed: amount(&device.suppressed),
+        detection_limit_bytes: device.detection_limit_bytes,
+        dropped_events: device.dropped,
+        freed_late: device.freed_late.iter().map(freed_late).collect(),
+        generations: device.generations.as_ref().map(generations),
+    }
+}
+
+fn freed_late(late: &FreedLate) -> FreedLateAnswer {
+    FreedLateAnswer {
+        name: NameAnswer::shown(&late.name),
+        freed: amount(&late.freed),
+        grew_periods: late.grew,
+        periods: late.periods,
+        last_seconds: late.last_seconds,
+    }
+}
+
+fn amount(amount: &Amount) -> AmountAnswer {
+    AmountAnswer {
+        requested_bytes: amount.bytes,
+        requested_bytes_error: amount.bytes_error.answer(),
+        count: amount.blocks,
+        count_error: amount.blocks_error.answer(),
+    }
+}
+
+fn leak(leak: &Leak) -> LeakAnswer {
+    let row = &leak.row;
+    let frame = |line: &StackLine| FrameAnswer::from(&line.frame).at(line.address);
+    let called = |called: &RowText| {
+        let known = |number: u64| (!row.estimated).then_some(number);
+        let (requested_bytes, count) = (known(called.bytes), known(called.blocks));
+        CalledAnswer { name: NameAnswer::shown(&called.text).name, requested_bytes, count }
+    };
+    LeakAnswer {
+        name: NameAnswer::shown(&row.name),
+        never_freed: AmountAnswer {
+            requested_bytes: row.allocated_bytes,
+            requested_bytes_error: row.errors.allocated_bytes.answer(),
+            count: row.count,
+            count_error: row.errors.count.answer(),
+        },
+        grew_periods: leak.grew,
+        periods: leak.periods,
+        each_period_bytes: leak.each_bytes.value.max(0.0).round() as u64,
+        each_period_bytes_error: leak.each_bytes.answer(),
+        held_bytes: leak.held_bytes.clone(),
+        age: leak.age.as_ref().map(age),
+        stack: (!row.stack.is_empty()).then(|| row.stack.iter().map(frame).collect()),
+        stacks: (row.stacks > 0).then_some(row.stacks),
+        mine: row.owned.mine.as_ref().map(FrameAnswer::from),
+        calls: row.owned.called.as_ref().map(FrameAnswer::from),
+        called: row.called.iter().map(called).collect(),
+    }
+}
+
+fn age(age: &Age) -> AgeAnswer {
+    AgeAnswer {
+        freed_count: age.freed,
+        usual_seconds: age.usual_seconds,
+        far_older_count: age.far_older,
+        far_older_bytes: age.far_older_bytes,
+    }
+}
+
+fn generations(generations: &Generations) -> GenerationsAnswer {
+    let left = |share: &Share| LeftAnswer { name: NameAnswer::shown(&share.name), left: amount(&share.left) };
+    let row = |row: &Generation| GenerationAnswer {
+        number: row.number,
+        from_seconds: row.from_seconds,
+        to_seconds: row.to_seconds,
+        allocated: amount(&row.allocated),
+        left: amount(&row.left),
+        groups: row.shares.iter().map(left).collect(),
+        groups_in_all: row.shares_in_all,
+    };
+    GenerationsAnswer {
+        name: generations.name.clone(),
+        marks: generations.marks,
+        seconds_since: generations.since.name(),
+        leaving: generations.leaving,
+        median_left_bytes: generations.median_left_bytes,
+        rows: generations.rows.iter().map(row).collect(),
+        rows_in_all: generations.rows_in_all,
+    }
+}

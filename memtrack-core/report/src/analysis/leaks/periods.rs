@@ -1,0 +1,287 @@
+//! Cuts the time of a recording into periods: by steps where the program marked them, else by time.
+
+use crate::analysis::attribution::Attributor;
+use crate::analysis::patterns::Patterns;
+use memtrack_model::Phase;
+use memtrack_model::event::{DeviceId, ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::{ScopeKind, Snapshot};
+use memtrack_symbols::Symbolizer;
+use std::collections::{BTreeMap, HashMap};
+
+/// Marks that come less often than this many times are no steps unless they are asked for.
+const LEAST_OF_THEMSELVES: usize = 8;
+/// What the profiler calls the steps of a PyTorch program, each with its number behind `#`.
+const PROFILER_STEP: &str = "ProfilerStep";
+/// What steps are called in general.
+const STEP: &str = "step";
+
+/// What the periods are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CutBy {
+    /// Equal times.
+    Time,
+    /// Intervals of the program's own: between moments that it marked, scopes that it entered, or annotations of a profiler.
+    Intervals {
+        /// What they are called.
+        name: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// From each snapshot to the next.
+    Snapshots,
+}
+
+/// The name of intervals that a recording does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoSuchInterval {
+    /// The name.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<String>,
+}
+
+impl std::fmt::Display for NoSuchInterval {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, known } = self;
+        match known.is_empty() {
+            true => write!(f, "nothing called {name} repeats in it, and nothing else is marked in it"),
+            false => write!(f, "nothing called {name} repeats in it; it has {}", known.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for NoSuchInterval {}
+
+/// The periods of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Periods {
+    pub(super) by: CutBy,
+    /// The ticks at which they end, the last at the end of the recording.
+    pub(super) ends: Vec<u64>,
+    /// Where the program's own intervals begin and end, where these are known.
+    pub(super) marks: Vec<u64>,
+}
+
+/// Cuts what happened on `devices` into at most `most` periods; `per` names the intervals that are asked for.
+pub(super) fn cut(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    devices: &[DeviceId],
+    per: Option<&str>,
+    most: usize,
+) -> Result<Periods, NoSuchInterval> {
+    let events = &snapshot.events;
+    let of_devices = |row: &usize| devices.contains(&events.device[*row]);
+    let mut ticks: Vec<u64> = (0..events.len()).filter(of_devices).map(|row| events.ticks[row]).collect();
+    if !ticks.is_sorted() {
+        ticks.sort_unstable();
+    }
+    let last = ticks.last().copied().unwrap_or(0);
+    let found = match per {
+        Some(name) => {
+            let marks = named(snapshot, symbols, name);
+            if marks.is_empty() {
+                return Err(NoSuchInterval { name: name.to_owned(), known: known(snapshot) });
+            }
+            Some((name.to_owned(), marks))
+        }
+        None => of_themselves(snapshot, &ticks),
+    };
+    let Some((name, marks)) = found else {
+        return Ok(Periods { by: CutBy::Time, ends: by_time(&ticks, most), marks: Vec::new() });
+    };
+    let count = most.min(marks.len());
+    let mut ends: Vec<u64> =
+        (1..=count).map(|period| marks[(period * marks.len()).div_ceil(count) - 1]).collect();
+    if let Some(end) = ends.last_mut() {
+        *end = last.max(*end);
+    }
+    Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
+}
+
+/// Equal parts of the time in which something happened: where nothing does for longer than a period, no time passes.
+fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
+    let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
+    let pause = (last - first) / count as u64;
+    let gap = |pair: &[u64]| match pair[1] - pair[0] {
+        gap if gap > pause => 0,
+        gap => gap,
+    };
+    let busy: u64 = ticks.windows(2).map(gap).sum();
+    if busy == 0 {
+        let end =
+            |period: u64| first + ((u128::from(last - first) * u128::from(period)) / count as u128) as u64;
+        return (1..=count as u64).map(end).collect();
+    }
+    let (mut ends, mut so_far) = (Vec::with_capacity(count), 0u64);
+    for pair in ticks.windows(2) {
+        so_far += gap(pair);
+        while ends.len() + 1 < count
+            && u128::from(so_far) * count as u128 >= u128::from(busy) * (ends.len() as u128 + 1)
+        {
+            ends.push(pair[1]);
+        }
+    }
+    ends.push(last);
+    ends
+}
+
+/// The moments between intervals of that name: marks, annotations, scopes, phases.
+fn named(snapshot: &Snapshot, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
+    let mut moments = marks(snapshot).remove(name).unwrap_or_default();
+    if moments.is_empty() {
+        moments = annotations(snapshot).remove(name).unwrap_or_default();
+    }
+    if moments.is_empty() && name == STEP {
+        moments = annotations(snapshot).remove(PROFILER_STEP).unwrap_or_default();
+    }
+    if moments.is_empty() {
+        moments = scopes(snapshot, |scope| scope.name == name);
+    }
+    if moments.is_empty() {
+        let asked = match name {
+            STEP => Some(Phase::Optimizer),
+            _ => [Phase::Forward, Phase::Backward, Phase::Optimizer]
+                .into_iter()
+                .find(|phase| phase.name() == name),
+        };
+        moments = asked.map_or_else(Vec::new, |phase| phases(snapshot, symbols, phase));
+    }
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
+
+/// Intervals that the recording has and nobody asked for: those that come most often, all over it.
+fn of_themselves(snapshot: &Snapshot, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
+    let (&first, &last) = (ticks.first()?, ticks.last()?);
+    let third = (last - first) / 3;
+    let all_over = |marks: &Vec<u64>| {
+        let ends = marks.first().zip(marks.last());
+        marks.len() >= LEAST_OF_THEMSELVES
+            && ends.is_some_and(|(&from, &to)| from <= first + third && to >= last - third)
+    };
+    let marked = marks(snapshot).into_iter().filter(|(_, marks)| all_over(marks));
+    let most = marked.max_by_key(|(_, marks)| marks.len());
+    most.or_else(|| {
+        let steps = scopes(snapshot, |scope| scope.kind == ScopeKind::Optimizer);
+        all_over(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
+    })
+}
+
+/// What could be asked for.
+fn known(snapshot: &Snapshot) -> Vec<String> {
+    let of = |all: BTreeMap<String, Vec<u64>>| all.into_keys().collect::<Vec<_>>();
+    let mut names = of(marks(snapshot));
+    names.extend(of(annotations(snapshot)));
+    let scopes = snapshot.scopes.rows.iter().filter(|scope| scope.kind != ScopeKind::Operator);
+    names.extend(scopes.map(|scope| scope.name.clone()).filter(|name| !name.is_empty()));
+    names.sort();
+    names.dedup();
+    names.truncate(20);
+    names
+}
+
+/// The moments that the program marked, by name.
+fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
+    let mut marks: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for mark in &snapshot.marks.rows {
+        match marks.get_mut(snapshot.marks.name(mark)) {
+            Some(moments) => moments.push(mark.ticks),
+            None => drop(marks.insert(snapshot.marks.name(mark).to_owned(), vec![mark.ticks])),
+        }
+    }
+    marks
+}
+
+/// When the ranges of PyTorch's profiler begin, by name; the number of a step is no part of it.
+fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
+    let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
+    let rows = &pytorch.annotations;
+    for row in (0..rows.len()).filter(|&row| rows.has(row, Key::Name) && rows.has(row, Key::TimeUs)) {
+        let stage = snapshot.strings.get(rows.text(row, Key::Stage));
+        let name = snapshot.strings.get(rows.text(row, Key::Name));
+        if stage == "START" {
+            let name = match name.rsplit_once('#') {
+                Some((name, number)) if number.bytes().all(|digit| digit.is_ascii_digit()) => name,
+                _ => &name,
+            };
+            begin.entry(name.to_owned()).or_default().push(rows.number(row, Key::TimeUs));
+        }
+    }
+    begin
+}
+
+/// When threads come into such scopes, as far as their events show.
+fn scopes(snapshot: &Snapshot, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
+    let rows = &snapshot.scopes.rows;
+    if !rows.iter().any(&is_one) {
+        return Vec::new();
+    }
+    // A parent's id is smaller than its children's; only a damaged table has others.
+    let mut inside = vec![false; rows.len()];
+    for (id, scope) in rows.iter().enumerate().skip(1) {
+        let parent = scope.parent.index();
+        inside[id] = is_one(scope) || (parent < id && inside[parent]);
+    }
+    entered(snapshot, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
+}
+
+/// When threads come into a phase, as far as their events show.
+fn phases(snapshot: &Snapshot, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
+    let patterns = Patterns::default();
+    let mut attributor = Attributor::new(snapshot, &patterns);
+    let mut known: HashMap<(ScopeId, StackId), bool, foldhash::fast::RandomState> = HashMap::default();
+    entered(snapshot, |scope, stack| {
+        let is_in = || attributor.phase(scope, stack, symbols) == Some(phase);
+        *known.entry((scope, stack)).or_insert_with(is_in)
+    })
+}
+
+fn entered(snapshot: &Snapshot, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+    let events = &snapshot.events;
+    let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
+    let mut moments = Vec::new();
+    for row in 0..events.len() {
+        // PyTorch's files have no threads, and the traces of their devices lie one behind the other. What has no stack there
+        // says nothing of the phase.
+        let (scope, stack) = (events.scope[row], events.stack[row]);
+        if snapshot.pytorch.is_some() && stack.is_none() && scope.is_none() {
+            continue;
+        }
+        let now = is_in(scope, stack);
+        let before = are_in.insert((events.device[row], events.thread[row]), now);
+        if now && before == Some(false) {
+            moments.push(events.ticks[row]);
+        }
+    }
+    moments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_nothing_happens_does_not_pass() {
+        let busy: Vec<u64> = (0..100).map(|tick| tick * 10).collect();
+        assert_eq!(by_time(&busy, 10).len(), 10);
+        assert_eq!(by_time(&busy, 10)[4], 500);
+        let mut with_pause = busy.clone();
+        with_pause.extend(busy.iter().map(|tick| tick + 100_000));
+        let ends = by_time(&with_pause, 10);
+        assert_eq!((ends.len(), ends[9]), (10, 100_990));
+        assert_eq!(ends.iter().filter(|&&end| end < 1000).count(), 5, "{ends:?}");
+    }
+
+    #[test]
+    fn few_events_far_apart_are_cut_by_plain_time() {
+        assert_eq!(by_time(&[0, 1000], 10), (1..=10).map(|period| period * 100).collect::<Vec<_>>());
+        assert_eq!(by_time(&[], 10), [0; 0]);
+        assert_eq!(by_time(&[7], 2), [7, 7]);
+    }
+}

@@ -1,0 +1,273 @@
+//! The leaks of a recording: each block counts in the periods that it lived through.
+
+use super::ages::Ages;
+use super::alive::{Both, Group, Measure, Sorted, Stays};
+use super::generations::{Generations, Survivors};
+use super::periods::{CutBy, NoSuchInterval, Periods, cut};
+use super::suppress::Search;
+use super::text::{duration, not_judged};
+use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, LeakOptions, LeakReport};
+use crate::analysis::estimate::Precision;
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
+use crate::analysis::top::TopOptions;
+use crate::analysis::top::rows::Sorter;
+use memtrack_model::event::{Action, DeviceId, StackId};
+use memtrack_model::snapshot::{Clock, Snapshot};
+use memtrack_model::units::counted;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+
+/// Events that a period must have on average, or nothing is told.
+const LEAST_EVENTS: usize = 2;
+/// The last moments of a recording are this part of it.
+const LATE: u64 = 20;
+/// Marks blocks that have no group: they are left out.
+const LEFT_OUT: u32 = u32::MAX;
+
+pub(super) fn leaks(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    devices: &[DeviceId],
+    options: &LeakOptions,
+) -> Result<LeakReport, NoSuchInterval> {
+    let periods = cut(snapshot, symbols, devices, options.per.as_deref(), options.periods)?;
+    let seconds = |ticks: u64| Seconds::of(&snapshot.clock).over(ticks as f64);
+    let first = snapshot.events.ticks.iter().min().copied().unwrap_or(0);
+    let length = periods.ends.last().map_or(0.0, |&last| seconds(last.saturating_sub(first)));
+    let period_seconds = length / periods.ends.len().max(1) as f64;
+    let mut search = Search::new(&options.suppressions);
+    let of_device = |&device: &DeviceId| {
+        of_device(snapshot, symbols, device, &periods, period_seconds, &mut search, options)
+    };
+    let devices = devices.iter().map(of_device).collect();
+    let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
+    Ok(LeakReport {
+        by: options.by,
+        apart: options.apart,
+        unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
+        periods: periods.ends.len(),
+        cut: periods.by,
+        period_seconds: Some(period_seconds),
+        devices,
+        notes: Vec::new(),
+    })
+}
+
+/// Ticks as seconds.
+#[derive(Clone, Copy)]
+struct Seconds {
+    per_tick: f64,
+}
+
+impl Seconds {
+    fn of(clock: &Clock) -> Self {
+        let (first, last) = (clock.first, clock.last);
+        let per_tick = match last.0 > first.0 && last.1 > first.1 {
+            true => (last.1 - first.1) as f64 / (last.0 - first.0) as f64 / 1e9,
+            false => 1e-9,
+        };
+        Self { per_tick }
+    }
+
+    fn over(self, ticks: f64) -> f64 {
+        ticks * self.per_tick
+    }
+}
+
+/// Why nothing can be told of a device.
+fn blind(snapshot: &Snapshot, device: DeviceId, periods: &Periods, period_seconds: f64) -> Option<String> {
+    let actions = || snapshot.events.rows_of(device).map(|row| snapshot.events.action[row]);
+    let allocations = actions().filter(|&action| action == Action::Alloc).count();
+    if allocations == 0 {
+        let has_blocks = snapshot.blocks.iter().any(|block| block.device == device);
+        return Some(match has_blocks {
+            true => "it only says what is live, not what was allocated when: give several snapshots of the \
+                     process, in the order in which they were taken"
+                .into(),
+            false => "nothing was allocated while it was recorded".into(),
+        });
+    }
+    if let CutBy::Intervals { name, count } = &periods.by
+        && *count < LEAST_PERIODS
+    {
+        let times = counted(*count as u64, "time");
+        return Some(format!(
+            "{name} is marked only {times}: what grows can be told from {LEAST_PERIODS} on"
+        ));
+    }
+    let events = actions().count();
+    let least = LEAST_EVENTS * periods.ends.len();
+    if events < least || periods.ends.first() == periods.ends.last() {
+        let events = counted(events as u64, "event");
+        return Some(format!(
+            "it is too short, with {events}, to be cut into periods: what grows steadily cannot be seen"
+        ));
+    }
+    let count = periods.ends.len();
+    let seconds = period_seconds * count as f64;
+    let is_short = seconds < LEAST_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
+    (periods.by == CutBy::Time && is_short).then(|| {
+        let (long, least) = (duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
+        format!(
+            "it is too short, {long}, to tell what grows from what a start makes: record {} at least, mark the \
+             program's steps, or give several snapshots",
+            duration(least)
+        )
+    })
+}
+
+#[allow(clippy::too_many_lines)]
+fn of_device(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    periods: &Periods,
+    period_seconds: f64,
+    search: &mut Search<'_>,
+    options: &LeakOptions,
+) -> DeviceLeaks {
+    let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let mut blind = blind(snapshot, device, periods, period_seconds);
+    let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
+    let mut sorter =
+        Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes).telling_nobodys(options.apart);
+    let ends = &periods.ends;
+    let ticks = &snapshot.events.ticks;
+    // The first end of a period at which it was live, counted from 1; 0 is the beginning of the recording.
+    let moment = |row: usize| 1 + ends.partition_point(|&end| end < ticks[row]);
+    let end = ends.last().copied().unwrap_or(0);
+    let late = end - end.saturating_sub(ticks.iter().min().copied().unwrap_or(end)) / LATE;
+    let late = late.max(ends.iter().rev().nth(1).map_or(0, |&end| end + 1));
+    let mut groups: Vec<u32> = Vec::with_capacity(lifetimes.len());
+    let mut stays: HashMap<u32, Stays, foldhash::fast::RandomState> = HashMap::default();
+    let mut never_freed: Vec<Both> = Vec::new();
+    let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
+    let (mut suppressed, mut older) = (Both::default(), Both::default());
+    let mut survivors = options.per.as_ref().map(|_| Survivors::new(&periods.marks));
+    for lifetime in &lifetimes {
+        if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
+            if lifetime.from.is_some() && lifetime.to.is_none() {
+                suppressed.add(lifetime.size_bytes, lifetime.blocks);
+            }
+            groups.push(LEFT_OUT);
+            continue;
+        }
+        let place = sorter.row_of(lifetime);
+        let group = place.row as u32;
+        groups.push(group);
+        let born = lifetime.from.map_or(0, moment);
+        let gone = lifetime.to.map_or(ends.len() + 1, moment);
+        // It lived through a whole period.
+        if gone >= born + 2 {
+            let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
+            stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
+        }
+        let was_there = lifetime.from.is_none_or(|from| ticks[from] < late);
+        if let Some(to) = lifetime.to.filter(|&to| was_there && ticks[to] >= late)
+            && let Some(stays) = stays.get_mut(&group)
+        {
+            stays.add_late(ticks[to], lifetime.size_bytes, lifetime.blocks);
+        }
+        let Some(from) = lifetime.from else {
+            if lifetime.to.is_none() {
+                older.add(lifetime.size_bytes, lifetime.blocks);
+            }
+            continue;
+        };
+        if let Some(survivors) = &mut survivors {
+            survivors.allocated(ticks[from], lifetime, group);
+        }
+        if lifetime.to.is_none() {
+            never_freed.resize(never_freed.len().max(place.row + 1), Both::default());
+            never_freed[place.row].add(lifetime.size_bytes, lifetime.blocks);
+            *of_stacks.entry((group, lifetime.stack)).or_default() += lifetime.bytes;
+            sorter.count(place, lifetime);
+        }
+    }
+    let older = older.amount(&precision);
+    if let Some(why) = &mut blind
+        && older.blocks > 0
+        && snapshot.events.rows_of(device).next().is_some()
+    {
+        *why += &format!("; {}", not_judged(&older));
+    }
+    let mut ages =
+        ages(snapshot, &lifetimes, &groups, |group| stays.get(&group).is_some_and(Stays::may_leak));
+    show_most(&mut sorter, of_stacks);
+    let rows = sorter.in_places(&precision);
+    let generations = survivors.map(|survivors| {
+        let per = options.per.clone().unwrap_or_default();
+        Generations::of(survivors, per, snapshot, &rows, &precision, options.limit)
+    });
+    let groups = rows.into_iter().enumerate().map(|(place, row)| {
+        let never_freed = never_freed.get(place).copied().unwrap_or_default();
+        let stays = stays.remove(&(place as u32)).filter(|_| blind.is_none());
+        let stays = stays.map(|stays| (stays, ages.remove(&(place as u32))));
+        Group { row, never_freed, left: never_freed, stays }
+    });
+    // A leak may begin late, but half of the periods must show it.
+    let least = (ends.len() / 2).max(LEAST_PERIODS - 1);
+    let seconds_per_tick = Seconds::of(&snapshot.clock).per_tick;
+    let measure = Measure { seconds: period_seconds, least, end, seconds_per_tick, are_between: false };
+    let sorted = Sorted::of(groups, &measure, &precision, options);
+    let counts = snapshot.devices.iter().find(|counts| counts.device == device);
+    DeviceLeaks {
+        device: snapshot.ordinal(device),
+        device_name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
+        blind,
+        leaks: sorted.leaks,
+        leaks_in_all: sorted.leaks_in_all,
+        leaked: sorted.leaked.amount(&precision),
+        alive: sorted.alive.amount(&precision),
+        alive_groups: sorted.alive_groups,
+        older,
+        suppressed: suppressed.amount(&precision),
+        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
+        dropped: counts.map_or(0, |counts| counts.dropped),
+        freed_late: sorted.freed_late,
+        generations,
+    }
+}
+
+/// Has each group show the stack of which most bytes are left, and count those of which any are.
+pub(super) fn show_most(
+    sorter: &mut Sorter<'_>,
+    of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState>,
+) {
+    let mut all: Vec<((u32, StackId), u64)> = of_stacks.into_iter().collect();
+    all.sort_unstable_by_key(|&((group, stack), bytes)| (group, std::cmp::Reverse(bytes), stack));
+    for group in all.chunk_by(|((a, _), _), ((b, _), _)| a == b) {
+        let stacks: Vec<StackId> = group.iter().map(|&((_, stack), _)| stack).collect();
+        sorter.show(group[0].0.0 as usize, &stacks);
+    }
+}
+
+/// How long the blocks of the groups live that are worth it.
+fn ages(
+    snapshot: &Snapshot,
+    lifetimes: &[Lifetime],
+    groups: &[u32],
+    is_worth_it: impl Fn(u32) -> bool,
+) -> HashMap<u32, Ages, foldhash::fast::RandomState> {
+    let seconds = Seconds::of(&snapshot.clock);
+    let ticks = &snapshot.events.ticks;
+    let end = ticks.iter().max().copied().unwrap_or(0);
+    let mut ages: HashMap<u32, Ages, foldhash::fast::RandomState> = HashMap::default();
+    for (lifetime, &group) in lifetimes.iter().zip(groups) {
+        if group == LEFT_OUT || !is_worth_it(group) {
+            continue;
+        }
+        let Some(from) = lifetime.from else { continue };
+        let ages = ages.entry(group).or_default();
+        let since = |to: u64| seconds.over(to.saturating_sub(ticks[from]) as f64);
+        match lifetime.to {
+            Some(to) => ages.freed(since(ticks[to]), lifetime.blocks),
+            None => ages.alive(since(end), lifetime.blocks, lifetime.bytes as f64),
+        }
+    }
+    ages
+}

@@ -1,0 +1,425 @@
+//! The leaks over several snapshots of one process: a block that is in one after the other lived from the one to the other. Only
+//! the live blocks of each snapshot are kept, so that one file after the other can be read.
+
+use super::alive::{Both, Group, Measure, Sorted, Stays};
+use super::periods::CutBy;
+use super::recording::show_most;
+use super::suppress::Search;
+use super::{DeviceLeaks, LeakOptions, LeakReport};
+use crate::analysis::estimate::Precision;
+use crate::analysis::lifetimes::{is_estimate, lifetimes};
+use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::{By, TopOptions, TopRow};
+use memtrack_model::Frame;
+use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_symbols::Symbolizer;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// With fewer snapshots, what grows cannot be told from what has just been made.
+const LEAST: usize = 3;
+
+/// Why files are no series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotASeries {
+    /// There are too few.
+    TooFew(usize),
+    /// One is a recording, and the other a snapshot from PyTorch: their names.
+    Kinds(String, String),
+    /// They are of two processes: the names of the files.
+    Processes(String, String),
+    /// The second was taken before the first: their names.
+    Order(String, String),
+    /// The second has nothing that the first has not, not even a later end: their names.
+    Same(String, String),
+}
+
+impl std::fmt::Display for NotASeries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooFew(count) => write!(
+                f,
+                "{count} snapshots cannot tell what leaks from what has just been made: give at least {LEAST} of one process; \
+                 memtrack diff says what changed from one to another"
+            ),
+            Self::Kinds(a, b) => {
+                write!(f, "{a} and {b} are a recording and a snapshot from PyTorch: a series is of one kind")
+            }
+            Self::Processes(a, b) => write!(
+                f,
+                "{a} and {b} are not of one process: their blocks cannot be compared; memtrack diff compares two runs"
+            ),
+            Self::Order(a, b) => {
+                write!(f, "{b} was taken before {a}: give the files in the order in which they were taken")
+            }
+            Self::Same(a, b) => write!(f, "the same snapshot twice: {a} and {b}"),
+        }
+    }
+}
+
+impl std::error::Error for NotASeries {}
+
+/// One snapshot of a series, reduced to what was live.
+#[derive(Debug)]
+pub struct Snap {
+    name: String,
+    is_pytorch: bool,
+    process: (u32, String),
+    /// When it was taken, in nanoseconds since the Unix epoch; none where the file does not say.
+    taken_ns: Option<u64>,
+    devices: Vec<SnapDevice>,
+    used: Vec<bool>,
+    /// A number for all that it holds.
+    content: u64,
+}
+
+#[derive(Debug)]
+struct SnapDevice {
+    device: u16,
+    name: String,
+    is_host: bool,
+    is_pinned: bool,
+    blocks: Vec<SnapBlock>,
+    groups: Vec<(GroupKey, TopRow)>,
+    suppressed: Both,
+    precision: Precision,
+    estimated: bool,
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SnapBlock {
+    address: u64,
+    size_bytes: u64,
+    /// When it was allocated, where all files of the series know that.
+    ticks: u64,
+    /// A hash of the names in its stack; 0 where it has none.
+    stack: u64,
+    weight: f64,
+    group: u32,
+}
+
+/// What makes groups of two snapshots the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum GroupKey {
+    Name(String),
+    Frames(Vec<Frame>),
+}
+
+impl Snap {
+    /// Reduces a snapshot, called `name` in messages, to what is live on `devices`.
+    pub fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        devices: &[DeviceId],
+        name: impl Into<String>,
+        options: &LeakOptions,
+    ) -> Self {
+        let mut search = Search::new(&options.suppressions);
+        let of_device = |&device: &DeviceId| reduced(snapshot, symbols, device, &mut search, options);
+        let devices = devices.iter().map(of_device).collect();
+        Self {
+            name: name.into(),
+            is_pytorch: snapshot.pytorch.is_some(),
+            process: (snapshot.meta.pid, snapshot.meta.program.clone()),
+            taken_ns: taken_ns(snapshot),
+            devices,
+            used: search.used,
+            content: content(snapshot),
+        }
+    }
+
+    fn device(&self, name: &str) -> Option<&SnapDevice> {
+        self.devices.iter().find(|device| device.name == name)
+    }
+}
+
+/// When it was taken: of a snapshot from PyTorch, when its newest event was.
+fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return Some(snapshot.clock.last.1) };
+    let timed = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
+    timed.map(|row| snapshot.clock.time_ns(snapshot.events.ticks[row])).max()
+}
+
+/// A number that two snapshots share only if they say the same of all events and blocks.
+fn content(snapshot: &Snapshot) -> u64 {
+    let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+    let (first, last) = (snapshot.clock.first, snapshot.clock.last);
+    (first, last, snapshot.meta.pid).hash(&mut hasher);
+    let events = &snapshot.events;
+    for row in 0..events.len() {
+        (events.ticks[row], events.address[row], events.size_bytes[row]).hash(&mut hasher);
+        std::mem::discriminant(&events.action[row]).hash(&mut hasher);
+    }
+    for block in &snapshot.blocks {
+        (block.address, block.size_bytes, block.ticks).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn reduced(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    search: &mut Search<'_>,
+    options: &LeakOptions,
+) -> SnapDevice {
+    let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
+    let mut sorter =
+        Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes).telling_nobodys(options.apart);
+    let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
+    let mut stacks: HashMap<StackId, u64> = HashMap::new();
+    let (mut blocks, mut suppressed) = (Vec::new(), Both::default());
+    for lifetime in lifetimes.iter().filter(|lifetime| lifetime.to.is_none()) {
+        if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
+            suppressed.add(lifetime.size_bytes, lifetime.blocks);
+            continue;
+        }
+        let place = sorter.row_of(lifetime);
+        sorter.count(place, lifetime);
+        *of_stacks.entry((place.row as u32, lifetime.stack)).or_default() += lifetime.bytes;
+        let (address, ticks) = match (lifetime.from, lifetime.block) {
+            (Some(row), _) => (snapshot.events.address[row], snapshot.events.ticks[row]),
+            (None, Some(row)) => {
+                let block = &snapshot.blocks[row as usize];
+                (block.address, block.ticks)
+            }
+            (None, None) => continue,
+        };
+        let stack = *stacks
+            .entry(lifetime.stack)
+            .or_insert_with(|| hashed(snapshot, lifetime.stack, sorter.symbols()));
+        blocks.push(SnapBlock {
+            address,
+            size_bytes: lifetime.size_bytes,
+            // What a snapshot from PyTorch says of that depends on how far its trace goes back.
+            ticks: if snapshot.pytorch.is_some() { 0 } else { ticks },
+            stack,
+            weight: lifetime.blocks,
+            group: place.row as u32,
+        });
+    }
+    // What tells the others apart is the first of the stacks that look the same.
+    let lines = sorter.own_lines();
+    let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
+    of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
+    show_most(&mut sorter, of_stacks);
+    let keyed = |row: TopRow| (key(&row, options), row);
+    let counts = snapshot.devices.iter().find(|counts| counts.device == device);
+    SnapDevice {
+        device: snapshot.ordinal(device),
+        name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
+        blocks,
+        groups: sorter.in_places(&precision).into_iter().map(keyed).collect(),
+        suppressed,
+        precision,
+        estimated,
+        dropped: counts.map_or(0, |counts| counts.dropped),
+    }
+}
+
+/// A number for the names in a stack.
+fn hashed(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
+    let keys = snapshot.frame_keys(stack);
+    if keys.is_empty() {
+        return 0;
+    }
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    for &key in keys.iter() {
+        symbols.frames(key).hash(&mut hasher);
+    }
+    hasher.finish().max(1)
+}
+
+fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
+    match options.by {
+        By::Line if row.owned.mine.is_some() => GroupKey::Frames(row.owned.mine.iter().cloned().collect()),
+        By::Line if !options.apart => GroupKey::Name(row.name.clone()),
+        By::Line | By::Stack | By::Python if !row.stack.is_empty() => {
+            GroupKey::Frames(row.stack.iter().map(|line| line.frame.clone()).collect())
+        }
+        _ => GroupKey::Name(row.name.clone()),
+    }
+}
+
+/// That the files are of one process, and in order.
+fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
+    if snaps.len() < LEAST {
+        return Err(NotASeries::TooFew(snaps.len()));
+    }
+    let mut known: HashMap<u64, &Snap> = HashMap::new();
+    for snap in snaps {
+        if let Some(same) = known.insert(snap.content, snap) {
+            return Err(NotASeries::Same(same.name.clone(), snap.name.clone()));
+        }
+    }
+    for pair in snaps.windows(2) {
+        let [a, b] = [&pair[0], &pair[1]];
+        let names = || (a.name.clone(), b.name.clone());
+        if a.is_pytorch != b.is_pytorch {
+            let (a, b) = names();
+            return Err(NotASeries::Kinds(a, b));
+        }
+        let shares_none = || {
+            let addresses: BTreeSet<(&str, u64)> = blocks_of(a).collect();
+            !addresses.is_empty()
+                && blocks_of(b).next().is_some()
+                && !blocks_of(b).any(|one| addresses.contains(&one))
+        };
+        if a.process != b.process || (a.is_pytorch && shares_none()) {
+            let (a, b) = names();
+            return Err(NotASeries::Processes(a, b));
+        }
+        if a.taken_ns.zip(b.taken_ns).is_some_and(|(a, b)| b < a) {
+            let (a, b) = names();
+            return Err(NotASeries::Order(a, b));
+        }
+    }
+    Ok(())
+}
+
+fn blocks_of(snap: &Snap) -> impl Iterator<Item = (&str, u64)> {
+    let of = |device: &SnapDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
+    snap.devices
+        .iter()
+        .flat_map(move |device| of(device).into_iter().map(|address| (device.name.as_str(), address)))
+}
+
+pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
+    check(&snaps)?;
+    let seconds = snaps.iter().map(|snap| snap.taken_ns).collect::<Option<Vec<u64>>>();
+    let seconds = seconds.map(|all| (all[all.len() - 1] - all[0]) as f64 / 1e9 / (all.len() - 1) as f64);
+    let mut names: Vec<(u16, &str)> = Vec::new();
+    for device in snaps.iter().flat_map(|snap| &snap.devices) {
+        if !names.iter().any(|(_, name)| *name == device.name) {
+            names.push((device.device, &device.name));
+        }
+    }
+    names.sort_unstable();
+    let mut notes = Vec::new();
+    for (_, name) in &names {
+        let lacking = snaps.iter().filter(|snap| snap.device(name).is_none()).map(|snap| snap.name.as_str());
+        let lacking: Vec<&str> = lacking.collect();
+        if !lacking.is_empty() {
+            notes.push(format!("{} has nothing of {name}: taken for none", lacking.join(", ")));
+        }
+    }
+    if seconds.is_none() {
+        notes.push("the files do not say when they were taken: their order is taken as it was given".into());
+    }
+    let unused =
+        (0..options.suppressions.len()).filter(|&number| !snaps.iter().any(|snap| snap.used[number]));
+    Ok(LeakReport {
+        by: options.by,
+        apart: options.apart,
+        cut: CutBy::Snapshots,
+        periods: snaps.len() - 1,
+        period_seconds: seconds,
+        unused_suppressions: unused.map(|number| options.suppressions.glob(number).to_owned()).collect(),
+        devices: names.iter().map(|(_, name)| of_device(&snaps, name, options)).collect(),
+        notes,
+    })
+}
+
+/// A block while the snapshots are gone through.
+struct Open {
+    stack: u64,
+    size_bytes: u64,
+    weight: f64,
+    group: usize,
+    born: usize,
+    /// The newest snapshot that has it.
+    seen: usize,
+}
+
+fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
+    let mut known: HashMap<&GroupKey, usize> = HashMap::new();
+    let mut rows: Vec<&TopRow> = Vec::new();
+    let mut stays: Vec<Stays> = Vec::new();
+    let mut open: HashMap<(u64, u64, u64), Open, foldhash::fast::RandomState> = HashMap::default();
+    for (at, snap) in snaps.iter().enumerate() {
+        let Some(device) = snap.device(name) else { continue };
+        let numbers: Vec<usize> = device
+            .groups
+            .iter()
+            .map(|(key, row)| {
+                let number = *known.entry(key).or_insert(rows.len());
+                if number == rows.len() {
+                    rows.push(row);
+                    stays.push(Stays::new(snaps.len()));
+                }
+                // The newest says most.
+                rows[number] = row;
+                number
+            })
+            .collect();
+        for block in &device.blocks {
+            let place = (block.address, block.size_bytes, block.ticks);
+            let group = numbers[block.group as usize];
+            if let Some(one) = open.get_mut(&place) {
+                let is_same =
+                    one.seen + 1 == at && (one.stack == block.stack || one.stack == 0 || block.stack == 0);
+                if is_same {
+                    one.seen = at;
+                    continue;
+                }
+                stays[one.group].add(one.born, one.seen + 1, one.size_bytes, one.weight);
+            }
+            let SnapBlock { size_bytes, stack, weight, .. } = *block;
+            open.insert(place, Open { stack, size_bytes, weight, group, born: at, seen: at });
+        }
+    }
+    let mut never_freed = vec![Both::default(); rows.len()];
+    let mut left = never_freed.clone();
+    for one in open.into_values() {
+        stays[one.group].add(one.born, one.seen + 1, one.size_bytes, one.weight);
+        if one.seen + 1 < snaps.len() {
+            continue;
+        }
+        left[one.group].add(one.size_bytes, one.weight);
+        // What the first snapshot has was there before.
+        if one.born > 0 {
+            never_freed[one.group].add(one.size_bytes, one.weight);
+        }
+    }
+    let newest = snaps.iter().rev().find_map(|snap| snap.device(name)).expect("the name is of one of them");
+    let precision = &newest.precision;
+    let groups =
+        rows.into_iter().zip(never_freed).zip(left).zip(stays).map(|(((row, never_freed), left), stays)| {
+            let mut row = row.clone();
+            let amount = never_freed.amount(precision);
+            (row.allocated_bytes, row.count) = (amount.bytes, amount.blocks);
+            (row.errors.allocated_bytes, row.errors.count) = (amount.bytes_error, amount.blocks_error);
+            Group { row, never_freed, left, stays: Some((stays, None)) }
+        });
+    let least = ((snaps.len() - 1) / 2).max(2);
+    let measure = Measure { seconds: 0.0, least, end: 0, seconds_per_tick: 0.0, are_between: true };
+    let sorted = Sorted::of(groups, &measure, precision, options);
+    let is_empty = snaps.iter().all(|snap| snap.device(name).is_none_or(|device| device.blocks.is_empty()));
+    DeviceLeaks {
+        device: newest.device,
+        device_name: newest.name.clone(),
+        is_host: newest.is_host,
+        is_pinned: newest.is_pinned,
+        blind: is_empty.then(|| "none of the snapshots has live memory of it".into()),
+        leaks: sorted.leaks,
+        leaks_in_all: sorted.leaks_in_all,
+        leaked: sorted.leaked.amount(precision),
+        alive: sorted.alive.amount(precision),
+        alive_groups: sorted.alive_groups,
+        older: Both::default().amount(precision),
+        suppressed: newest.suppressed.amount(precision),
+        detection_limit_bytes: if newest.estimated { precision.detection_limit_bytes() } else { 0 },
+        dropped: newest.dropped,
+        freed_late: Vec::new(),
+        generations: None,
+    }
+}

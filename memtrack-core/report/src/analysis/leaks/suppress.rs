@@ -1,0 +1,153 @@
+//! Leaks that nobody wants to hear of: a file of patterns, one glob a line, `#` begins a comment. A block whose stack has a frame
+//! that matches is left out.
+
+use crate::analysis::ownership::{on_name, on_path, plain};
+use crate::analysis::patterns::matches;
+use memtrack_model::Frame;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+
+/// Patterns of functions and files whose blocks are left out.
+///
+/// A glob is compared with the functions' paths and with the files of all frames of a stack; `*` stands for any characters. It may
+/// begin at any module or folder, and one that names a module or folder stands for all below it.
+///
+/// ```
+/// use memtrack_report::analysis::leaks::Suppressions;
+///
+/// let patterns = Suppressions::new().with_lines("# the plugin cache is kept on purpose\nplugins::load*\n\n/usr/lib\n");
+/// assert_eq!(patterns.len(), 2);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suppressions {
+    globs: Vec<String>,
+}
+
+impl Suppressions {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These, and the patterns of a file.
+    #[must_use]
+    pub fn with_lines(mut self, lines: &str) -> Self {
+        let globs = lines.lines().map(|line| line.split_once('#').map_or(line, |(before, _)| before).trim());
+        self.globs.extend(globs.filter(|glob| !glob.is_empty()).map(str::to_owned));
+        self
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.globs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.globs.is_empty()
+    }
+
+    /// The pattern with that number.
+    pub(super) fn glob(&self, number: usize) -> &str {
+        &self.globs[number]
+    }
+}
+
+/// Looks for patterns in the stacks of one snapshot. Each frame is looked at once.
+pub(super) struct Search<'a> {
+    patterns: &'a Suppressions,
+    by_stack: HashMap<StackId, bool, foldhash::fast::RandomState>,
+    by_frame: HashMap<u64, Option<usize>, foldhash::fast::RandomState>,
+    /// Which patterns matched something.
+    pub(super) used: Vec<bool>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(patterns: &'a Suppressions) -> Self {
+        let used = vec![false; patterns.len()];
+        Self { patterns, by_stack: HashMap::default(), by_frame: HashMap::default(), used }
+    }
+
+    /// Whether the blocks of a stack are left out.
+    pub(super) fn leaves_out(
+        &mut self,
+        snapshot: &Snapshot,
+        stack: StackId,
+        symbols: &mut Symbolizer,
+    ) -> bool {
+        if self.patterns.is_empty() || stack.is_none() {
+            return false;
+        }
+        if let Some(&known) = self.by_stack.get(&stack) {
+            return known;
+        }
+        let mut found = false;
+        for &key in snapshot.frame_keys(stack).iter() {
+            let patterns = self.patterns;
+            let matching =
+                self.by_frame.entry(key).or_insert_with(|| patterns.first_of(&symbols.frames(key)));
+            if let Some(number) = *matching {
+                self.used[number] = true;
+                found = true;
+            }
+        }
+        self.by_stack.insert(stack, found);
+        found
+    }
+}
+
+impl Suppressions {
+    /// The first pattern that matches one of the functions at an address.
+    fn first_of(&self, frames: &[Frame]) -> Option<usize> {
+        let paths: Vec<String> = frames.iter().map(|frame| plain(&frame.function)).collect();
+        self.globs.iter().position(|glob| {
+            frames.iter().zip(&paths).any(|(frame, path)| {
+                let file = frame.file.as_deref().unwrap_or("");
+                on_path(glob, file)
+                    || [path, &frame.function].into_iter().any(|name| {
+                        on_name(glob, name) || on_name(&format!("*::{glob}"), name) || matches(glob, name)
+                    })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(patterns: &str, function: &str, file: &str) -> Option<usize> {
+        let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(1) };
+        Suppressions::new().with_lines(patterns).first_of(&[frame])
+    }
+
+    #[test]
+    fn a_glob_begins_at_any_module_or_folder() {
+        for (glob, function, file, is_found) in [
+            ("app::cache::fill", "app::cache::fill", "/src/cache.rs", true),
+            ("cache::fill", "app::cache::fill", "/src/cache.rs", true),
+            ("fill", "app::cache::fill", "/src/cache.rs", true),
+            ("cache", "app::cache::fill::<u8>", "/src/other.rs", true),
+            ("ill", "app::cache::fill", "/src/cache.rs", false),
+            ("cache.rs", "f", "/src/cache.rs", true),
+            ("src", "f", "/src/cache.rs", true),
+            ("/src", "f", "/src/cache.rs", true),
+            ("rc", "f", "/src/cache.rs", false),
+            ("g_malloc*", "g_malloc0", "", true),
+            ("*::leak_*", "app::leak_one", "", true),
+            ("<T as Trait>::f", "<T as Trait>::f", "", true),
+        ] {
+            assert_eq!(found(glob, function, file).is_some(), is_found, "{glob} {function} {file}");
+        }
+    }
+
+    #[test]
+    fn comments_and_empty_lines_are_no_patterns() {
+        let patterns = "# all\n\n  a::b  # why\n\t\nc\n";
+        assert_eq!(found(patterns, "c", ""), Some(1));
+        assert_eq!(Suppressions::new().with_lines(patterns).glob(0), "a::b");
+    }
+}

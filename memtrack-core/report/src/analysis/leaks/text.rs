@@ -1,0 +1,410 @@
+//! Leaks as text for people: the answer in words first, then each leak with what is known of it.
+
+use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
+use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
+use crate::analysis::top::By;
+use crate::analysis::top::frames::frame_lines;
+use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
+use std::fmt::{self, Write};
+
+/// Leaks that the answer names.
+const NAMED: usize = 3;
+/// Characters of each of their names.
+const NAME: usize = 60;
+/// Before the facts of a leak.
+const INDENT: &str = "     ";
+
+impl fmt::Display for LeakReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(None))
+    }
+}
+
+impl LeakReport {
+    /// The answer in words, a line for each device, that which leaks most first.
+    pub fn answer(&self) -> Vec<String> {
+        let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
+        devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
+        let several = devices.len() > 1;
+        let line = |device: &&DeviceLeaks| {
+            let of = if several { format!("{}: ", device.device_name) } else { String::new() };
+            of + &self.sentence(device)
+        };
+        devices.iter().map(line).collect()
+    }
+
+    /// `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
+    fn sentence(&self, device: &DeviceLeaks) -> String {
+        if let Some(why) = &device.blind {
+            return format!("cannot tell what leaks: {why}");
+        }
+        if device.leaks_in_all == 0 {
+            let mut alive = match (device.alive.blocks, device.older.blocks) {
+                (0, 0) => "and nothing that was allocated is left".to_owned(),
+                (0, _) => String::new(),
+                _ => format!("{} are merely alive", amount(&device.alive)),
+            };
+            if device.older.blocks > 0 {
+                let between = if alive.is_empty() { "" } else { "; " };
+                alive = format!("{alive}{between}{}", not_judged(&device.older));
+            }
+            return format!(
+                "nothing leaks: no {} grew steadily over {}; {alive}",
+                self.group(),
+                self.periods_in_words()
+            );
+        }
+        let named = device.leaks.iter().take(NAMED).map(|leak| {
+            format!("{} {} in {} of {} periods", leak.place(NAME), each(leak), leak.grew, leak.periods)
+        });
+        let mut named: Vec<String> = named.collect();
+        if device.leaks_in_all > named.len() {
+            named.push("…".into());
+        }
+        let (leaked, verb) = (bytes(&device.leaked), if device.leaks_in_all == 1 { "leaks" } else { "leak" });
+        let groups = counted(device.leaks_in_all as u64, self.group());
+        format!("{groups} {verb} {leaked}: {}", named.join(", "))
+    }
+
+    /// What a group is called.
+    fn group(&self) -> &'static str {
+        match self.by {
+            By::Python => "Python stack",
+            By::Metadata => "text of the program's",
+            By::Line if self.apart && self.leaks().any(|leak| leak.row.owned.mine.is_none()) => "group",
+            by => by.name(),
+        }
+    }
+
+    fn leaks(&self) -> impl Iterator<Item = &Leak> {
+        self.devices.iter().flat_map(|device| &device.leaks)
+    }
+
+    /// `10 periods of 1.20 s`.
+    fn periods_in_words(&self) -> String {
+        let long = self.period_seconds.map(duration);
+        match (&self.cut, long) {
+            (CutBy::Time, Some(long)) => format!("{} of {long}", counted(self.periods as u64, "period")),
+            (CutBy::Time, None) => counted(self.periods as u64, "period"),
+            (CutBy::Intervals { name, count }, _) => {
+                let each = *count as f64 / self.periods.max(1) as f64;
+                let periods = counted(self.periods as u64, "period");
+                let name = printable(name);
+                if *count == self.periods {
+                    format!("{periods}, each one {name}")
+                } else if each.fract() == 0.0 {
+                    format!("{periods} of {each} × {name}")
+                } else {
+                    format!("{periods} of about {each:.0} × {name}")
+                }
+            }
+            (CutBy::Snapshots, _) => format!("{} snapshots", self.periods + 1),
+        }
+    }
+
+    /// The report as text. Where the layout has a width, names are shortened to it.
+    pub fn to_text(&self, layout: impl Into<Layout>) -> String {
+        let layout = layout.into();
+        let mut text = self.answer().join("\n") + "\n";
+        let several = self.devices.len() > 1;
+        for device in &self.devices {
+            let of = if several { format!("{}: ", device.device_name) } else { String::new() };
+            if device.leaks_in_all > 0 {
+                let periods = self.periods_in_words();
+                let told = match self.cut {
+                    CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
+                    _ => format!("never freed, and more after each of {periods}"),
+                };
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "\n{of}{told}");
+            }
+            for (place, leak) in device.leaks.iter().enumerate() {
+                leak.write(place + 1, &self.cut, layout, &mut text);
+            }
+            if device.leaks_in_all > device.leaks.len() {
+                let more = (device.leaks_in_all - device.leaks.len()) as u64;
+                let _ = writeln!(text, "\n… and {}", counted(more, "more leak"));
+            }
+            if let Some(generations) = &device.generations {
+                generations.write(&of, layout, &mut text);
+            }
+            let group = if self.apart { "group" } else { self.group() };
+            device.footer(&of, group, &mut text);
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "Note: {}", printable(note));
+        }
+        text
+    }
+}
+
+impl DeviceLeaks {
+    fn footer(&self, of: &str, group: &str, text: &mut String) {
+        let late = self.freed_late.iter().take(NAMED).map(|late| {
+            format!(
+                "{} of {}, which grew in {} of {} periods, {} freed in the last {}, as at a program's end.",
+                bytes(&late.freed),
+                printable(&fit_line(&late.name, NAME)),
+                late.grew,
+                late.periods,
+                if late.freed.bytes == 1 { "was" } else { "were" },
+                duration(late.last_seconds)
+            )
+        });
+        let mut lines: Vec<String> = late.collect();
+        if self.freed_late.len() > NAMED {
+            let more = counted((self.freed_late.len() - NAMED) as u64, group);
+            lines.push(format!("… and {more} more, freed in the last moments."));
+        }
+        if self.leaks_in_all > 0 && self.alive.blocks > 0 {
+            let groups = counted(self.alive_groups as u64, group);
+            lines.push(format!("Merely alive: {} of {groups}.", amount(&self.alive)));
+        }
+        if self.leaks_in_all > 0 && self.older.blocks > 0 {
+            lines.push(format!("{}.", not_judged(&self.older)));
+        }
+        if self.suppressed.blocks > 0 {
+            lines.push(format!("Left out by patterns: {}.", amount(&self.suppressed)));
+        }
+        if self.detection_limit_bytes > 0 {
+            lines.push(format!(
+                "Small blocks are sampled: a {group} that left less than {} in such blocks may have no sample (in 5 of 100 cases).",
+                human_bytes(self.detection_limit_bytes)
+            ));
+        }
+        if self.dropped > 0 {
+            let events = counted(self.dropped, "older event");
+            lines.push(format!("{events} did not fit the ring: what leaked before is not told."));
+        }
+        if !lines.is_empty() {
+            text.push('\n');
+        }
+        for line in lines {
+            let _ = writeln!(text, "{of}{line}");
+        }
+    }
+}
+
+impl Leak {
+    /// The group in a few words; of a stack, the line of it that is the user's.
+    fn place(&self, room: usize) -> String {
+        let owned = &self.row.owned;
+        let is_line = self.row.name.ends_with(&owned.line());
+        let name = if owned.mine.is_some() && !is_line { owned.line() } else { self.row.name.clone() };
+        printable(&fit(&name, room))
+    }
+
+    fn write(&self, number: usize, cut: &CutBy, layout: Layout, text: &mut String) {
+        let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
+        let name = match self.row.owned.mine {
+            Some(_) => self.row.owned.to_string(),
+            None => self.row.name.clone(),
+        };
+        let blocks = self.row.errors.count.as_counted(self.row.count, "block");
+        let left = self.row.errors.allocated_bytes.as_bytes(self.row.allocated_bytes);
+        let mut facts = vec![
+            format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
+            match cut {
+                CutBy::Snapshots => format!("In one snapshot after the other: {}", held(&self.held_bytes)),
+                _ => format!("Lived through each: {}", held(&self.held_bytes)),
+            },
+        ];
+        facts.extend(self.age.map(|age| age_in_words(&age)));
+        let _ = writeln!(text, "\n{number:>3}. {}", shorten_middle(&printable(&name), room));
+        for fact in facts {
+            let _ = writeln!(text, "{INDENT}{fact}");
+        }
+        for line in frame_lines(&self.row.stack, layout.frames, room.saturating_sub(2)) {
+            let _ = writeln!(text, "{INDENT}  {line}");
+        }
+        if self.row.stacks > 1 {
+            let more = counted(self.row.stacks as u64 - 1, "other stack");
+            let _ = writeln!(text, "{INDENT}  (and {more})");
+        }
+    }
+}
+
+impl Generations {
+    fn write(&self, of: &str, layout: Layout, text: &mut String) {
+        let name = printable(&self.name);
+        let whole = self.marks.saturating_sub(1) as u64;
+        let found = match whole {
+            0 => "marked only once, so that no whole one was seen".to_owned(),
+            _ => format!(
+                "{} of {} left something, median {}",
+                human_count(self.leaving as u64),
+                human_count(whole),
+                human_bytes(self.median_left_bytes)
+            ),
+        };
+        let _ = writeln!(text, "\n{of}What each {name} left behind: {found}");
+        for row in &self.rows {
+            let when = match (row.from_seconds, row.to_seconds) {
+                (None, Some(to)) => format!("before the first, up to {}", self.since.moment(to)),
+                (Some(from), Some(to)) => format!("{name} {}, {from:.3}–{to:.3} s", row.number),
+                (Some(from), None) => format!("after the last, from {}", self.since.moment(from)),
+                (None, None) => "all".into(),
+            };
+            let left = bytes(&row.left);
+            let line = format!(
+                "  {when}: {left} in {} of {}",
+                row.left.blocks_error.as_counted(row.left.blocks, "block"),
+                row.allocated.bytes_error.as_bytes(row.allocated.bytes)
+            );
+            let shares: Vec<(String, String)> =
+                row.shares.iter().map(|share| (printable(&share.name), bytes(&share.left))).collect();
+            let room = layout.width.unwrap_or(usize::MAX).saturating_sub(line.chars().count());
+            let shares = shares_in(&shares, row.shares_in_all, room);
+            let _ = writeln!(text, "{line}{shares}");
+        }
+        if self.rows_in_all > self.rows.len() {
+            let more = (self.rows_in_all - self.rows.len()) as u64;
+            let _ = writeln!(text, "  … and {} more", human_count(more));
+        }
+    }
+}
+
+/// `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last left out, but no number is.
+fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String {
+    for shown in (1..=shares.len()).rev() {
+        let more = if in_all > shown { ", …" } else { "" };
+        let numbers: usize = shares[..shown].iter().map(|(_, bytes)| bytes.chars().count() + 3).sum();
+        let Some(names) = room.checked_sub(numbers + more.chars().count()) else { continue };
+        let whole: usize = shares[..shown].iter().map(|(name, _)| name.chars().count().min(NAME)).sum();
+        // Where not all of them fit, each has the same room.
+        let each = if whole <= names { NAME } else { names / shown };
+        if each < SHORTEST_NAME && whole > names {
+            continue;
+        }
+        let shares = shares[..shown].iter().map(|(name, bytes)| format!("{} {bytes}", fit_line(name, each)));
+        return format!(": {}{more}", shares.collect::<Vec<_>>().join(", "));
+    }
+    if shares.is_empty() { String::new() } else { ": …".into() }
+}
+
+/// A name in `room` characters; of `file:line function` the line stays whole.
+fn fit_line(name: &str, room: usize) -> String {
+    if name.chars().count() <= room {
+        return name.to_owned();
+    }
+    let is_place = |place: &&str| place.rsplit_once(':').is_some_and(|(_, line)| line.parse::<u32>().is_ok());
+    match name.split_once(' ').map(|(place, _)| place).filter(is_place) {
+        Some(place) => {
+            let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
+            let left = room.saturating_sub(place.chars().count() + 1);
+            if left >= 4 {
+                return format!("{place} {}", fit(&name[place.len() + 1..], left));
+            }
+            format!("{}:{line}", shorten_middle(file, room.saturating_sub(line.len() + 1)))
+        }
+        None => fit(name, room),
+    }
+}
+
+fn bytes(amount: &Amount) -> String {
+    amount.bytes_error.as_bytes(amount.bytes)
+}
+
+fn amount(amount: &Amount) -> String {
+    format!("{} in {}", bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
+}
+
+/// What is older than the trace, so that nobody saw it grow.
+pub(super) fn not_judged(older: &Amount) -> String {
+    let (are, were) = if older.blocks == 1 { ("is", "was") } else { ("are", "were") };
+    format!("{} {are} older than the trace and {were} not judged: give several snapshots", amount(older))
+}
+
+/// `+1.2 MiB`.
+fn each(leak: &Leak) -> String {
+    let value = leak.each_bytes.value.max(0.0).round() as u64;
+    match leak.each_bytes.as_bytes(value) {
+        bound if bound.starts_with('<') => bound,
+        bytes => format!("+{bytes}"),
+    }
+}
+
+/// The bytes of up to ten periods.
+fn held(all: &[u64]) -> String {
+    let every = all.len().div_ceil(10).max(1);
+    let last = all.len().saturating_sub(1);
+    let shown = all.iter().enumerate().filter(|(at, _)| at % every == last % every);
+    shown.map(|(_, &bytes)| human_bytes(bytes)).collect::<Vec<_>>().join(", ")
+}
+
+fn age_in_words(age: &Age) -> String {
+    let usual = format!(
+        "Of {} of it that were freed, 99 in 100 lived less than {}",
+        counted(age.freed, "block"),
+        duration(age.usual_seconds)
+    );
+    match age.far_older {
+        0 => usual,
+        blocks => format!(
+            "{usual}; {} ({}) are more than ten times older",
+            human_count(blocks),
+            human_bytes(age.far_older_bytes)
+        ),
+    }
+}
+
+/// A time in the largest unit that keeps it at 1 or more.
+pub(super) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.2} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_many_periods_is_always_shown() {
+        assert_eq!(held(&[1, 2, 3]), "1 B, 2 B, 3 B");
+        let many: Vec<u64> = (1..=25).collect();
+        assert_eq!(held(&many), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
+    }
+
+    #[test]
+    fn names_are_cut_and_numbers_are_not() {
+        let share = |name: &str, bytes: &str| (name.to_owned(), bytes.to_owned());
+        let shares = [
+            share("transformers_modeling.py:1234 forward_of_the_attention", "191.2 MiB"),
+            share("trainer.py:38 loss", "4 B"),
+        ];
+        for (room, said) in [
+            (
+                200,
+                ": transformers_modeling.py:1234 forward_of_the_attention 191.2 MiB, trainer.py:38 loss 4 B",
+            ),
+            (64, ": transformer…deling.py:1234 191.2 MiB, trainer.py:38 loss 4 B"),
+            (45, ": transformer…deling.py:1234 191.2 MiB, …"),
+            (12, ": …"),
+        ] {
+            let shown = shares_in(&shares, 2, room);
+            assert!(shown.chars().count() <= room, "{room}: {shown}");
+            assert!(shown == ": …" || shown.contains("191.2 MiB"), "{room}: {shown}");
+            assert_eq!(
+                shown.contains("trainer.py:38 loss 4 B"),
+                said.contains("loss 4 B"),
+                "{room}: {shown}"
+            );
+            assert!(!shown.contains("py") || shown.contains(".py:1234 "), "{room}: {shown}");
+        }
+        assert_eq!(fit_line("modeling.py:1234 forward", 20), "modeling.py:1234");
+        assert_eq!(fit_line("modeling.py:1234 forward", 12), "mod….py:1234");
+        assert_eq!(shares_in(&[], 0, 80), "");
+    }
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let shown: Vec<String> = [3e-9, 2.5e-6, 0.0123, 1.5, 600.0, 9000.0].map(duration).into();
+        assert_eq!(shown, ["3 ns", "2.5 µs", "12.3 ms", "1.50 s", "10 min", "2.5 h"]);
+    }
+}

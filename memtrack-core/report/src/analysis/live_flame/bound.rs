@@ -1,0 +1,101 @@
+//! A tree of a bounded size: the smallest functions go first, and what goes is summed up in one rectangle beside those of
+//! the same caller, so that every sum stays what it was.
+
+use super::left_out;
+use super::tree::{Colour, Node, Tree};
+use std::cmp::Reverse;
+
+/// The tree with at most so many rectangles, those that stand for others included.
+pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
+    let nodes = &tree.nodes;
+    let mut order: Vec<usize> = (1..nodes.len()).collect();
+    // A caller is at least as large as what it calls, and so comes before it.
+    order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
+    // Of each function that stays, how many of those it called do not: these take a rectangle.
+    let mut missing: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
+    let mut size = usize::from(missing[Tree::ROOT] > 0);
+    let mut fits = 0;
+    for (place, &node) in order.iter().enumerate() {
+        let parent = nodes[node].parent;
+        missing[parent] -= 1;
+        size += 1 + usize::from(missing[node] > 0);
+        size -= usize::from(missing[parent] == 0);
+        if size <= rectangles {
+            fits = place + 1;
+        }
+    }
+    let mut stays = vec![false; nodes.len()];
+    stays[Tree::ROOT] = true;
+    order[..fits].iter().for_each(|&node| stays[node] = true);
+
+    let mut bounded = Tree::default();
+    // Where functions that stay are in the new tree.
+    let mut places = vec![Tree::ROOT; nodes.len()];
+    for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
+        if node != Tree::ROOT {
+            let parent = places[nodes[node].parent];
+            places[node] = bounded.child(parent, &nodes[node].label, nodes[node].colour);
+        }
+        bounded.add_both(places[node], nodes[node].before[0], nodes[node].own);
+        let gone: Vec<usize> = nodes[node].children.iter().copied().filter(|&child| !stays[child]).collect();
+        if !gone.is_empty() {
+            let sum = |bytes: fn(&Node) -> u64| {
+                gone.iter().fold(0u64, |sum, &child| sum.saturating_add(bytes(&nodes[child])))
+            };
+            let bytes = sum(|node| node.bytes);
+            let rest = bounded.child(places[node], &left_out(gone.len(), bytes), Colour::Rest);
+            bounded.add_both(rest, sum(|node| node.before[1]), bytes);
+        }
+    }
+    bounded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of functions with random callers and bytes.
+    fn random(seed: u64, size: usize) -> Tree {
+        let mut state = seed;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut tree = Tree::default();
+        let mut places = vec![Tree::ROOT];
+        for number in 0..size {
+            let parent = places[random(places.len())];
+            places.push(tree.child(parent, &format!("f{number}"), Colour::Mine));
+            tree.add(places[number + 1], random(1000) as u64);
+        }
+        tree
+    }
+
+    #[test]
+    fn no_tree_has_more_rectangles_than_asked_for_and_none_loses_a_byte() {
+        for seed in 0..40 {
+            let tree = random(seed, 300);
+            for limit in [1, 2, 10, 50, 299, 300, 1000] {
+                let bounded = bounded(&tree, limit);
+                assert!(bounded.nodes.len() - 1 <= limit, "{seed} {limit}: {}", bounded.nodes.len());
+                assert_eq!(bounded.nodes[0].bytes, tree.nodes[0].bytes);
+                for node in bounded.nodes.iter().filter(|node| node.label.starts_with('f')) {
+                    let before = tree.nodes.iter().find(|one| one.label == node.label).unwrap();
+                    assert_eq!((node.bytes, node.own), (before.bytes, before.own), "{}", node.label);
+                }
+            }
+            assert_eq!(bounded(&tree, 300).lines(), tree.lines());
+        }
+    }
+
+    #[test]
+    fn the_smallest_go_first() {
+        let mut tree = Tree::default();
+        for (name, bytes) in [("a", 500), ("b", 30), ("c", 200), ("d", 4)] {
+            let node = tree.child(Tree::ROOT, name, Colour::Mine);
+            tree.add(node, bytes << 10);
+        }
+        assert_eq!(bounded(&tree, 3).lines(), ["a 512000", "c 204800", "… 2 more (34.0 KiB) 34816"],);
+        assert_eq!(bounded(&tree, 4).lines().len(), 4);
+    }
+}

@@ -1,0 +1,83 @@
+//! The picture: inferno draws it, this chooses what is in it and its colours.
+
+use super::tree::Colour;
+use super::{LiveFlame, MOST_RECTANGLES, plain};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+use std::io::{self, Write};
+
+/// What the colours say.
+const LEGEND: &str = "Orange: your own code. Blue: what it called. Violet: older than the trace, or without a stack. Grey: too small to show.";
+
+/// Bits of the sum of all numbers in a picture.
+const MOST_BITS: u32 = 60;
+
+impl Colour {
+    const fn rgb(self) -> Color {
+        let (r, g, b) = match self {
+            Self::Device => (200, 210, 220),
+            Self::Mine => (242, 162, 84),
+            Self::Framework => (158, 190, 218),
+            Self::Unknown => (196, 176, 216),
+            Self::Rest => (212, 212, 212),
+        };
+        Color { r, g, b }
+    }
+}
+
+/// Draws what was live as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Equal
+/// snapshots make equal images.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
+    // One is around all.
+    let tree = flame.drawn(MOST_RECTANGLES - 1);
+    let mut palette = PaletteMap::default();
+    // The frame around all has no name.
+    palette.insert("", Colour::Device.rgb());
+    palette.insert("all", Colour::Device.rgb());
+    for node in &tree.nodes[1..] {
+        palette.insert(plain(&node.label), node.colour.rgb());
+    }
+    let mut options = Options::default();
+    options.title = flame.title();
+    options.subtitle = Some(match flame.is_estimated() {
+        true => format!("{LEGEND} Small blocks were sampled: widths are estimates."),
+        false => LEGEND.to_owned(),
+    });
+    options.palette_map = Some(&mut palette);
+    options.count_name = "bytes".to_owned();
+    options.name_type = "Frame:".to_owned();
+    options.deterministic = true;
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
+    // Names begin with what tells them apart: the file and the line.
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    // What is there was chosen already.
+    options.min_width = 0.0;
+    let mut lines = tree.lines();
+    shrink(&mut lines);
+    if lines.is_empty() {
+        lines.push("(nothing was live) 1".to_owned());
+    }
+    from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
+}
+
+/// Halves all numbers until their sum is one that the picture takes: a foreign file may hold any numbers.
+fn shrink(lines: &mut Vec<String>) {
+    let number =
+        |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);
+    let all: u128 = lines.iter().map(|line| u128::from(number(line))).sum();
+    let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS);
+    if shift == 0 {
+        return;
+    }
+    *lines = lines
+        .iter()
+        .filter_map(|line| {
+            let (frames, _) = line.rsplit_once(' ')?;
+            Some((frames, number(line) >> shift.min(63))).filter(|&(_, bytes)| bytes > 0)
+        })
+        .map(|(frames, bytes)| format!("{frames} {bytes}"))
+        .collect();
+}

@@ -1,0 +1,112 @@
+//! What a flame graph of a moment is made of, for scripts: every stack with its bytes, the largest first.
+
+use super::{LiveFlame, LiveStack, LiveStacks};
+use crate::analysis::ownership::Owner;
+use memtrack_model::Frame;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// What was live, device by device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FlameMoment {
+    /// The devices.
+    pub devices: Vec<FlameDevice>,
+}
+
+/// What was live on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FlameDevice {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The moment, in words.
+    pub at: String,
+    /// The moment, in seconds from [`Self::seconds_since`]; none if it was before the first event.
+    pub seconds: Option<f64>,
+    /// What seconds are counted from: `start` or `first_event`.
+    pub seconds_since: &'static str,
+    /// Requested bytes that were live.
+    pub requested_bytes: u64,
+    /// How far off they may be; null where they are exact.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Blocks that were live.
+    pub count: u64,
+    /// The stacks, those with most bytes first.
+    pub stacks: Vec<FlameStack>,
+}
+
+/// The blocks of one stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FlameStack {
+    /// The functions, innermost first, without those that only pass a call on; empty where no stack is known.
+    pub stack: Vec<FlameFrame>,
+    /// Whether the blocks were allocated before the trace begins, and nobody knows where.
+    pub before_the_trace: bool,
+    /// Where those were freed, if that is known.
+    pub freed_at: Option<FlameFrame>,
+    /// Requested bytes.
+    pub requested_bytes: u64,
+    /// How far off they may be; null where they are exact.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Blocks.
+    pub count: u64,
+}
+
+/// A function of a stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct FlameFrame {
+    /// The function.
+    #[serde(flatten)]
+    pub frame: FrameAnswer,
+    /// Whether it is the user's own.
+    pub mine: bool,
+}
+
+impl LiveFlame {
+    /// What is drawn, complete.
+    pub fn rows(&self) -> FlameMoment {
+        FlameMoment { devices: self.devices.iter().map(device).collect() }
+    }
+}
+
+fn device(device: &LiveStacks) -> FlameDevice {
+    let mut stacks: Vec<FlameStack> = device.stacks.iter().map(stack).collect();
+    // Equal ones stay in the order in which they first appear.
+    stacks.sort_by_key(|stack| Reverse(stack.requested_bytes));
+    FlameDevice {
+        device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
+        at: device.at.name(),
+        seconds: device.seconds,
+        seconds_since: device.since.name(),
+        requested_bytes: device.bytes,
+        requested_bytes_error: device.error.answer(),
+        count: device.blocks,
+        stacks,
+    }
+}
+
+fn stack(stack: &LiveStack) -> FlameStack {
+    let frame = |(frame, owner): &(Frame, Owner)| {
+        let mut answer = FrameAnswer::from(frame);
+        // PyTorch writes `??` and 0 for what it does not know.
+        answer.file = answer.file.filter(|file| file != "??");
+        answer.line = answer.line.filter(|&line| line > 0);
+        FlameFrame { frame: answer, mine: *owner == Owner::Mine }
+    };
+    FlameStack {
+        stack: stack.frames.iter().map(frame).collect(),
+        before_the_trace: stack.older,
+        freed_at: stack.freed_at.as_ref().map(frame),
+        requested_bytes: stack.bytes,
+        requested_bytes_error: stack.bytes_error.answer(),
+        count: stack.blocks.round() as u64,
+    }
+}

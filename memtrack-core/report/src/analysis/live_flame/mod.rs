@@ -1,0 +1,303 @@
+//! What was live at a moment as a tree of stacks: flame graphs of the peak. Frames that only pass a call on are left out,
+//! by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws it.
+//!
+//! `tree` adds the stacks up, `bound` keeps the largest and sums up the rest, `draw` makes the picture.
+
+pub(in crate::analysis) mod bound;
+#[cfg(feature = "plot")]
+mod draw;
+mod json;
+pub(in crate::analysis) mod tree;
+
+#[cfg(feature = "plot")]
+pub use draw::flame_graph;
+pub use json::{FlameDevice, FlameFrame, FlameMoment, FlameStack};
+
+use super::estimate::{Estimate, Precision, Sum};
+use super::frees::Frees;
+use super::lifetimes::{Lifetime, lifetimes};
+use super::moment::Moment;
+use super::ownership::{Owner, Owners, Rules, short};
+use super::peak::Peak;
+use super::top::frames::is_python;
+use super::top::rows::{BEFORE, NO_STACK};
+use memtrack_model::Frame;
+use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::snapshot::{Since, Snapshot};
+use memtrack_model::units::{capitalised, human_bytes, human_count, printable};
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+use tree::{Colour, Tree};
+
+/// Rectangles of a picture, with those that stand for what was left out.
+pub const MOST_RECTANGLES: usize = 1000;
+
+/// What was live on some devices, each at a moment of its own.
+#[derive(Debug, Default)]
+pub struct LiveFlame {
+    devices: Vec<LiveStacks>,
+}
+
+/// What was live on one device.
+#[derive(Debug)]
+struct LiveStacks {
+    device: u16,
+    name: String,
+    is_host: bool,
+    is_pinned: bool,
+    at: Moment,
+    /// Seconds, and what they are counted from; none before the first event.
+    seconds: Option<f64>,
+    since: Since,
+    bytes: u64,
+    error: Estimate,
+    blocks: u64,
+    blocks_error: Estimate,
+    stacks: Vec<LiveStack>,
+}
+
+/// The blocks of one stack.
+#[derive(Debug)]
+struct LiveStack {
+    /// Innermost first, without noise.
+    frames: Vec<(Frame, Owner)>,
+    /// Whether the blocks are older than the trace, and nobody knows their stack.
+    older: bool,
+    /// Where those were freed, if that is known.
+    freed_at: Option<(Frame, Owner)>,
+    bytes: u64,
+    blocks: f64,
+    bytes_sum: Sum,
+    bytes_error: Estimate,
+}
+
+impl LiveFlame {
+    /// Of nothing so far.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds what was live on `device` at a moment.
+    pub fn add(
+        &mut self,
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        at: Moment,
+        rules: &Rules,
+    ) {
+        self.devices.push(LiveStacks::of(snapshot, symbols, device, at, rules));
+    }
+
+    /// Leaves out devices on which nothing was live, as long as something was on another.
+    pub fn leave_out_empty(&mut self) {
+        if !self.is_empty() {
+            self.devices.retain(|device| !device.stacks.is_empty());
+        }
+    }
+
+    /// Whether nothing was live anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.devices.iter().all(|device| device.stacks.is_empty())
+    }
+
+    /// A line for each stack, `frame;frame;… bytes`, outermost function first; several devices have a frame of their own
+    /// each. All stacks are there.
+    pub fn folded(&self) -> Vec<String> {
+        self.tree(|device| device.name.clone()).lines()
+    }
+
+    /// The same for a picture: at most so many rectangles, in which the smallest are summed up.
+    pub fn bounded(&self, rectangles: usize) -> Vec<String> {
+        self.drawn(rectangles).lines()
+    }
+
+    /// What the picture is called: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
+    pub fn title(&self) -> String {
+        match &self.devices[..] {
+            [] => "Nothing was live".into(),
+            [one] => capitalised(&one.title(&format!("{} {}", one.name, one.at.name()))),
+            [first, ..] => format!("{} devices, each {}", self.devices.len(), first.at.name()),
+        }
+    }
+
+    /// Whether blocks were sampled, so that widths are estimates.
+    pub fn is_estimated(&self) -> bool {
+        self.devices.iter().any(|device| !device.error.is_exact())
+    }
+
+    /// What is drawn; of several devices each says how much it held, and when.
+    fn drawn(&self, rectangles: usize) -> Tree {
+        bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
+    }
+
+    fn tree(&self, name: impl Fn(&LiveStacks) -> String) -> Tree {
+        let mut tree = Tree::default();
+        for device in &self.devices {
+            let root = match self.devices.len() {
+                1 => Tree::ROOT,
+                _ => tree.child(Tree::ROOT, &name(device), Colour::Device),
+            };
+            for stack in &device.stacks {
+                let mut node = root;
+                for (frame, owner) in told(&stack.frames) {
+                    let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
+                    let label = short(frame);
+                    // A function that calls itself, or another of its name, is one.
+                    if tree.label(node) != label {
+                        node = tree.child(node, &label, colour);
+                    }
+                }
+                if stack.frames.is_empty() {
+                    node = tree.child(node, if stack.older { BEFORE } else { NO_STACK }, Colour::Unknown);
+                }
+                if let Some((frame, _)) = &stack.freed_at {
+                    node = tree.child(node, &format!("freed at {}", short(frame)), Colour::Unknown);
+                }
+                tree.add(node, stack.bytes);
+            }
+        }
+        tree
+    }
+}
+
+impl LiveStacks {
+    /// `name: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
+    fn title(&self, name: &str) -> String {
+        let (bytes, blocks) =
+            (self.error.as_bytes(self.bytes), self.blocks_error.as_counted(self.blocks, "block"));
+        let when = match self.seconds {
+            Some(seconds) => self.since.moment(seconds),
+            None => "before the first event".into(),
+        };
+        format!("{name}: {bytes} in {blocks}, {when}")
+    }
+
+    fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        device: DeviceId,
+        at: Moment,
+        rules: &Rules,
+    ) -> Self {
+        let lifetimes = lifetimes(snapshot, device);
+        let precision = Precision::of(snapshot, device, &lifetimes);
+        let row = if at == Moment::Peak { Peak::of(snapshot, &lifetimes).row } else { at.row() };
+        let frees = Frees::of(snapshot, &lifetimes);
+        let mut owners = Owners::new(rules);
+        let mut known: HashMap<Whose, usize> = HashMap::new();
+        let mut stacks: Vec<LiveStack> = Vec::new();
+        let (mut bytes, mut blocks) = (0u64, 0.0);
+        let (mut bytes_sum, mut blocks_sum) = (Sum::default(), Sum::default());
+        for lifetime in lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row)) {
+            let whose = Whose::of(snapshot, &frees, lifetime);
+            let place = *known.entry(whose).or_insert_with(|| {
+                stacks.push(whose.stack(snapshot, symbols, &mut owners));
+                stacks.len() - 1
+            });
+            let stack = &mut stacks[place];
+            stack.bytes = stack.bytes.saturating_add(lifetime.bytes);
+            stack.blocks += lifetime.blocks;
+            stack.bytes_sum.add(lifetime.size_bytes as f64, lifetime.blocks);
+            bytes = bytes.saturating_add(lifetime.bytes);
+            blocks += lifetime.blocks;
+            bytes_sum.add(lifetime.size_bytes as f64, lifetime.blocks);
+            blocks_sum.add(1.0, lifetime.blocks);
+        }
+        for stack in &mut stacks {
+            stack.bytes_error = precision.bytes(&stack.bytes_sum);
+        }
+        let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
+        let last =
+            || snapshot.events.ticks.iter().max().map(|&ticks| snapshot.clock.seconds_since_start(ticks));
+        Self {
+            device: snapshot.ordinal(device),
+            name: snapshot.device_name(device),
+            is_host: snapshot.is_heap(device),
+            is_pinned: snapshot.is_pinned(device),
+            at,
+            seconds: if at == Moment::End { last() } else { row.map(seconds) },
+            since: snapshot.seconds_since(),
+            bytes,
+            error: precision.bytes(&bytes_sum),
+            blocks: blocks.round() as u64,
+            blocks_error: precision.blocks(&blocks_sum),
+            stacks,
+        }
+    }
+}
+
+/// What is known of where a block is from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Whose {
+    Allocated(StackId),
+    /// It is older than the trace, in which this stack freed it.
+    Freed(StackId),
+    Older,
+    NoStack,
+}
+
+impl Whose {
+    fn of(snapshot: &Snapshot, frees: &Frees<'_>, lifetime: &Lifetime) -> Self {
+        let has_frames = |stack: &StackId| !snapshot.frame_keys(*stack).is_empty();
+        let own = Some(lifetime.stack).filter(|_| lifetime.known).filter(has_frames);
+        match (own.or_else(|| frees.allocation(lifetime)), frees.freeing(lifetime)) {
+            (Some(stack), _) => Self::Allocated(stack),
+            (None, Some(stack)) => Self::Freed(stack),
+            (None, None) if lifetime.from.is_none() && !snapshot.events.is_empty() => Self::Older,
+            (None, None) => Self::NoStack,
+        }
+    }
+
+    fn stack(self, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> LiveStack {
+        let (mut frames, mut freed_at) = (Vec::new(), None);
+        match self {
+            Self::Allocated(stack) => {
+                let all = owners.functions(&snapshot.frame_keys(stack), symbols);
+                let says_nothing = all.iter().all(|(_, owner)| *owner == Owner::Noise);
+                // A stack of nothing but noise is shown as it is.
+                frames = all;
+                frames.retain(|(_, owner)| says_nothing || *owner != Owner::Noise);
+            }
+            Self::Freed(stack) => {
+                let owned = owners.owner(&snapshot.frame_keys(stack), symbols);
+                let mine = owned.mine.map(|line| (line, Owner::Mine));
+                freed_at = mine.or(owned.called.map(|line| (line, Owner::Framework)));
+            }
+            Self::Older | Self::NoStack => {}
+        }
+        LiveStack {
+            frames,
+            older: matches!(self, Self::Freed(_) | Self::Older),
+            freed_at,
+            bytes: 0,
+            blocks: 0.0,
+            bytes_sum: Sum::default(),
+            bytes_error: Estimate::default(),
+        }
+    }
+}
+
+/// The functions that a picture shows of a stack, outermost first. Of the C++ that carries a line of Python out, only what
+/// the line called: how PyTorch is made inside would be most of the picture.
+fn told(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
+    let mut carries_out = false;
+    let mut of_python = false;
+    stack.iter().rev().filter(move |(frame, owner)| {
+        let skipped = carries_out && *owner == Owner::Framework && !is_python(frame);
+        let is_line = is_python(frame);
+        of_python |= is_line;
+        carries_out = of_python && *owner == Owner::Framework && !is_line;
+        !skipped
+    })
+}
+
+/// A name without what separates frames and lines, and without what XML does not take.
+pub(in crate::analysis) fn plain(name: &str) -> String {
+    printable(name).replace(';', ":")
+}
+
+/// What stands for rectangles that were left out.
+fn left_out(number: usize, bytes: u64) -> String {
+    format!("… {} more ({})", human_count(number as u64), human_bytes(bytes))
+}

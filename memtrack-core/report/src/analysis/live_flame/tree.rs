@@ -1,0 +1,113 @@
+//! Stacks that begin alike, as one tree.
+
+use super::plain;
+use std::collections::HashMap;
+
+/// What a rectangle is about, and so how it is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::analysis) enum Colour {
+    /// A device.
+    #[default]
+    Device,
+    /// A function of the user's own.
+    Mine,
+    /// A function of somebody else's.
+    Framework,
+    /// Memory of which nobody knows the stack.
+    Unknown,
+    /// What was left out.
+    Rest,
+}
+
+/// A function below others.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct Node {
+    pub(in crate::analysis) label: String,
+    pub(in crate::analysis) colour: Colour,
+    pub(in crate::analysis) parent: usize,
+    pub(in crate::analysis) children: Vec<usize>,
+    /// Of the function itself.
+    pub(in crate::analysis) own: u64,
+    /// With all that it called.
+    pub(in crate::analysis) bytes: u64,
+    /// Of two files that are compared, the same in the earlier one: of the function itself, and with all that it called.
+    pub(in crate::analysis) before: [u64; 2],
+    /// How many functions are outside of it.
+    pub(in crate::analysis) depth: usize,
+}
+
+/// All stacks; the root has no name.
+#[derive(Clone, Debug)]
+pub(in crate::analysis) struct Tree {
+    pub(in crate::analysis) nodes: Vec<Node>,
+    children: HashMap<(usize, String), usize>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()], children: HashMap::new() }
+    }
+}
+
+impl Tree {
+    /// What is around all.
+    pub(in crate::analysis) const ROOT: usize = 0;
+
+    /// The function `label` below another.
+    pub(in crate::analysis) fn child(&mut self, parent: usize, label: &str, colour: Colour) -> usize {
+        let next = self.nodes.len();
+        let child = *self.children.entry((parent, label.to_owned())).or_insert(next);
+        if child == next {
+            let depth = self.nodes[parent].depth + 1;
+            self.nodes.push(Node { label: label.to_owned(), colour, parent, depth, ..Node::default() });
+            self.nodes[parent].children.push(child);
+        }
+        child
+    }
+
+    pub(in crate::analysis) fn label(&self, node: usize) -> &str {
+        &self.nodes[node].label
+    }
+
+    /// Adds bytes of a function itself.
+    pub(in crate::analysis) fn add(&mut self, node: usize, bytes: u64) {
+        self.add_both(node, 0, bytes);
+    }
+
+    /// Adds bytes of a function itself in the earlier and in the later of two files.
+    pub(in crate::analysis) fn add_both(&mut self, node: usize, before: u64, bytes: u64) {
+        let one = &mut self.nodes[node];
+        one.own = one.own.saturating_add(bytes);
+        one.before[0] = one.before[0].saturating_add(before);
+        let mut at = node;
+        loop {
+            let one = &mut self.nodes[at];
+            one.bytes = one.bytes.saturating_add(bytes);
+            one.before[1] = one.before[1].saturating_add(before);
+            if at == Self::ROOT {
+                return;
+            }
+            at = one.parent;
+        }
+    }
+
+    /// `frame;frame;… bytes`, in the order of the names.
+    pub(in crate::analysis) fn lines(&self) -> Vec<String> {
+        let with_bytes = (1..self.nodes.len()).filter(|&node| self.nodes[node].own > 0);
+        let line = |node| format!("{} {}", self.path(node), self.nodes[node].own);
+        let mut lines: Vec<String> = with_bytes.map(line).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    fn path(&self, node: usize) -> String {
+        let mut path = Vec::with_capacity(self.nodes[node].depth);
+        let mut at = node;
+        while at != Self::ROOT {
+            path.push(plain(&self.nodes[at].label));
+            at = self.nodes[at].parent;
+        }
+        path.reverse();
+        path.join(";")
+    }
+}

@@ -1,0 +1,283 @@
+//! How old what is live at a moment is, and by how much it grew: what tells a leak from what is meant to stay and from what
+//! comes and goes. Ages and growth are exact, or bounds, or not there.
+
+use super::TopRow;
+use crate::analysis::diff::{Amount, Change};
+use crate::analysis::estimate::{Precision, Sum};
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::moment::Moment;
+use memtrack_model::answer::ErrorAnswer;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+use serde::Serialize;
+
+/// How long ago something was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// So many nanoseconds.
+    Exact(u64),
+    /// So many nanoseconds at least: it is older than the trace, or small blocks were sampled, of which an older one may
+    /// have been left out.
+    AtLeast(u64),
+}
+
+impl Age {
+    /// The nanoseconds.
+    pub const fn ns(self) -> u64 {
+        match self {
+            Self::Exact(ns) | Self::AtLeast(ns) => ns,
+        }
+    }
+
+    /// In words: `12.3 s`, `> 12.3 s`.
+    pub fn text(self) -> String {
+        match self {
+            Self::Exact(ns) => human_time(ns),
+            Self::AtLeast(ns) => format!("> {}", human_time(ns)),
+        }
+    }
+}
+
+/// How old a row's blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RowAge {
+    /// The oldest of them.
+    pub oldest: Age,
+    /// Half of the bytes are at least so old; none where blocks were sampled, or it is not known when some were allocated.
+    pub median: Option<Age>,
+}
+
+/// By how much a row grew in the second half of the time up to the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct RowGrowth {
+    /// What was live half-way and is not at the moment, and what is live now and was not then: what stayed does not
+    /// count, and is no source of errors.
+    pub(super) change: Change,
+}
+
+impl RowGrowth {
+    /// Its bytes at the moment less those half-way; negative if it shrank.
+    pub fn bytes(&self) -> i64 {
+        i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
+    }
+
+    /// In words: `+1.2 MiB`, `−12.0 KiB ± 4 %`, `±0 B`.
+    pub fn text(&self) -> String {
+        self.change.as_bytes()
+    }
+}
+
+/// The times that ages and growth are about, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span<'a> {
+    snapshot: &'a Snapshot,
+    moment: u64,
+    /// The first event. None where the oldest parts of a recording are gone: what was live when the next began is among the
+    /// events with the time of its allocation, so that a block without one need not be older than those.
+    begin: Option<u64>,
+    /// Half-way, and the last row until then; none where parts are gone, because half-way may lie in them.
+    middle: Option<(u64, usize)>,
+}
+
+impl<'a> Span<'a> {
+    /// From the first event of a device to the moment, which is after `row`; none where there is no time between them.
+    pub(super) fn of(
+        snapshot: &'a Snapshot,
+        device: DeviceId,
+        at: Moment,
+        row: Option<usize>,
+    ) -> Option<Self> {
+        let ticks = &snapshot.events.ticks;
+        let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
+        let moment = match at {
+            // Also of a device at which nothing happened for a long time.
+            Moment::End => *ticks.iter().max()?,
+            _ => *ticks.get(row?)?,
+        };
+        // In PyTorch's form of a recording it is not said why events are missing.
+        let dropped = || snapshot.devices.iter().any(|row| row.device == device && row.dropped > 0);
+        if snapshot.meta.earlier_parts > 0 || (snapshot.pytorch.is_some() && dropped()) {
+            return Some(Self { snapshot, moment, begin: None, middle: None });
+        }
+        if moment <= begin {
+            return None;
+        }
+        let half_way = begin + (moment - begin) / 2;
+        let middle = snapshot.events.rows_of(device).filter(|&row| ticks[row] <= half_way).last()?;
+        Some(Self { snapshot, moment, begin: Some(begin), middle: Some((half_way, middle)) })
+    }
+
+    /// Whether a block was live half-way.
+    pub(super) fn was_live(&self, lifetime: &Lifetime) -> bool {
+        self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
+    }
+
+    /// When half-way is, in seconds as reports count them.
+    pub(super) fn middle_seconds(&self) -> Option<f64> {
+        self.middle.map(|(half_way, _)| self.snapshot.clock.seconds_since_start(half_way))
+    }
+
+    /// The age of what was allocated at those ticks; without them, before the trace.
+    fn age(&self, born: Option<u64>) -> Option<Age> {
+        let clock = &self.snapshot.clock;
+        let since = |ticks| clock.time_ns(self.moment).saturating_sub(clock.time_ns(ticks));
+        match born {
+            Some(born) => Some(Age::Exact(since(born))),
+            None => self.begin.map(|begin| Age::AtLeast(since(begin))),
+        }
+    }
+
+    /// When a block was allocated; none for one that is older than the trace, unless the recorder remembered.
+    fn born(&self, lifetime: &Lifetime) -> Option<u64> {
+        match (lifetime.from, lifetime.block) {
+            (Some(row), _) => Some(self.snapshot.events.ticks[row]),
+            // PyTorch's files do not have these times.
+            (None, Some(block)) if self.snapshot.pytorch.is_none() => {
+                self.snapshot.blocks.get(block as usize).map(|block| block.ticks).filter(|&ticks| ticks > 0)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Ages and growth of one row while they are collected.
+#[derive(Default)]
+pub(super) struct Trend {
+    /// When its blocks were allocated, in ticks, with their bytes; none: before the trace.
+    born: Vec<(Option<u64>, u64)>,
+    added: (u64, Sum),
+    freed: (u64, Sum),
+}
+
+impl Trend {
+    /// A block that is live at the moment.
+    pub(super) fn live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
+        self.born.push((span.born(lifetime), lifetime.bytes));
+        if !span.was_live(lifetime) {
+            add(&mut self.added, lifetime);
+        }
+    }
+
+    /// A block that was live half-way and is not at the moment.
+    pub(super) fn gone(&mut self, lifetime: &Lifetime) {
+        add(&mut self.freed, lifetime);
+    }
+
+    /// None where it is not known what was live half-way.
+    pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
+        let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
+        let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
+        span.middle.map(|_| RowGrowth { change: change() })
+    }
+
+    /// The ages; `estimated` says that some of the blocks are samples.
+    pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
+        // What is older than the trace comes first.
+        self.born.sort_unstable();
+        let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
+        let &(first, _) = self.born.iter().find(is_known)?;
+        let oldest = span.age(first)?;
+        // Only some of them are known.
+        if estimated || !self.born.first().as_ref().is_some_and(is_known) {
+            return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
+        }
+        let all: u128 = self.born.iter().map(|&(_, bytes)| u128::from(bytes)).sum();
+        let mut until = 0u128;
+        let median = self.born.iter().find(|&&(_, bytes)| {
+            until += u128::from(bytes);
+            until * 2 >= all
+        });
+        Some(RowAge { oldest, median: median.and_then(|&(born, _)| span.age(born)) })
+    }
+}
+
+fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
+    *bytes = bytes.saturating_add(lifetime.bytes);
+    sum.add(lifetime.size_bytes as f64, lifetime.blocks);
+}
+
+/// Ages and growth of a row for scripts; null where they are not known, or where all that was allocated is ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct TrendAnswer {
+    /// The age of its oldest block at the moment, where it is known.
+    pub oldest_age_ns: Option<u64>,
+    /// It is at least so old.
+    pub oldest_age_at_least_ns: Option<u64>,
+    /// Half of its bytes are at least so old, where that is known.
+    pub median_age_ns: Option<u64>,
+    /// The same, or less where only a bound is known.
+    pub median_age_at_least_ns: Option<u64>,
+    /// Its bytes at the moment less those half-way from the device's first event to it.
+    pub growth_bytes: Option<i64>,
+    /// How far off the growth may be; null where it is exact.
+    pub growth_bytes_error: Option<ErrorAnswer>,
+}
+
+impl TrendAnswer {
+    /// Of a row.
+    pub fn of(row: &TopRow) -> Self {
+        let exact = |age: Option<Age>| match age {
+            Some(Age::Exact(ns)) => Some(ns),
+            _ => None,
+        };
+        let (oldest, median) = (row.age.map(|age| age.oldest), row.age.and_then(|age| age.median));
+        let inexact = row.growth.filter(|growth| !growth.change.is_exact());
+        Self {
+            oldest_age_ns: exact(oldest),
+            oldest_age_at_least_ns: oldest.map(Age::ns),
+            median_age_ns: exact(median),
+            median_age_at_least_ns: median.map(Age::ns),
+            growth_bytes: row.growth.map(|growth| growth.bytes()),
+            growth_bytes_error: inexact.and_then(|growth| growth.change.estimate().answer()),
+        }
+    }
+}
+
+/// A time with its unit: `850 ns`, `12.3 ms`, `12.3 s`, `2.5 h`.
+fn human_time(ns: u64) -> String {
+    const UNITS: [(f64, &str, f64); 7] = [
+        (1.0, "ns", 1e3),
+        (1e3, "µs", 1e6),
+        (1e6, "ms", 1e9),
+        (1e9, "s", 120e9),
+        (60e9, "min", 7200e9),
+        (3600e9, "h", 172_800e9),
+        (86_400e9, "d", f64::INFINITY),
+    ];
+    let time = ns as f64;
+    let (unit, name, _) = UNITS.iter().find(|(.., end)| time < *end).unwrap_or(&UNITS[6]);
+    let number = time / unit;
+    if *name == "ns" || number >= 999.95 {
+        format!("{number:.0} {name}")
+    } else {
+        format!("{number:.1} {name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_one_digit_after_the_point_and_a_unit() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (850, "850 ns"),
+            (1500, "1.5 µs"),
+            (12_345_678, "12.3 ms"),
+            (999_999_999, "1000 ms"),
+            (12_300_000_000, "12.3 s"),
+            (119_000_000_000, "119.0 s"),
+            (150_000_000_000, "2.5 min"),
+            (9_000_000_000_000, "2.5 h"),
+            (900_000_000_000_000, "10.4 d"),
+        ] {
+            assert_eq!(human_time(ns), text);
+        }
+        assert_eq!(Age::AtLeast(1500).text(), "> 1.5 µs");
+    }
+}

@@ -1,0 +1,67 @@
+//! What `#[limits]` calls. Not API: it changes without notice.
+
+use super::Limits;
+
+/// Runs a test function's body.
+#[track_caller]
+pub fn run_test<R>(
+    limits: Limits,
+    name: &str,
+    test: impl FnOnce() -> R,
+    failed: impl FnOnce(&R) -> bool,
+) -> R {
+    limits.run_as(without_crate(name), test, failed)
+}
+
+/// Runs the body of one that should panic.
+#[track_caller]
+pub fn run_test_panicking(limits: Limits, name: &str, test: impl FnOnce()) {
+    limits.run_panicking(without_crate(name), test);
+}
+
+/// Runs an async one's body.
+pub async fn run_test_async<R>(
+    limits: Limits,
+    name: &str,
+    test: impl Future<Output = R>,
+    failed: impl FnOnce(&R) -> bool,
+) -> R {
+    limits.run_async_as(without_crate(name), test, failed).await
+}
+
+/// Runs the body of an async one that should panic.
+pub async fn run_test_async_panicking(limits: Limits, name: &str, test: impl Future<Output = ()>) {
+    limits.run_async_panicking(without_crate(name), test).await;
+}
+
+/// The path of a test as libtest writes it.
+fn without_crate(path: &str) -> &str {
+    path.split_once("::").map_or(path, |(_, inside)| inside)
+}
+
+/// What a test has returned: `(&Outcome(&value)).failed()` finds [`OfResult`] for a `Result`, and [`OfOthers`] for anything
+/// else, which is one reference further away.
+#[derive(Debug)]
+pub struct Outcome<'a, R>(pub &'a R);
+
+/// Of a `Result`.
+pub trait OfResult {
+    /// Whether it is an error.
+    fn failed(&self) -> bool;
+}
+
+impl<T, E> OfResult for Outcome<'_, Result<T, E>> {
+    fn failed(&self) -> bool {
+        self.0.is_err()
+    }
+}
+
+/// Of anything else.
+pub trait OfOthers {
+    /// Says no.
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+impl<R> OfOthers for &Outcome<'_, R> {}

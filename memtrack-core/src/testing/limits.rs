@@ -1,0 +1,254 @@
+//! What a test may use, and the test that is held to it.
+
+use super::account::Tested;
+use super::verdict::{Judge, Over};
+use memtrack_model::event::DeviceId;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::thread;
+
+/// What may be used on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfDevice {
+    pub(super) peak_bytes: Option<u64>,
+    pub(super) leaked_bytes: Option<u64>,
+    pub(super) count: Option<u64>,
+}
+
+impl OfDevice {
+    fn or(self, other: Self) -> Self {
+        Self {
+            peak_bytes: self.peak_bytes.or(other.peak_bytes),
+            leaked_bytes: self.leaked_bytes.or(other.leaked_bytes),
+            count: self.count.or(other.count),
+        }
+    }
+
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// How much memory a test may use.
+///
+/// ```
+/// use memtrack_core::testing::Limits;
+/// # #[global_allocator]
+/// # static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+///
+/// let sum = Limits::new().peak(1 << 20).leaks(0).count(1).run(|| {
+///     let squares: Vec<u64> = (0..1000).map(|i| i * i).collect();
+///     squares.iter().sum::<u64>()
+/// });
+/// assert_eq!(sum, 332_833_500);
+/// ```
+///
+/// A limit holds for the host's heap and for each device by itself: with `peak(1 << 30)`, the heap may hold a gibibyte and
+/// so may each GPU. [`host`](Self::host) and [`devices`](Self::devices) set others for one of the two.
+#[derive(Clone, Debug, Default)]
+#[must_use = "limits hold for what is run with them: `run`, `run_async`"]
+pub struct Limits {
+    all: OfDevice,
+    host: OfDevice,
+    devices: OfDevice,
+    pub(super) ignored: Vec<String>,
+}
+
+impl Limits {
+    /// None so far.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At most so many bytes may be live at once.
+    pub fn peak(mut self, bytes: u64) -> Self {
+        self.all.peak_bytes = Some(bytes);
+        self
+    }
+
+    /// At most so many bytes may be left when the test ends: what it allocated and nobody has given back. What the test
+    /// returns is still there, and counts.
+    ///
+    /// Left out is what lives until the program or the thread ends: what a [`LazyLock`](std::sync::LazyLock), a
+    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local makes when it is first used.
+    pub fn leaks(mut self, bytes: u64) -> Self {
+        self.all.leaked_bytes = Some(bytes);
+        self
+    }
+
+    /// At most so many blocks may be allocated. A `realloc` counts as one.
+    pub fn count(mut self, blocks: u64) -> Self {
+        self.all.count = Some(blocks);
+        self
+    }
+
+    /// On the host's heap, these limits hold instead, as far as they say something.
+    pub fn host(mut self, limits: Self) -> Self {
+        self.host = limits.all;
+        self.ignored.extend(limits.ignored);
+        self
+    }
+
+    /// On every device, and in memory that the driver has pinned, these limits hold instead, as far as they say
+    /// something.
+    pub fn devices(mut self, limits: Self) -> Self {
+        self.devices = limits.all;
+        self.ignored.extend(limits.ignored);
+        self
+    }
+
+    /// What is allocated under a function or a file that matches `glob` is no leak; for caches that are filled on purpose.
+    /// A glob is compared as in the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count stay as they
+    /// are. It needs the feature `report`.
+    pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
+        self.ignored.push(glob.into());
+        self
+    }
+
+    /// Runs `test` and holds it to the limits; returns what it returns.
+    ///
+    /// What counts is what is allocated on this thread meanwhile, and on threads and in tasks that enter
+    /// [`scope::current`](crate::scope::current) of it.
+    ///
+    /// # Panics
+    /// When a limit is exceeded; the message says who held the memory. When the host's heap is limited and the program
+    /// has no [`TrackingAllocator`](crate::TrackingAllocator). When `test` does: then the limits are not looked at.
+    #[track_caller]
+    pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
+        let place = Location::caller();
+        let tested = Tested::begin(|| name_here(place), self.limits_the_host());
+        let value = {
+            let _inside = tested.scope().enter();
+            test()
+        };
+        self.judge(tested).fail();
+        value
+    }
+
+    /// Runs `test`, on whatever threads it is polled, and holds it to the limits; returns what it returns.
+    ///
+    /// Tasks that it spawns count where their futures are wrapped: `scope::current().future(…)`.
+    ///
+    /// # Panics
+    /// As for [`run`](Self::run).
+    #[track_caller]
+    pub fn run_async<R>(self, test: impl Future<Output = R>) -> impl Future<Output = R> {
+        let place = Location::caller();
+        async move {
+            let tested = Tested::begin(|| name_here(place), self.limits_the_host());
+            let value = tested.scope().future(test).await;
+            self.judge(tested).fail();
+            value
+        }
+    }
+
+    /// A test function of that name; one that has `failed` is not held to its limits.
+    #[track_caller]
+    pub(crate) fn run_as<R>(
+        self,
+        name: &str,
+        test: impl FnOnce() -> R,
+        failed: impl FnOnce(&R) -> bool,
+    ) -> R {
+        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let value = {
+            let _inside = tested.scope().enter();
+            test()
+        };
+        if !failed(&value) {
+            self.judge(tested).fail();
+        }
+        value
+    }
+
+    /// The same for an async one.
+    pub(crate) async fn run_async_as<R>(
+        self,
+        name: &str,
+        test: impl Future<Output = R>,
+        failed: impl FnOnce(&R) -> bool,
+    ) -> R {
+        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let value = tested.scope().future(test).await;
+        if !failed(&value) {
+            self.judge(tested).fail();
+        }
+        value
+    }
+
+    /// A test that should panic. If it does and has exceeded a limit, it is made to fail by not panicking.
+    #[track_caller]
+    pub(crate) fn run_panicking(self, name: &str, test: impl FnOnce()) {
+        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let result = {
+            let _inside = tested.scope().enter();
+            catch_unwind(AssertUnwindSafe(test))
+        };
+        let failure = self.judge(tested);
+        failure.fail_or_panic(result.err());
+    }
+
+    /// The same for an async one.
+    pub(crate) async fn run_async_panicking(self, name: &str, test: impl Future<Output = ()>) {
+        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let mut test = Box::pin(tested.scope().future(test));
+        let result = std::future::poll_fn(|context| {
+            match catch_unwind(AssertUnwindSafe(|| test.as_mut().poll(context))) {
+                Ok(poll) => poll.map(Ok),
+                Err(panic) => std::task::Poll::Ready(Err(panic)),
+            }
+        })
+        .await;
+        // What the future holds is the test's.
+        drop(test);
+        let failure = self.judge(tested);
+        failure.fail_or_panic(result.err());
+    }
+
+    fn judge(&self, tested: Tested) -> Failure {
+        Failure(tested.judge(&Judge { limits: self }))
+    }
+
+    /// What holds for a device.
+    pub(super) fn of(&self, device: DeviceId) -> OfDevice {
+        if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
+    }
+
+    fn limits_the_host(&self) -> bool {
+        !self.of(DeviceId::HOST).is_none()
+    }
+}
+
+/// What a test that has exceeded its limits says, if it has.
+struct Failure(Option<Over>);
+
+impl Failure {
+    #[track_caller]
+    fn fail(self) {
+        if let Some(over) = self.0 {
+            panic!("{over}");
+        }
+    }
+
+    /// Of a test that should have panicked: goes on with its panic, unless a limit was exceeded. Then it returns, and
+    /// libtest says that the test did not panic, below what is said here.
+    fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
+        match (self.0, panic) {
+            (Some(over), Some(_)) => {
+                eprintln!("{over}\nThe test has panicked as it should. It fails because of its limits.");
+            }
+            (Some(over), None) => eprintln!("{over}"),
+            (None, Some(panic)) => resume_unwind(panic),
+            (None, None) => {}
+        }
+    }
+}
+
+/// What to call the running test: the thread's name where libtest has named it, and the place.
+fn name_here(place: &Location<'_>) -> String {
+    let thread = thread::current();
+    match thread.name() {
+        Some(name) if name != "main" => format!("{name} ({place})"),
+        _ => place.to_string(),
+    }
+}

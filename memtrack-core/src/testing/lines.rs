@@ -1,0 +1,187 @@
+//! Stacks in words: the line of one's own that each is about, and the functions between it and the test.
+
+use memtrack_model::event::StackId;
+use memtrack_recorder::accounts::Amount;
+
+#[cfg(feature = "report")]
+pub(super) use named::Names;
+#[cfg(not(feature = "report"))]
+pub(super) use unnamed::Names;
+
+/// Functions of a stack that are shown at most.
+#[cfg(feature = "report")]
+const MOST_FRAMES: usize = 6;
+
+/// A line of code, and what it allocated.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) amount: Amount,
+    /// The stack that allocated the most of it, innermost first.
+    pub(super) stack: Vec<String>,
+}
+
+/// What the stacks allocated, by line: the most bytes first, or the most blocks.
+pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<Line> {
+    let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
+    let mut amounts = amounts.to_vec();
+    // Of equal ones the stack that was met first.
+    amounts.sort_by_key(|&(stack, amount)| (std::cmp::Reverse(rank(amount)), stack.0));
+    let mut lines: Vec<(Line, StackId)> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for (stack, amount) in amounts {
+        let (line, name) = names.line(stack);
+        let place = *places.entry(line).or_insert_with(|| {
+            lines.push((Line { name, amount: Amount::default(), stack: Vec::new() }, stack));
+            lines.len() - 1
+        });
+        let line = &mut lines[place].0;
+        line.amount.bytes += amount.bytes;
+        line.amount.blocks += amount.blocks;
+    }
+    // Sorted again, now that they are added up; the sort is stable.
+    lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
+    let with_stack = |(line, stack): (Line, StackId)| Line { stack: names.stack(stack), ..line };
+    lines.into_iter().map(with_stack).collect()
+}
+
+#[cfg(feature = "report")]
+mod named {
+    use super::MOST_FRAMES;
+    use memtrack_model::Frame;
+    use memtrack_model::event::StackId;
+    use memtrack_recorder::accounts;
+    use memtrack_report::analysis::ownership::{Owner, Rules, short};
+    use memtrack_report::analysis::trim::is_allocator_entry;
+    use memtrack_symbols::Symbolizer;
+    use memtrack_symbols::names::plain_path;
+    use std::collections::HashMap;
+    use std::rc::Rc;
+
+    /// Functions that make something once, which stays until the program ends, or the thread.
+    const MAKES_ONCE: [&str; 10] = [
+        "std::sync::lazy_lock::",
+        "std::sync::once_lock::",
+        "std::sync::once::",
+        "std::sync::poison::once::",
+        "std::sys::sync::once::",
+        "std::sys::thread_local::",
+        "std::thread::current::",
+        "once_cell::",
+        "lazy_static::",
+        "parking_lot_core::parking_lot::",
+    ];
+    /// Of these, cells that any value may have as a field, beside those in statics: what one line puts into several of them
+    /// is a leak like any other.
+    const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
+    /// What is in `once_cell` and is hardly a field.
+    const LAZY: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
+    /// The names of stacks.
+    pub(in crate::testing) struct Names {
+        symbols: Symbolizer,
+        rules: Rules,
+        stacks: HashMap<StackId, Rc<[Frame]>>,
+    }
+
+    impl Names {
+        pub(in crate::testing) fn new() -> Self {
+            Self {
+                symbols: Symbolizer::new(&accounts::modules()),
+                rules: Rules::new(),
+                stacks: HashMap::new(),
+            }
+        }
+
+        fn frames(&mut self, stack: StackId) -> Rc<[Frame]> {
+            let symbols = &mut self.symbols;
+            let frames = || symbols.stack(&accounts::addresses(stack)).into();
+            Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
+        }
+
+        /// The line of one's own that a stack is about, alone and with what it called.
+        pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
+            if stack.is_none() {
+                let none = "no stack was kept: there are too many different ones".to_owned();
+                return (none.clone(), none);
+            }
+            let frames = self.frames(stack);
+            let owned = self.rules.owner(frames.iter());
+            (owned.line(), owned.to_string())
+        }
+
+        /// The functions of one's own between it and the test, innermost first; where there are none, all that say
+        /// something.
+        pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
+            let frames = self.frames(stack);
+            // What the program's allocator does, memtrack's among it, is nobody's line.
+            let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
+            let inside = frames[entry.map_or(0, |entry| entry + 1)..].iter();
+            let inside = inside.take_while(|frame| !plain(frame).starts_with("memtrack_core::testing::"));
+            let judged: Vec<_> = inside.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
+            let any_mine = judged.iter().any(|(_, owner)| *owner == Owner::Mine);
+            let is_shown = |owner| if any_mine { owner == Owner::Mine } else { owner != Owner::Noise };
+            let shown: Vec<String> =
+                judged.iter().filter(|(_, owner)| is_shown(*owner)).map(|(frame, _)| short(frame)).collect();
+            let more = shown.len().saturating_sub(MOST_FRAMES);
+            let tail = (more > 0).then(|| format!("… {more} more"));
+            shown.into_iter().take(MOST_FRAMES).chain(tail).collect()
+        }
+
+        /// Whether `blocks` that a stack allocated are no leak though they stay: they were made once for all, or match one
+        /// of these globs.
+        pub(in crate::testing) fn is_no_leak(
+            &mut self,
+            stack: StackId,
+            blocks: u64,
+            globs: &[String],
+        ) -> bool {
+            let frames = self.frames(stack);
+            let ignored = globs.iter().map(|glob| (Rules::new().mine(glob.as_str()), format!("mine {glob}")));
+            let ignored: Vec<_> = ignored.collect();
+            if frames
+                .iter()
+                .any(|frame| ignored.iter().any(|(rules, rule)| rules.judge(frame).rule == *rule.as_str()))
+            {
+                return true;
+            }
+            let paths: Vec<String> = frames.iter().map(plain).collect();
+            let has =
+                |of: &[&str]| paths.iter().any(|path| of.iter().any(|beginning| path.starts_with(beginning)));
+            has(&MAKES_ONCE) && (blocks == 1 || !has(&CELLS) || has(&LAZY))
+        }
+    }
+
+    /// A function's path without generics.
+    fn plain(frame: &Frame) -> String {
+        plain_path(&frame.function)
+    }
+}
+
+#[cfg(not(feature = "report"))]
+mod unnamed {
+    use memtrack_model::event::StackId;
+    use memtrack_recorder::accounts;
+
+    /// Stacks as addresses: names need the feature `report`.
+    pub(in crate::testing) struct Names;
+
+    impl Names {
+        pub(in crate::testing) fn new() -> Self {
+            Self
+        }
+
+        pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
+            let line =
+                format!("stack {}, whose functions are named with memtrack-core's feature `report`", stack.0);
+            (line.clone(), line)
+        }
+
+        pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
+            accounts::addresses(stack).iter().map(|address| format!("{address:#x}")).collect()
+        }
+
+        /// Nobody can tell without names.
+        pub(in crate::testing) fn is_no_leak(&mut self, _: StackId, _: u64, _: &[String]) -> bool {
+            false
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How much memory may this test use? Limits on the peak, on leaks and on the number of allocations; a test that exceeds one
+//! fails and says which lines of code held the memory, with their stacks.
+//!
+//! ```
+//! // The program of the tests declares the allocator, once: tests/NAME.rs, or src/lib.rs under #[cfg(test)].
+//! #[global_allocator]
+//! static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+//!
+//! # fn parse(text: &str) -> Vec<u32> { text.split(',').filter_map(|number| number.parse().ok()).collect() }
+//! use memtrack_core::testing::{Limits, limits};
+//!
+//! #[limits(peak = "64 KiB", leaks = 0, count = 1)]
+//! # /*
+//! #[test]
+//! # */
+//! fn parsing_takes_one_allocation() {
+//!     assert_eq!(parse("1,2,3"), [1, 2, 3]);
+//! }
+//! # parsing_takes_one_allocation();
+//!
+//! // Around a part of a test:
+//! let numbers = Limits::new().peak(64 << 10).run(|| parse("1,2,3"));
+//! # assert_eq!(numbers.len(), 3);
+//! ```
+//!
+//! Numbers are exact, also while other tests run: a block counts for the test in whose scope it was allocated, whoever
+//! frees it. A test's scope is its own thread. Other threads and tasks are in it when they enter it, as they enter any
+//! [`scope`](crate::scope):
+//!
+//! ```
+//! # #[global_allocator]
+//! # static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+//! use memtrack_core::{scope, testing};
+//!
+//! let (_, used) = testing::measure(|| {
+//!     let scope = scope::current();
+//!     std::thread::spawn(move || {
+//!         let _in_the_test = scope.enter();
+//!         drop(vec![0_u8; 1 << 20]);
+//!     })
+//!     .join()
+//! });
+//! assert!(used.host().peak_bytes >= 1 << 20);
+//! ```
+//!
+//! `scope.future(task)` does the same around each poll of a task. What threads allocate that are in no test's scope is in
+//! no test's numbers; a failing test says how much that was, and on which threads.
+//!
+//! `docs/TESTING.md` of the source repository has the details: what a leak is, devices, async tests, tests that should
+//! panic, and what it costs.
+
+#[cfg(feature = "record")]
+mod account;
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub mod expansion;
+#[cfg(feature = "record")]
+mod limits;
+#[cfg(feature = "record")]
+mod lines;
+#[cfg(feature = "record")]
+mod usage;
+#[cfg(feature = "record")]
+mod verdict;
+
+#[cfg(feature = "record")]
+pub use limits::Limits;
+#[doc(inline)]
+pub use memtrack_macros::limits;
+#[cfg(feature = "record")]
+pub use usage::{DeviceUsage, Usage, measure};

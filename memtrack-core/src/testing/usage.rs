@@ -1,0 +1,109 @@
+//! What a piece of a program used, for tests that compare it with something of their own.
+
+use super::account::{NO_ALLOCATOR, Tested};
+use memtrack_model::event::DeviceId;
+use memtrack_recorder::accounts::DeviceBooks;
+use memtrack_recorder::reentry;
+use std::panic::Location;
+
+/// What was used on one device. All numbers are exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceUsage {
+    /// The most bytes that were live at once.
+    pub peak_bytes: u64,
+    /// In how many blocks they were.
+    pub peak_blocks: u64,
+    /// Bytes that were allocated in all.
+    pub allocated_bytes: u64,
+    /// Blocks that were allocated in all; a `realloc` counts as one.
+    pub count: u64,
+    /// Bytes that nobody had given back at the end, what statics made at their first use included.
+    pub left_bytes: u64,
+    /// In how many blocks they were.
+    pub left_blocks: u64,
+}
+
+/// What was used on all devices; see [`measure`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Usage {
+    devices: Vec<(DeviceId, DeviceUsage)>,
+    sees_the_heap: bool,
+}
+
+impl Usage {
+    /// On the host's heap.
+    ///
+    /// # Panics
+    /// When the program has no [`TrackingAllocator`](crate::TrackingAllocator).
+    #[track_caller]
+    pub fn host(&self) -> DeviceUsage {
+        assert!(self.sees_the_heap, "{NO_ALLOCATOR}");
+        self.device(DeviceId::HOST)
+    }
+
+    /// On a device that reports to [`recorder`](crate::recorder); all zero where nothing was allocated on it.
+    pub fn device(&self, device: DeviceId) -> DeviceUsage {
+        self.devices
+            .iter()
+            .find(|(of, _)| *of == device)
+            .map_or_else(DeviceUsage::default, |(_, usage)| *usage)
+    }
+
+    /// All devices on which something was allocated; the host's heap is the last.
+    pub fn devices(&self) -> &[(DeviceId, DeviceUsage)] {
+        &self.devices
+    }
+}
+
+// Its table is memtrack's own, so that a test around the one that it is about does not count it.
+
+impl Clone for Usage {
+    fn clone(&self) -> Self {
+        let _inside = reentry::enter();
+        Self { devices: self.devices.clone(), sees_the_heap: self.sees_the_heap }
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        let _inside = reentry::enter();
+        self.devices = Vec::new();
+    }
+}
+
+/// Runs `work`; returns what it returns, and what it used. Counts what [`Limits::run`](super::Limits::run) counts.
+///
+/// ```
+/// # #[global_allocator]
+/// # static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+/// use memtrack_core::testing::measure;
+///
+/// let (text, used) = measure(|| "abc".repeat(100));
+/// assert_eq!((used.host().count, used.host().left_bytes), (1, text.capacity() as u64));
+/// ```
+///
+/// # Panics
+/// When `work` does, or 1,024 tests are watched already.
+#[track_caller]
+pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
+    let place = Location::caller();
+    let tested = Tested::begin(|| place.to_string(), false);
+    let value = {
+        let _inside = tested.scope().enter();
+        work()
+    };
+    let (books, sees_the_heap) = tested.end();
+    let usage = |books: &DeviceBooks| DeviceUsage {
+        peak_bytes: books.peak().bytes,
+        peak_blocks: books.peak().blocks,
+        allocated_bytes: books.allocated().bytes,
+        count: books.allocated().blocks,
+        left_bytes: books.left().bytes,
+        left_blocks: books.left().blocks,
+    };
+    let _inside = reentry::enter();
+    let devices = books.devices().into_iter().map(|(device, books)| (device, usage(books))).collect();
+    drop(books);
+    (value, Usage { devices, sees_the_heap })
+}

@@ -1,0 +1,194 @@
+//! Whether a test has used too much, and what is said then.
+
+use super::limits::Limits;
+use super::lines::{self, Line, Names};
+use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::units::{counted, human_bytes, human_count};
+use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Others};
+use std::fmt;
+use std::fmt::Write as _;
+
+/// Lines of code that are named at most, and of how many the stack is shown.
+const MOST_LINES: usize = 8;
+const MOST_STACKS: usize = 3;
+
+/// Holds a test to its limits.
+pub(super) struct Judge<'a> {
+    pub(super) limits: &'a Limits,
+}
+
+/// What a test has exceeded, in words.
+#[derive(Clone, Debug)]
+pub(super) struct Over(String);
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Judge<'_> {
+    /// Whether more is left than may be, as far as that can be said before stacks are named.
+    pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
+        let too_much =
+            |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
+        left.iter().any(too_much)
+    }
+
+    /// What the test has exceeded; the books are closed.
+    pub(super) fn judge(&self, name: &str, books: &Books, others: &[Others]) -> Option<Over> {
+        let all = books.devices();
+        let any = all.iter().any(|(device, books)| {
+            let limits = self.limits.of(*device);
+            exceeds(books.peak().bytes, limits.peak_bytes)
+                || exceeds(books.allocated().blocks, limits.count)
+                || exceeds(books.left().bytes, limits.leaked_bytes)
+        });
+        if !any {
+            return None;
+        }
+        let mut names = Names::new();
+        let mut text = String::new();
+        for (device, books) in all {
+            self.judge_device(device, books, &mut names, &mut text);
+        }
+        if text.is_empty() {
+            return None;
+        }
+        Some(Over(format!("{name} exceeded its memory limits\n{text}{}", of_others(others))))
+    }
+
+    fn judge_device(&self, device: DeviceId, books: &DeviceBooks, names: &mut Names, text: &mut String) {
+        let limits = self.limits.of(device);
+        let place = if device.is_host() { "host heap".to_owned() } else { device.to_string() };
+        let by = |amount: fn(&memtrack_recorder::accounts::StackAmounts) -> Amount| {
+            let amounts: Vec<(StackId, Amount)> =
+                books.stacks().map(|row| (row.stack, amount(&row))).filter(|(_, of)| of.blocks > 0).collect();
+            amounts
+        };
+        if let Some(most) = limits.peak_bytes.filter(|&most| books.peak().bytes > most) {
+            let Amount { bytes, blocks } = books.peak();
+            line(text, format_args!("\n{place}: a peak of {}", over_bytes(bytes, most)));
+            line(text, format_args!("  held at the peak, in {}:", counted(blocks, "block")));
+            say(text, &lines::of(&by(|row| row.at_peak), false, names), false);
+        }
+        if let Some(most) = limits.leaked_bytes.filter(|&most| books.left().bytes > most) {
+            let (no_leak, leaked): (Vec<_>, Vec<_>) = by(|row| row.left)
+                .into_iter()
+                .partition(|(stack, of)| names.is_no_leak(*stack, of.blocks, &self.limits.ignored));
+            let (kept, leaked_amount) = (sum(&no_leak), sum(&leaked));
+            if leaked_amount.bytes > most {
+                line(text, format_args!("\n{place}: leaks of {}", over_bytes(leaked_amount.bytes, most)));
+                line(text, format_args!("  not given back, {}:", counted(leaked_amount.blocks, "block")));
+                say(text, &lines::of(&leaked, false, names), false);
+                line(
+                    text,
+                    format_args!(
+                        "  what stays on purpose, such as a cache: ignore_leaks = \"GLOB\" of a function or file"
+                    ),
+                );
+                if kept.blocks > 0 {
+                    let in_blocks =
+                        format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
+                    line(
+                        text,
+                        format_args!(
+                            "  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"
+                        ),
+                    );
+                }
+            }
+        }
+        if let Some(most) = limits.count.filter(|&most| books.allocated().blocks > most) {
+            let Amount { blocks, bytes } = books.allocated();
+            let more = human_count(blocks - most);
+            line(
+                text,
+                format_args!(
+                    "\n{place}: {}, {more} more than the limit of {}",
+                    counted(blocks, "allocation"),
+                    human_count(most)
+                ),
+            );
+            line(text, format_args!("  allocated, {} in all:", human_bytes(bytes)));
+            say(text, &lines::of(&by(|row| row.allocated), true, names), true);
+        }
+    }
+}
+
+fn exceeds(number: u64, most: Option<u64>) -> bool {
+    most.is_some_and(|most| number > most)
+}
+
+fn over_bytes(bytes: u64, most: u64) -> String {
+    format!(
+        "{}, {} more than the limit of {}",
+        human_bytes(bytes),
+        human_bytes(bytes - most),
+        human_bytes(most)
+    )
+}
+
+fn sum(amounts: &[(StackId, Amount)]) -> Amount {
+    let add = |sum: Amount, (_, amount): &(StackId, Amount)| Amount {
+        bytes: sum.bytes + amount.bytes,
+        blocks: sum.blocks + amount.blocks,
+    };
+    amounts.iter().fold(Amount::default(), add)
+}
+
+fn line(text: &mut String, line: fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+/// The lines of code, the largest first, with the stack of the first few.
+fn say(text: &mut String, lines: &[Line], by_count: bool) {
+    let amount = |amount: Amount| match by_count {
+        true => (human_count(amount.blocks), human_bytes(amount.bytes)),
+        false => (human_bytes(amount.bytes), counted(amount.blocks, "block")),
+    };
+    for (place, row) in lines.iter().take(MOST_LINES).enumerate() {
+        let (first, second) = amount(row.amount);
+        line(text, format_args!("  {first:>10}  {}  ({second})", row.name));
+        if place < MOST_STACKS {
+            for frame in &row.stack {
+                line(text, format_args!("                {frame}"));
+            }
+        }
+    }
+    let rest = lines.get(MOST_LINES..).unwrap_or_default();
+    if !rest.is_empty() {
+        let of_rest = rest.iter().fold(Amount::default(), |sum, row| Amount {
+            bytes: sum.bytes + row.amount.bytes,
+            blocks: sum.blocks + row.amount.blocks,
+        });
+        let (first, second) = amount(of_rest);
+        line(text, format_args!("  {first:>10}  {} more  ({second})", counted(rest.len() as u64, "line")));
+    }
+}
+
+/// What is in no test.
+fn of_others(others: &[Others]) -> String {
+    const MOST: usize = 3;
+    if others.is_empty() {
+        return String::new();
+    }
+    let bytes = others.iter().map(|other| other.allocated.bytes).sum();
+    let blocks = others.iter().map(|other| other.allocated.blocks).sum();
+    let name = |other: &Others| {
+        let name = other.thread.as_deref().unwrap_or("threads that have ended");
+        format!("{name} {}", human_bytes(other.allocated.bytes))
+    };
+    let mut threads: Vec<String> = others.iter().take(MOST).map(name).collect();
+    if let Some(more) = others.len().checked_sub(MOST).filter(|&more| more > 0) {
+        threads.push(format!("{more} more"));
+    }
+    format!(
+        "\n{} in {}, allocated by other threads while this test ran, belong to no test ({}).\nA thread or task of the \
+         test counts when it enters the test's memtrack_core::scope::current().\n",
+        human_bytes(bytes),
+        counted(blocks, "block"),
+        threads.join(", ")
+    )
+}

@@ -1,0 +1,52 @@
+//! Who holds the memory now, in a paragraph: for a program's own log.
+
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use memtrack_recorder::recorder::telling::{NAMING, Telling};
+use memtrack_recorder::reentry;
+use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
+use memtrack_symbols::Symbolizer;
+
+/// What the recorder says of its own accord.
+pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
+    for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
+}
+
+/// Who holds the memory of `device` now, or with `None` that of the accelerator that holds the most, or of the host's heap
+/// where there is none: the lines of one's own that hold the most, what is cache, what memtrack does not see, what grew and
+/// what to do first. `None` when nothing is monitored, or nothing was seen of the device.
+///
+/// It is shown as a paragraph, for a log of the program's own:
+///
+/// ```
+/// use memtrack_core::event::{DeviceId, StreamId};
+/// use memtrack_core::recorder::{Options, record_alloc, record_oom};
+///
+/// memtrack_core::start_monitor_with(&Options::new().without_host_heap())?;
+/// let observer = memtrack_core::attach_out_of_memory_observer(|oom| {
+///     if let Some(held) = memtrack_core::who_holds(Some(oom.device)) {
+///         for line in held.lines() {
+///             eprintln!("ERROR {line}"); // `log::error!`, `tracing::error!`
+///         }
+///     }
+/// });
+/// record_alloc(DeviceId(0), StreamId(0), 0x7000_0000, 6 << 30);
+/// record_oom(DeviceId(0), StreamId(0), 4 << 30, 2 << 30, 8 << 30);
+/// # assert!(memtrack_core::who_holds(None).unwrap().lines()[0].starts_with("who holds device 0 now: 6.00 GiB in 1 block"));
+/// observer.detach();
+/// memtrack_core::stop();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// A snapshot is taken for it, and functions are named for half a second at most, the largest holders first.
+pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
+    let snapshot = crate::snapshot()?;
+    reentry::hand_over(|| {
+        let symbols = &mut Symbolizer::of(&snapshot);
+        let asked = Asked::default().within(NAMING);
+        match device {
+            Some(device) => WhoHolds::of(&snapshot, symbols, device, &asked),
+            None => WhoHolds::of_all(&snapshot, symbols, &asked),
+        }
+    })
+}

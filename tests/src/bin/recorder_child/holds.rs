@@ -1,0 +1,193 @@
+//! Who holds the memory: what is said when it runs out, and at a dump.
+
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom, record_segment_alloc};
+use memtrack_core::{scope, who_holds};
+use std::hint::black_box;
+
+const DEVICE: DeviceId = DeviceId(0);
+const STREAM: StreamId = StreamId(7);
+const MIB: u64 = 1 << 20;
+
+/// Address of the first segment.
+const BASE: u64 = 0x10_0000_0000;
+
+/// A line that holds much.
+#[inline(never)]
+fn weights(layer: u64) {
+    record_alloc(DEVICE, STREAM, BASE + layer * 512 * MIB, 384 * MIB);
+    black_box(());
+}
+
+/// Another one.
+#[inline(never)]
+fn activations(number: u64) {
+    record_alloc(DEVICE, STREAM, BASE + number * 512 * MIB + 384 * MIB, 64 * MIB);
+    black_box(());
+}
+
+/// A model of four layers whose allocator has 64 MiB left in each of its segments, and what its step leaves.
+fn fill() {
+    let _net = scope::root("Net");
+    let _encoder = scope::module("encoder");
+    for layer in 0..4 {
+        record_segment_alloc(DEVICE, STREAM, BASE + layer * 512 * MIB, 512 * MIB);
+        let _layer = scope::module(&format!("block{layer}"));
+        let _operator = scope::operator("init");
+        weights(layer);
+    }
+    // It has a middle.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let _operator = scope::operator("matmul");
+    (0..4).for_each(activations);
+}
+
+/// It is asked for more than is there, inside of a scope.
+fn run_out() {
+    let _net = scope::root("Net");
+    let _head = scope::module("head");
+    let _operator = scope::operator("softmax");
+    record_oom(DEVICE, STREAM, 200 * MIB, 100 * MIB, 4096 * MIB);
+}
+
+/// A device runs out of memory, with a dump or without.
+pub fn device(dump: &str) {
+    let options = Options::new().without_host_heap().tell_who_holds();
+    let options = if dump.is_empty() { options } else { options.dump_on_oom(dump) };
+    memtrack_core::start_monitor_with(&options).unwrap();
+    fill();
+    run_out();
+    record_free(DEVICE, STREAM, BASE + 384 * MIB, 64 * MIB);
+    drop(memtrack_core::stop());
+}
+
+/// Nothing is said where nobody asked for it.
+pub fn silent() {
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
+    fill();
+    run_out();
+    println!("{}", who_holds(None).unwrap());
+    drop(memtrack_core::stop());
+}
+
+/// Memory runs out a thousand times.
+pub fn flood() {
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    fill();
+    (0..1000).for_each(|_| run_out());
+    drop(memtrack_core::stop());
+}
+
+/// Two snapshots are dumped.
+pub fn dumps(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    fill();
+    memtrack_core::dump_snapshot(path).unwrap();
+    record_segment_alloc(DEVICE, STREAM, BASE + 4 * 512 * MIB, 512 * MIB);
+    weights(4);
+    memtrack_core::dump_snapshot(path).unwrap();
+    drop(memtrack_core::stop());
+}
+
+/// The recording that is printed at the end.
+pub fn end() {
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
+    fill();
+    print!("{}", memtrack_core::stop());
+}
+
+/// A line that holds much of the heap.
+#[inline(never)]
+fn rows() -> Vec<Vec<u8>> {
+    black_box((0..40).map(|_| vec![1_u8; 3 << 20]).collect())
+}
+
+/// The heap refuses a request, and the program lives on. With a limit on its address space there is no memory for more
+/// than a few lines.
+pub fn heap(limit_mib: u64) {
+    memtrack_core::start_monitor_with(&Options::new().exact().tell_who_holds()).unwrap();
+    let _service = scope::module("service");
+    let _operator = scope::operator("load");
+    let rows = rows();
+    if limit_mib > 0 {
+        // SAFETY: a plain system call with values of ours.
+        unsafe {
+            let mut pages = 0;
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            if let Some(size) = text.split(' ').next() {
+                pages = size.parse::<u64>().unwrap();
+            }
+            let limit = pages * 4096 + limit_mib * MIB;
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &limit), 0);
+        }
+    }
+    let mut much: Vec<u8> = Vec::new();
+    assert!(much.try_reserve_exact(1 << 46).is_err());
+    // On a stack that has no room for naming functions.
+    let small = std::thread::Builder::new().stack_size(64 << 10);
+    let refused = || {
+        let mut much: Vec<u8> = Vec::with_capacity(16);
+        much.push(1);
+        black_box(&much);
+        assert!(much.try_reserve_exact(1 << 46).is_err());
+    };
+    small.spawn(refused).unwrap().join().unwrap();
+    drop(rows);
+    let recording = memtrack_core::stop();
+    println!("{} events", recording.snapshot().events.len());
+}
+
+/// A device runs out while nobody listens: stderr is closed, or a pipe that nobody reads.
+pub fn deaf(how: &str) {
+    // SAFETY: plain system calls with descriptors of ours.
+    unsafe {
+        if how == "closed" {
+            libc::close(libc::STDERR_FILENO);
+        } else {
+            let mut pipe = [0; 2];
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            libc::dup2(pipe[1], libc::STDERR_FILENO);
+            if how == "broken" {
+                libc::close(pipe[0]);
+            } else {
+                // Full.
+                libc::fcntl(libc::STDERR_FILENO, libc::F_SETFL, libc::O_NONBLOCK);
+                while libc::write(libc::STDERR_FILENO, [0_u8; 4096].as_ptr().cast(), 4096) > 0 {}
+                libc::fcntl(libc::STDERR_FILENO, libc::F_SETFL, 0);
+            }
+            libc::close(pipe[1]);
+        }
+    }
+    device("");
+    println!("lives on");
+}
+
+/// Memory runs out, and the program is killed at once by whoever reads of it.
+pub fn until_killed(path: &str) {
+    let options = Options::new().without_host_heap().tell_who_holds().stream_to(path);
+    memtrack_core::start_monitor_with(&options).unwrap();
+    fill();
+    run_out();
+    // SAFETY: a signal to ourselves.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+/// A line that keeps half of what it gets: pieces are left that nothing fits into.
+#[inline(never)]
+fn kept(allocator: &memtrack_core::allocator::CachingAllocator<memtrack_core::allocator::SimulatedMemory>) {
+    let blocks: Vec<u64> =
+        (0..6).map(|_| allocator.allocate(8 * MIB, DEVICE, STREAM).unwrap().address).collect();
+    blocks.iter().step_by(2).for_each(|&block| allocator.free(block).unwrap());
+    assert!(allocator.allocate(20 * MIB, DEVICE, STREAM).is_err());
+}
+
+/// The caching allocator runs out of a device's memory.
+pub fn allocator() {
+    use memtrack_core::allocator::{CachingAllocator, Settings, SimulatedMemory};
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    let memory = SimulatedMemory::new(0, 64 * MIB);
+    let allocator = CachingAllocator::new([memory], &Settings::default()).unwrap();
+    kept(&allocator);
+    drop(memtrack_core::stop());
+}

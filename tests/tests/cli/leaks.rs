@@ -1,0 +1,416 @@
+//! `memtrack leaks`: the true line and the true bytes of programs that leak, nothing of those that do not, and clear words for
+//! files of which nothing can be told.
+
+use memtrack_core::event::{Action, DeviceId, Event, StackId, ThreadId};
+use memtrack_core::snapshot::{LiveBlock, Module, Snapshot, SnapshotFiles};
+use memtrack_tests::memtrack;
+use memtrack_tests::run::{Bench, said};
+use memtrack_tests::snapshots::{empty, event, live};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// How a command ended, and what it printed on both streams.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    text: String,
+    errors: String,
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    fn first_line(&self) -> &str {
+        self.text.lines().next().unwrap_or("")
+    }
+}
+
+fn leaks(arguments: &[&str]) -> Ended {
+    let output =
+        Command::new(memtrack()).arg("leaks").args(arguments).output().expect("memtrack can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Ended { code: output.status.code(), text: text(output.stdout), errors: text(output.stderr) }
+}
+
+fn fixture(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name).to_string_lossy().into_owned()
+}
+
+const LEAKY: &str = include_str!("../../src/c/leaky.c");
+
+#[test]
+fn the_line_of_a_program_in_c_is_named_with_its_bytes_and_of_the_mended_one_nothing() {
+    let bench = Bench::new();
+    fs::write(bench.path("leaky.c"), LEAKY).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-o", "leaky", "leaky.c"])
+        .current_dir(bench.folder.path());
+    let built = cc.output().expect("a compiler of C");
+    assert!(built.status.success(), "{}", said(&built));
+    for (which, code) in [("leaks", 1), ("mended", 0)] {
+        let output = bench.run(&["--host", "-o", which, "--", "./leaky", which]);
+        assert!(output.status.success(), "{}", said(&output));
+        let file = bench.path(which);
+        let ended = leaks(&[file.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        if which == "mended" {
+            assert!(ended.first_line().starts_with("nothing leaks"), "{ended:?}");
+            continue;
+        }
+        let line = LEAKY.lines().position(|line| line.contains("the leak")).unwrap() + 1;
+        let place = format!("leaky.c:{line} make_record");
+        assert!(ended.first_line().starts_with("1 line leaks 16.0 MiB"), "{ended:?}");
+        assert!(ended.first_line().contains(&place), "{ended:?}");
+        let json = leaks(&[file.to_str().unwrap(), "--json"]).json();
+        let leak = &json["memory"]["devices"][0]["leaks"][0];
+        assert_eq!(leak["never_freed"]["requested_bytes"], 240 * 70_008, "{leak:#}");
+        assert_eq!(leak["never_freed"]["count"], 240, "{leak:#}");
+        assert_eq!(json["memory"]["devices"][0]["device"]["kind"], "host");
+    }
+    // What changed to the mended program is the same line and the same bytes.
+    let mut diff = Command::new(memtrack());
+    diff.args(["diff", "--at", "end", "--json"]).args([bench.path("mended"), bench.path("leaks")]);
+    let diff: Value = serde_json::from_slice(&diff.output().unwrap().stdout).unwrap();
+    let row = &diff["devices"][0]["rows"][0];
+    assert!(row["name"].as_str().unwrap().contains("make_record"), "{row:#}");
+    assert_eq!(row["change_requested_bytes"], 240 * 70_008, "{row:#}");
+}
+
+/// A recording of two stacks: of the first all blocks stay, of the second none for long.
+fn leaking() -> Snapshot {
+    let mut snapshot = empty();
+    let module = Module { path: "/bin/program".into(), start: 0x1000, end: 0x9000, ..Module::default() };
+    snapshot.modules = vec![module];
+    let [stays, goes] = [snapshot.stacks.push(&[0x1234, 0x3456]), snapshot.stacks.push(&[0x2345, 0x3456])];
+    for step in 0..200u64 {
+        let of = |stack: StackId, ticks: u64, action, block: u64| Event {
+            stack,
+            ..event(ticks, action, 0x7000_0000 + block * 4096, 1000)
+        };
+        let ticks = 5_000_000 * step;
+        let kept = of(stays, ticks, Action::Alloc, 2 * step);
+        snapshot.events.push(&kept);
+        snapshot.blocks.push(live(&kept));
+        snapshot.events.push(&of(goes, ticks + 1, Action::Alloc, 2 * step + 1));
+        snapshot.events.push(&of(goes, ticks + 2, Action::Free, 2 * step + 1));
+        snapshot.marks.push(ticks + 3, ThreadId(1), "step");
+    }
+    snapshot
+}
+
+fn saved(folder: &TempDir, name: &str, snapshot: &Snapshot) -> String {
+    let path: PathBuf = folder.path().join(name);
+    snapshot.save(&path).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn patterns_leave_blocks_out_and_those_that_match_nothing_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = saved(&folder, "leaking.memtrack", &leaking());
+    let plain = leaks(&[&file, "--by", "stack"]);
+    assert_eq!(plain.code, Some(1), "{plain:?}");
+    assert!(plain.first_line().starts_with("1 stack leaks 195.3 KiB"), "{plain:?}");
+    let patterns = folder.path().join("known.txt");
+    // Frames without symbols are called after their addresses.
+    fs::write(&patterns, "# known\n\n*0x1233* # the one\nno::such::function\n").unwrap();
+    let known = patterns.to_str().unwrap();
+    let ended = leaks(&[&file, "--suppress", known]);
+    let json = leaks(&[&file, "--suppress", known, "--json"]).json();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.errors.contains("no stack matches the pattern no::such::function"), "{ended:?}");
+    assert_eq!(ended.errors.matches("pattern").count(), 1, "{ended:?}");
+    assert!(ended.text.contains("Left out by patterns: 195.3 KiB in 200 blocks"), "{ended:?}");
+    assert_eq!(json["memory"]["unused_suppressions"], serde_json::json!(["no::such::function"]));
+    assert_eq!(leaks(&[&file, "--suppress", "/nowhere"]).code, Some(3));
+}
+
+#[test]
+fn the_stack_that_leaks_most_is_shown_and_those_of_nobodys_lines_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing of PyTorch's is one's own. Of two stacks blocks stay, of a third, which comes first, only one does.
+    let frame = |name: &str, line: u32| {
+        let filename = format!("/usr/lib/python3/site-packages/torch/{name}.py");
+        serde_json::json!({"filename": filename, "line": line, "name": name})
+    };
+    let (mut trace, mut segments) = (Vec::new(), Vec::new());
+    for step in 0..200u64 {
+        for (number, (caller, size)) in
+            [("one", 512), ("two", 10_240), ("three", 1024)].into_iter().enumerate()
+        {
+            let address = 0x7000_0000 + (3 * step + number as u64) * (1 << 21);
+            let frames = serde_json::json!([frame("empty", 5), frame(caller, 7), frame("run", 9)]);
+            let mut said = |action: &str, later: u64| {
+                let time_us = 1_700_000_000_000_000 + 20_000 * step + 10 * number as u64 + later;
+                trace.push(serde_json::json!({"action": action, "addr": address, "size": size, "stream": 0,
+                    "time_us": time_us, "frames": frames}));
+            };
+            said("alloc", 0);
+            if number == 0 && step > 0 {
+                said("free_requested", 1);
+                said("free_completed", 1);
+                continue;
+            }
+            let block = serde_json::json!({"address": address, "size": size, "requested_size": size,
+                "state": "active_allocated", "frames": frames});
+            segments.push(serde_json::json!({"device": 0, "address": address, "total_size": size,
+                "allocated_size": size, "active_size": size, "requested_size": size, "stream": 0,
+                "segment_type": "large", "segment_pool_id": [0, 0], "is_expandable": false, "frames": [],
+                "blocks": [block]}));
+        }
+    }
+    let snapshot =
+        serde_json::json!({"segments": segments, "device_traces": [trace], "allocator_settings": {}});
+    let file = folder.path().join("nobodys.json").to_string_lossy().into_owned();
+    fs::write(&file, snapshot.to_string()).unwrap();
+    let leaked = |arguments: &[&str]| {
+        let json = leaks(&[&[file.as_str(), "--json"], arguments].concat()).json();
+        let leaks = json["memory"]["devices"][0]["leaks"].as_array().unwrap().clone();
+        leaks
+            .iter()
+            .map(|leak| (leak["never_freed"]["count"].as_u64().unwrap(), leak.clone()))
+            .collect::<Vec<_>>()
+    };
+    let apart = leaked(&[]);
+    assert_eq!(apart.iter().map(|(count, _)| *count).collect::<Vec<_>>(), [200, 200], "{apart:#?}");
+    let together = leaked(&["--by", "line"]);
+    let [(401, leak)] = &together[..] else { panic!("{together:#?}") };
+    let caller = leak["stack"][1].to_string();
+    assert!(caller.contains("two"), "the stack with the most bytes: {leak:#}");
+    assert_eq!(leak["stacks"], 3, "{leak:#}");
+    assert!(leaks(&[&file]).first_line().starts_with("2 groups leak 2.1 MiB"), "{:?}", leaks(&[&file]));
+}
+
+#[test]
+fn what_is_freed_when_the_program_ends_is_no_leak_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ending = leaking();
+    ending.marks.rows.clear();
+    for kept in std::mem::take(&mut ending.blocks) {
+        let number = (kept.address - 0x7000_0000) / 4096 / 2;
+        let ticks = 1_000_000_000 + 10_000 * number;
+        let free = Event { stack: kept.stack, ..event(ticks, Action::Free, kept.address, kept.size_bytes) };
+        ending.events.push(&free);
+    }
+    let file = saved(&folder, "ending.memtrack", &ending);
+    let ended = leaks(&[&file, "--by", "stack"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.text.contains("186.5 KiB of "), "{ended:?}");
+    assert!(ended.text.contains("were freed in the last 2.0 ms, as at a program's end."), "{ended:?}");
+    let json = leaks(&[&file, "--by", "stack", "--json"]).json();
+    let late = json["memory"]["devices"][0]["freed_late"].as_array().unwrap();
+    let [late] = &late[..] else { panic!("{json:#}") };
+    assert_eq!(late["freed"]["requested_bytes"], 191_000, "{late:#}");
+    assert_eq!(late["grew_periods"], late["periods"], "{late:#}");
+}
+
+#[test]
+fn steps_are_told_one_by_one_and_unknown_names_list_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = saved(&folder, "leaking.memtrack", &leaking());
+    let json = leaks(&[&file, "--per", "step", "-n", "0", "--json"]).json();
+    let generations = &json["memory"]["devices"][0]["generations"];
+    assert_eq!((&generations["marks"], &generations["leaving"]), (&Value::from(200), &Value::from(199)));
+    let rows = generations["rows"].as_array().unwrap();
+    assert!(rows[..200].iter().all(|row| row["left"]["requested_bytes"] == 1000), "{generations:#}");
+    assert!(rows[..200].iter().all(|row| row["allocated"]["requested_bytes"] == 2000), "{generations:#}");
+    assert_eq!(json["memory"]["interval_name"], "step");
+    let ended = leaks(&[&file, "--per", "epoch"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.errors.contains("nothing called epoch repeats in it; it has step"), "{ended:?}");
+}
+
+#[test]
+fn what_says_too_little_is_refused_because_a_gate_must_not_open_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut short = leaking();
+    short.events.pick(&[0, 1, 2, 3]);
+    short.marks.rows.truncate(1);
+    let short = saved(&folder, "short.memtrack", &short);
+    let ended = leaks(&[&short]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.errors.contains("too short, with 4 events") && ended.text.is_empty(), "{ended:?}");
+
+    // What a start makes looks like growth, unless the program says where its steps are.
+    let mut start = leaking();
+    start.events.ticks.iter_mut().for_each(|ticks| *ticks /= 10);
+    start.marks.rows.iter_mut().for_each(|mark| mark.ticks /= 10);
+    let marked = saved(&folder, "marked.memtrack", &start);
+    start.marks.rows.clear();
+    let unmarked = saved(&folder, "start.memtrack", &start);
+    let ended = leaks(&[&unmarked]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.errors.contains("too short, 99.5 ms, to tell what grows"), "{ended:?}");
+    assert_eq!(leaks(&[&marked]).code, Some(1));
+
+    let mut state = leaking();
+    state.events.pick(&[]);
+    state.marks.rows.clear();
+    let ended = leaks(&[&saved(&folder, "state.memtrack", &state)]);
+    assert_eq!(ended.code, Some(3));
+    assert!(ended.errors.contains("give several snapshots of the process"), "{ended:?}");
+
+    let ended = leaks(&[&saved(&folder, "empty.memtrack", &empty())]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.errors.contains("it holds no memory and no events"), "{ended:?}");
+
+    // Of one mark there is no whole interval.
+    let mut once = leaking();
+    once.marks.rows.truncate(1);
+    let ended = leaks(&[&saved(&folder, "once.memtrack", &once), "--per", "step"]);
+    assert!(ended.text.contains("What each step left behind: marked only once"), "{ended:?}");
+
+    // Four steps are told one by one; what grows cannot be.
+    let mut few = leaking();
+    few.marks.rows.truncate(4);
+    let few = saved(&folder, "few.memtrack", &few);
+    let ended = leaks(&[&few, "--per", "step"]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.errors.contains("step is marked only 4 times"), "{ended:?}");
+    assert!(!ended.text.contains("marked only"), "said once: {ended:?}");
+    assert!(
+        ended.text.contains("What each step left behind: 3 of 3 left something, median 1000 B"),
+        "{ended:?}"
+    );
+    assert_eq!(leaks(&[&few]).code, Some(1), "by time it can");
+}
+
+#[test]
+fn what_is_older_than_the_trace_is_told_because_nobody_saw_it_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut late = leaking();
+    // The trace has the newest 21 steps: of 179 blocks only is known that they are live.
+    let rows: Vec<u32> = (3 * 179..3 * 200).collect();
+    late.events.pick(&rows);
+    let file = saved(&folder, "late.memtrack", &late);
+    let ended = leaks(&[&file, "--by", "stack"]);
+    let older =
+        "174.8 KiB in 179 blocks are older than the trace and were not judged: give several snapshots";
+    assert!(ended.text.contains(older), "{ended:?}");
+
+    // Where nothing else is left, that is no reason to say that nothing is.
+    late.events.pick(&(0..rows.len() as u32).filter(|row| row % 3 > 0).collect::<Vec<_>>());
+    late.blocks.truncate(179);
+    let file = saved(&folder, "older.memtrack", &late);
+    let ended = leaks(&[&file, "--by", "stack"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.first_line().starts_with("nothing leaks") && ended.first_line().ends_with(older),
+        "{ended:?}"
+    );
+    assert!(!ended.text.contains("nothing that was allocated is left"), "{ended:?}");
+    let json = leaks(&[&file, "--by", "stack", "--json"]).json();
+    assert_eq!(json["memory"]["devices"][0]["older"]["count"], 179, "{json:#}");
+    assert_eq!(json["memory"]["devices"][0]["older"]["requested_bytes"], 179_000, "{json:#}");
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = folder.path().join("nothing");
+    fs::write(&nothing, "").unwrap();
+    for path in [nothing.to_str().unwrap(), "/no/such/file"] {
+        let ended = leaks(&[path]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        assert!(ended.errors.contains(path) && ended.errors.lines().count() == 1, "{ended:?}");
+    }
+    assert_eq!(leaks(&[]).code, Some(2));
+    assert_eq!(leaks(&["-", "-"]).code, Some(2));
+    assert_eq!(leaks(&["a", "--periods", "3"]).code, Some(2));
+}
+
+/// Snapshots of one process, each with 20 blocks more on two devices, and some that are there in one of them only.
+fn series(pid: u32) -> Vec<Snapshot> {
+    let snapshot = |number: u64| {
+        let mut snapshot = empty();
+        snapshot.meta.pid = pid;
+        snapshot.clock.last = (1_000_000 * (number + 1), 1_000_000 * (number + 1));
+        let [stays, goes] = [0x1234, 0x2345].map(|address| snapshot.stacks.push(&[address, 0x3456]));
+        let block = |device, stack, number: u64| LiveBlock {
+            device,
+            stack,
+            ticks: 100 * number,
+            ..live(&event(0, Action::Alloc, 0x7000_0000 + 4096 * number, 500))
+        };
+        for device in [DeviceId(0), DeviceId::HOST] {
+            snapshot.blocks.extend((0..20 * (number + 1)).map(|number| block(device, stays, number)));
+            let others = 1000 + 50 * number..1030 + 50 * number;
+            snapshot.blocks.extend(others.map(|number| block(device, goes, number)));
+        }
+        snapshot
+    };
+    (0..4).map(snapshot).collect()
+}
+
+#[test]
+fn several_snapshots_must_be_of_one_process_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |pid: u32, name: &str| -> Vec<String> {
+        let all = series(pid).into_iter().enumerate();
+        all.map(|(number, snapshot)| saved(&folder, &format!("{name}{number}.memtrack"), &snapshot)).collect()
+    };
+    let (one, other) = (of(42, "a"), of(43, "b"));
+    let all: Vec<&str> = one.iter().map(String::as_str).collect();
+    let ended = leaks(&[&all[..], &["--by", "stack"]].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for device in ["device 0", "host heap"] {
+        // 60 blocks came after the first snapshot and stayed.
+        let line = format!("{device}: 1 stack leaks 29.3 KiB");
+        assert!(ended.text.lines().any(|said| said.starts_with(&line)), "{ended:?}");
+    }
+    assert!(ended.text.contains("in 3 of 3 periods"), "{ended:?}");
+    // What is new adds up with what the snapshots have, and the others are there too.
+    let held = "In one snapshot after the other: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
+    assert!(ended.text.contains(held), "{ended:?}");
+    assert!(ended.text.contains("Merely alive: 14.6 KiB in 30 blocks of 1 stack."), "{ended:?}");
+    let json = leaks(&[&all[..], &["--by", "stack", "--json"]].concat()).json();
+    let leak = &json["memory"]["devices"][0]["leaks"][0];
+    assert_eq!(leak["held_bytes"], serde_json::json!([10_000, 20_000, 30_000, 40_000]), "{leak:#}");
+    // What is left out is one thing, and what is alive another.
+    let known = folder.path().join("known.txt");
+    fs::write(&known, "*0x1234*\n").unwrap();
+    let ended = leaks(&[&all[..], &["--by", "stack", "--suppress", known.to_str().unwrap()]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.text.contains("device 0: nothing leaks: no stack grew steadily over 4 snapshots; 14.6 KiB in 30 blocks are merely alive"), "{ended:?}");
+    let twice = folder.path().join("again.memtrack");
+    fs::copy(all[1], &twice).unwrap();
+    for (files, said) in [
+        (vec![all[0], all[1]], "2 snapshots cannot tell"),
+        (vec![all[0], all[2], all[1]], "was taken before"),
+        (vec![all[0], all[1], &other[2]], "not of one process"),
+        (vec![all[0], all[1], twice.to_str().unwrap()], "the same snapshot twice"),
+        (vec![all[0], all[1], all[1], all[2]], "the same snapshot twice"),
+        (vec![all[0], all[1], &fixture("snapshots/samples/basic-1.pickle")], "a series is of one kind"),
+    ] {
+        let ended = leaks(&files);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.errors.contains(said) && ended.text.is_empty(), "{ended:?}");
+    }
+    let ended = leaks(&[&all[..], &["--per", "step"]].concat());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
+fn cycles_are_told_in_the_words_of_their_finder() {
+    let graph = fs::read_dir(fixture("cycles")).unwrap().map(|entry| entry.unwrap().path());
+    let mut graphs: Vec<PathBuf> =
+        graph.filter(|path| path.extension().is_some_and(|suffix| suffix == "json")).collect();
+    graphs.sort();
+    let mut leaking = 0;
+    for graph in &graphs {
+        let output = Command::new(memtrack()).arg("cycles").arg(graph).output().unwrap();
+        if !output.status.success() {
+            continue;
+        }
+        let ended = leaks(&[graph.to_str().unwrap()]);
+        assert_eq!(ended.text, String::from_utf8(output.stdout).unwrap());
+        leaking += i32::from(ended.code == Some(1));
+        assert!(ended.code == Some(0) || ended.code == Some(1), "{ended:?}");
+    }
+    assert!(leaking > 0, "{graphs:?}");
+}

@@ -1,0 +1,182 @@
+//! A file that a verb cannot use is named for what it is, with the verbs that can; so is a second file, and one without a verb.
+
+use memtrack_tests::verbs::piped;
+use memtrack_tests::{fixture, memtrack};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A file of each kind, and what is said of it by a verb for other kinds.
+const KINDS: [(&str, &str); 13] = [
+    (
+        "train.py",
+        "this is Python source, not a snapshot; memtrack run -- python3 train.py records the program",
+    ),
+    ("script", "this is Python source"),
+    ("stats.pickle", "these are statistics of PyTorch's MemoryTracker, for memtrack tracker"),
+    ("snapshot.pickle", "this is a PyTorch snapshot, for memtrack summary, top, peak"),
+    ("snapshot.json", "this is a PyTorch snapshot, for memtrack summary, top, peak"),
+    ("run.memtrack", "this is a recording of memtrack, for memtrack summary, top, peak"),
+    (
+        "run.optrace.jsonl.gz",
+        "this is an operator trace, for memtrack categories, timeline, modules and advise",
+    ),
+    ("graph.json", "this is a graph of references, for memtrack cycles"),
+    ("workload.jsonl", "this is a workload of allocator requests, for memtrack simulate"),
+    ("chrome.json", "this is a profiler's trace for Chrome"),
+    ("page.html", "this is a page for the browser"),
+    ("model.pt", "this is a zip archive, as torch.save writes for tensors"),
+    ("notes.txt", "this is text, not a snapshot or recording"),
+];
+
+/// A verb, its further arguments, and the files that it takes.
+const VERBS: [(&str, &[&str], &[&str]); 10] = [
+    ("summary", &[], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
+    ("view", &["-o", "out.html"], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
+    ("stats", &[], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
+    ("check", &["--max-peak", "1GiB"], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
+    ("convert", &["out.json"], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
+    ("categories", &[], &["snapshot.pickle", "snapshot.json", "run.memtrack", "run.optrace.jsonl.gz"]),
+    ("modules", &[], &["run.optrace.jsonl.gz"]),
+    ("tracker", &[], &["stats.pickle"]),
+    ("cycles", &[], &["graph.json"]),
+    ("simulate", &[], &["workload.jsonl"]),
+];
+
+/// What says more of these than their kind: how an operator trace is made, and which verb reads categories without one.
+const TOLD_OTHERWISE: [(&str, &str); 3] =
+    [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
+
+fn files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
+    let copy = |name: &str, from: &str| write(name, &fs::read(fixture(from)).unwrap());
+    write("train.py", b"# trains\nprint(1)\n");
+    write("script", b"#!/usr/bin/env python3\nprint(1)\n");
+    copy("stats.pickle", "memory_tracker/mlp/stats.pickle");
+    copy("snapshot.pickle", "snapshots/recorded/run.pickle");
+    copy("run.optrace.jsonl.gz", "advice/kept.optrace.jsonl.gz");
+    copy("graph.json", "cycles/trainer.json");
+    copy("workload.jsonl", "allocator/ties.workload.jsonl");
+    write("chrome.json", br#"{"schemaVersion": 1, "traceEvents": []}"#);
+    write("page.html", b"<!DOCTYPE html><title>memtrack</title>");
+    write("model.pt", b"PK\x03\x04 and so on");
+    write("notes.txt", b"the loss went up\n");
+    for name in ["snapshot.json", "run.memtrack"] {
+        let made = run(folder.path(), &["convert", "snapshot.pickle", name]);
+        assert!(made.status.success(), "{made:?}");
+    }
+    folder
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(memtrack()).args(arguments).current_dir(folder).output().expect("memtrack can be started")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_file_of_another_kind_is_named_with_the_verbs_that_take_it() {
+    let folder = files();
+    for (verb, rest, own) in VERBS {
+        for (file, kind) in KINDS {
+            if own.contains(&file) || TOLD_OTHERWISE.contains(&(verb, file)) {
+                continue;
+            }
+            let output = run(folder.path(), &[&[verb, file], rest].concat());
+            let text = said(&output);
+            assert_eq!(output.status.code(), Some(3), "{verb} {file}: {text}");
+            assert!(
+                text.starts_with(&format!("memtrack: cannot read {file}: {kind}")),
+                "{verb} {file}: {text}"
+            );
+            assert!(text.lines().count() == 1 && output.stdout.is_empty(), "{verb} {file}: {text}");
+        }
+        for file in own {
+            let output = run(folder.path(), &[&[verb, *file], rest].concat());
+            assert_ne!(output.status.code(), Some(2), "{verb} {file}: {}", said(&output));
+            assert!(!said(&output).contains("this is"), "{verb} {file}: {}", said(&output));
+            for made in ["out.html", "out.json"] {
+                let _ = fs::remove_file(folder.path().join(made));
+            }
+        }
+    }
+}
+
+#[test]
+fn of_a_pipe_too() {
+    for (verb, file, kind) in [
+        ("summary", "memory_tracker/mlp/stats.pickle", "these are statistics"),
+        ("summary", "cycles/trainer.json", "this is a graph of references"),
+        ("tracker", "snapshots/recorded/run.pickle", "this is a PyTorch snapshot"),
+        ("simulate", "advice/kept.optrace.jsonl.gz", "this is an operator trace"),
+        ("modules", "cycles/trainer.json", "this is a graph of references"),
+        ("cycles", "allocator/ties.workload.jsonl", "this is a workload"),
+    ] {
+        let output = piped(&[verb, "-"], &fs::read(fixture(file)).unwrap());
+        assert_eq!(output.status.code(), Some(3), "{verb} {file}");
+        let text = said(&output);
+        assert!(
+            text.starts_with(&format!("memtrack: cannot read standard input: {kind}")),
+            "{verb} {file}: {text}"
+        );
+    }
+}
+
+/// What a reader says of a damaged file of its own kind is more than what kind it is.
+#[test]
+fn a_damaged_file_of_its_own_kind_is_told_of_by_its_reader() {
+    let folder = files();
+    let whole = fs::read(folder.path().join("snapshot.pickle")).unwrap();
+    fs::write(folder.path().join("cut.pickle"), &whole[..whole.len() / 2]).unwrap();
+    let text = said(&run(folder.path(), &["summary", "cut.pickle"]));
+    assert!(text.contains("the pickle ends too early"), "{text}");
+}
+
+#[test]
+fn a_second_file_names_the_verbs_that_take_two() {
+    let folder = files();
+    for verb in ["summary", "top", "peak", "view"] {
+        let output = run(folder.path(), &[verb, "snapshot.pickle", "run.memtrack"]);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("unexpected argument 'run.memtrack'"), "{text}");
+        assert!(
+            text.contains("memtrack diff BEFORE AFTER") && text.contains("memtrack compare BEFORE AFTER"),
+            "{text}"
+        );
+    }
+    // Whoever mistypes an option is not told of files.
+    let text = said(&run(folder.path(), &["summary", "snapshot.pickle", "--jsn"]));
+    assert!(text.contains("--json") && !text.contains("memtrack diff"), "{text}");
+}
+
+#[test]
+fn a_file_in_place_of_a_verb_is_given_one() {
+    let folder = files();
+    for (file, line) in [
+        ("snapshot.pickle", "memtrack summary snapshot.pickle"),
+        ("stats.pickle", "memtrack tracker stats.pickle"),
+        ("run.optrace.jsonl.gz", "memtrack categories run.optrace.jsonl.gz"),
+        ("train.py", "memtrack run -- python3 train.py"),
+    ] {
+        let output = run(folder.path(), &[file]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said(&output).contains(line), "{}", said(&output));
+    }
+    let text = said(&run(folder.path(), &["sumary", "snapshot.pickle"]));
+    assert!(text.contains("'summary'"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn python_source_that_cannot_be_run_is_run_by_python() {
+    let folder = files();
+    for (name, code) in [("train.py", 127), ("./train.py", 126)] {
+        let output = run(folder.path(), &["run", name]);
+        assert_eq!(output.status.code(), Some(code));
+        assert!(said(&output).contains(&format!("memtrack run -- python3 {name}")), "{}", said(&output));
+    }
+}

@@ -1,0 +1,65 @@
+//! `memtrack run`: who held the memory is the first thing that is said at the end, however the program ends.
+
+use memtrack_tests::memtrack;
+use memtrack_tests::run::{Bench, said};
+use std::process::Command;
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+fn summary(bench: &Bench, name: &str) -> String {
+    let output =
+        Command::new(memtrack()).args(["summary", name]).current_dir(bench.folder.path()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn of_a_program_that_was_killed_the_file_says_who_held_the_memory() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "killed", "--", PLAIN, "signal", "9"]);
+    let text = said(&output);
+    let begin = "memtrack: who holds device 0 when the program was killed: 2.0 MiB in 1 block";
+    assert!(text.starts_with(begin), "{text}");
+    assert!(text.contains("\nmemtrack:   1. 2.0 MiB (100.0 %) by "), "{text}");
+    assert!(text.contains("\nmemtrack:   first: look at "), "{text}");
+    let recorded = text.find("memtrack: recorded ").expect("it is said where");
+    assert!(text.find("first: ").unwrap() < recorded, "{text}");
+    // The report on the file begins alike.
+    let summary = summary(&bench, "killed");
+    let begin = "who holds device 0 at the end of the recording: 2.0 MiB in 1 block";
+    assert!(summary.starts_with(begin), "{summary}");
+}
+
+#[test]
+fn running_out_of_memory_is_told_at_once_and_at_the_end() {
+    let bench = Bench::new();
+    let text = said(&bench.run(&["-o", "oom", "--", PLAIN, "oom"]));
+    let now = "memtrack: out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB\n\
+               memtrack: who holds device 0 now: 2.0 MiB in 1 block";
+    assert!(text.starts_with(now), "{text}");
+    assert!(
+        text.contains(
+            "first: look at where 1.00 TiB are asked for: a device of 16.00 GiB can never have so much"
+        ),
+        "{text}"
+    );
+    let end = "\nmemtrack: who holds device 0 when memory ran out (1.00 TiB asked for, 16.00 GiB free): 2.0 MiB in 1 block";
+    assert!(text.contains(end), "{text}");
+    assert!(summary(&bench, "oom").starts_with("who holds device 0 when memory ran out"));
+}
+
+#[test]
+fn a_program_that_ends_well_is_told_of_by_its_peak() {
+    let bench = Bench::new();
+    let text = said(&bench.run(&["-o", "fine", "--", PLAIN, "work"]));
+    assert!(text.starts_with("memtrack: who holds device 0 at its peak: "), "{text}");
+    assert_eq!(text.matches("who holds").count(), 1, "{text}");
+    assert!(!summary(&bench, "fine").contains("who holds"));
+}
+
+#[test]
+fn a_program_whose_heap_refuses_a_request_lives_on_and_keeps_errno() {
+    let bench = Bench::new();
+    let text = said(&bench.run(&["-o", "heap", "--host", "--", PLAIN, "heap_refused"]));
+    assert!(text.contains("memtrack: out of memory on host: "), "{text}");
+    assert!(text.contains("memtrack: who holds the host heap now: "), "{text}");
+}

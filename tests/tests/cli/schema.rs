@@ -1,0 +1,191 @@
+//! `memtrack schema`, and the schemas that are checked in.
+
+#[cfg(target_os = "linux")]
+use memtrack_tests::run::Bench;
+use memtrack_tests::schema::{check, folder};
+use memtrack_tests::{fixture, memtrack};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+
+/// A program that uses the driver.
+#[cfg(target_os = "linux")]
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+fn schema(arguments: &[&str]) -> Output {
+    Command::new(memtrack()).arg("schema").args(arguments).output().unwrap()
+}
+
+fn text(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The verbs that have a schema.
+fn verbs() -> BTreeSet<String> {
+    let list = text(schema(&[]));
+    let verb = |line: &str| {
+        let mut words = line.split_whitespace();
+        let verb = words.next().unwrap().to_owned();
+        assert_eq!(words.next(), Some(&*format!("memtrack/{verb}/1")));
+        verb
+    };
+    list.lines().map(verb).collect()
+}
+
+#[test]
+fn what_is_checked_in_is_what_the_types_say() {
+    let there: BTreeSet<String> = fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(there, verbs());
+    for verb in verbs() {
+        let generated = text(schema(&[&verb]));
+        let checked_in = fs::read_to_string(folder().join(format!("{verb}.json"))).unwrap();
+        // Whole texts are too long to be shown.
+        assert!(
+            generated == checked_in,
+            "{verb}: the types have changed. See docs/JSON.md whether that needs a new version, then run\n  \
+             memtrack schema {verb} > memtrack-cli/schemas/{verb}.json"
+        );
+    }
+}
+
+#[test]
+fn a_verb_without_an_answer_has_no_schema() {
+    let output = schema(&["help"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said.starts_with("memtrack: no schema for help; there is one for: ") && said.contains("top"),
+        "{said}"
+    );
+}
+
+/// Verbs that answer nothing that a script would read, or whose output has a form of its own.
+const WITHOUT: [&str; 4] = ["completions", "help", "man", "schema"];
+
+#[test]
+fn every_verb_answers_as_json() {
+    let help = text(Command::new(memtrack()).arg("--help").output().unwrap());
+    let of_verb =
+        |line: &str| line.strip_prefix("  ").filter(|line| !line.starts_with([' ', '-'])).map(str::to_owned);
+    let lines =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let named: BTreeSet<String> = lines
+        .filter_map(of_verb)
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .filter(|verb| !WITHOUT.contains(&&**verb))
+        .collect();
+    assert!(named.contains("top"), "{help}");
+    assert_eq!(named, verbs());
+    for verb in named {
+        let help = text(Command::new(memtrack()).args([&verb, "--help"]).output().unwrap());
+        assert!(help.contains("--json"), "{verb}: {help}");
+    }
+}
+
+#[test]
+fn what_writes_a_file_says_what_it_wrote_and_data_stays_apart_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/basic-1.pickle");
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(memtrack()).args(arguments).arg(&file).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        output
+    };
+    let answer = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    for verb in ["view", "trace-plot", "segment-plot", "profile-plot"] {
+        let output = run(&[verb, "--json", "--force", "-o", "page.html"]);
+        let size = fs::metadata(folder.path().join("page.html")).unwrap().len();
+        let expected = json!({
+            "schema": format!("memtrack/{verb}/1"), "path": "page.html", "format": "html", "size_bytes": size,
+        });
+        assert_eq!(answer(&output.stdout), expected);
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+    let output = run(&["view", "--json", "-o", "-"]);
+    assert!(output.stdout.starts_with(b"<!"), "the page");
+    assert_eq!(answer(&output.stderr)["path"], Value::Null);
+    let convert = |to: &str, more: &[&str]| {
+        let output = Command::new(memtrack())
+            .arg("convert")
+            .arg(&file)
+            .args([to, "--json"])
+            .args(more)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output
+    };
+    let told = answer(&convert("a.json.gz", &[]).stdout);
+    assert_eq!((&told["path"], &told["format"]), (&json!("a.json.gz"), &json!("json.gz")));
+    let output = convert("-", &["--to", "json"]);
+    assert!(answer(&output.stdout).get("segments").is_some(), "the snapshot");
+    assert_eq!(answer(&output.stderr)["format"], "json");
+    let output = Command::new(memtrack())
+        .args(["export-script", "--json", "-o", "export.py"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(answer(&output.stdout)["path"], "export.py");
+    let workload = folder.path().join("work.jsonl");
+    fs::write(&workload, "{\"op\":\"config\",\"devices\":1,\"total_bytes\":1073741824}\n{\"op\":\"alloc\",\"id\":1,\"size\":1000}\n").unwrap();
+    let output = Command::new(memtrack()).args(["simulate", "--json"]).arg(&workload).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).lines().count() > 2, "{output:?}");
+    assert_eq!(answer(&output.stderr)["format"], "jsonl");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_is_told_in_a_file_or_beside_the_programs_output() {
+    let bench = Bench::new();
+    let output = bench.run(&["--json", "run.json", "-o", "a.memtrack", "--", PLAIN, "exit", "5"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let told: Value = serde_json::from_slice(&fs::read(bench.path("run.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&told["exit_code"], &told["signal"], &told["program"]),
+        (&json!(5), &Value::Null, &json!(PLAIN))
+    );
+    let size = fs::metadata(bench.path("a.memtrack")).unwrap().len();
+    assert!(told["recording"]["path"].as_str().unwrap().ends_with("/a.memtrack"), "{told}");
+    assert_eq!(told["recording"]["size_bytes"], size);
+    // It is not written over.
+    assert_eq!(bench.run(&["--json", "run.json", "--", PLAIN, "work"]).status.code(), Some(2));
+    let output = bench.run(&["--json", "-", "--", "sh", "-c", "echo data; kill -KILL $$"]);
+    assert_eq!((&*output.stdout, output.status.code()), (&b"data\n"[..], Some(128 + 9)));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    assert_eq!((&told["exit_code"], &told["signal"]), (&Value::Null, &json!(9)));
+    assert_eq!(told["recording"], Value::Null);
+    let schema = serde_json::from_str(&text(schema(&["run"]))).unwrap();
+    assert_eq!(check(&schema, &told), Ok(()));
+}
+
+#[test]
+fn an_answer_that_is_not_what_its_schema_says_is_found() {
+    let schema: Value = serde_json::from_str(&text(schema(&["peak"]))).unwrap();
+    let right = json!({ "schema": "memtrack/peak/1", "devices": [] });
+    assert_eq!(check(&schema, &right), Ok(()));
+    let wrong = [
+        (json!({ "devices": [] }), "\"schema\" is missing"),
+        (json!({ "schema": "memtrack/peak/2", "devices": [] }), "is not \"memtrack/peak/1\""),
+        (json!({ "schema": "memtrack/peak/1", "devices": {} }), "is not of type"),
+        (json!({ "schema": "memtrack/peak/1", "devices": [], "other": 1 }), "$.other: nothing may be here"),
+        (json!({ "schema": "memtrack/peak/1", "devices": [{ "device": 0 }] }), "$.devices[0]: "),
+    ];
+    for (answer, why) in wrong {
+        let said = check(&schema, &answer).unwrap_err();
+        assert!(said.contains(why), "{answer}: {said}");
+    }
+}
+
+#[test]
+fn words_of_a_schema_that_the_tests_do_not_know_are_no_answer() {
+    let said = check(&json!({ "pattern": "a*" }), &json!("b")).unwrap_err();
+    assert!(said.contains("pattern"), "{said}");
+}

@@ -1,0 +1,188 @@
+//! Who holds the memory: what a program says of it when memory runs out, at a dump and at its end, whatever becomes of the
+//! program, and that it harms nothing.
+
+use memtrack_core::event::Action;
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
+use memtrack_tests::child::{run, run_well};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Output;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+
+/// What a scenario said on stderr, without times and lines, which are others each time.
+fn said(output: &Output) -> String {
+    plain(&String::from_utf8_lossy(&output.stderr))
+}
+
+fn plain(text: &str) -> String {
+    let line = |line: &str| {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        for word in 2..words.len() {
+            if words[word].starts_with("earlier") {
+                words[word - 2] = "TIME".into();
+                words[word - 1] = "before".into();
+            }
+        }
+        for word in &mut words {
+            if let Some((file, _)) = word.split_once(".rs:") {
+                *word = format!("{file}.rs:LINE");
+            }
+        }
+        words.join(" ").replace("TIME before earlier", "TIME earlier") + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
+const AT_OOM: &str = "\
+memtrack: out of memory on device 0: 200.0 MiB requested, 100.0 MiB free of 4.00 GiB, in head.softmax
+memtrack: who holds device 0 now: 1.75 GiB in 8 blocks
+memtrack:   1. 1.50 GiB (85.7 %) by holds.rs:LINE weights (phase forward)
+memtrack:   2. 256.0 MiB (14.3 %) by holds.rs:LINE activations (module encoder, phase forward)
+memtrack:   cache 256.0 MiB, all between blocks, the largest piece 64.0 MiB
+memtrack:   since the middle of the recording, TIME earlier: 256.0 MiB more were allocated and are still held, all by \
+holds.rs:LINE activations
+memtrack:   first: try expandable segments (expandable_segments:True): 256.0 MiB are cached, in pieces of at most 64.0 MiB
+";
+
+#[test]
+fn when_a_device_runs_out_it_is_said_who_holds_it() {
+    let output = run_well(CHILD, &["holds_device", ""], Path::new("."));
+    assert_eq!(said(&output), AT_OOM);
+}
+
+#[test]
+fn it_is_said_before_the_dump_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no/such/folder/oom.memtrack");
+    let text = said(&run_well(CHILD, &["holds_device", path.to_str().unwrap()], folder.path()));
+    let (before, after) = text.split_at(AT_OOM.len());
+    assert!(before == AT_OOM && after.contains("the dump could not be written: "), "{text}");
+}
+
+#[test]
+fn nothing_is_said_unasked_and_the_program_can_ask() {
+    let output = run_well(CHILD, &["holds_silent"], Path::new("."));
+    assert!(output.stderr.is_empty(), "{}", said(&output));
+    let text = plain(&String::from_utf8_lossy(&output.stdout));
+    assert!(
+        text.starts_with("who holds device 0 now: 1.75 GiB in 8 blocks\n  1. 1.50 GiB (85.7 %) by holds.rs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_thousand_times_out_of_memory_are_told_a_few_times_and_counted() {
+    let text = said(&run_well(CHILD, &["holds_flood"], Path::new(".")));
+    let told = text.matches("memtrack: who holds device 0 now").count();
+    assert!((3..=20).contains(&told), "{text}");
+    assert!(text.contains("nothing that is still held was allocated"), "{text}");
+    let number = |line: &str, before: &str, after: &str| -> usize {
+        let rest = line.split_once(before).map_or("", |(_, rest)| rest);
+        rest.split_once(after).and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+    };
+    let left_out: usize = text
+        .lines()
+        .map(|line| number(line, "; and ", " times before") + number(line, "were refused ", " times more"))
+        .sum();
+    assert_eq!(told + left_out, 1000, "{text}");
+}
+
+#[test]
+fn a_dump_says_what_grew_since_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let text = said(&run_well(CHILD, &["holds_dumps", path.to_str().unwrap()], folder.path()));
+    let heads: Vec<&str> = text.lines().filter(|line| line.contains("who holds")).collect();
+    assert_eq!(
+        heads,
+        [
+            "memtrack: who holds device 0 now: 1.75 GiB in 8 blocks",
+            "memtrack: who holds device 0 now: 2.12 GiB in 9 blocks"
+        ]
+    );
+    let grown = "since the last dump, TIME earlier: 384.0 MiB more were allocated and are still held, all by holds.rs:LINE \
+                 weights";
+    assert!(text.contains(grown), "{text}");
+}
+
+#[test]
+fn a_recording_that_is_printed_begins_with_it() {
+    let output = run_well(CHILD, &["holds_end"], Path::new("."));
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(lines.lines().all(|line| line.chars().count() <= 120), "{lines}");
+    let text = plain(&String::from_utf8_lossy(&output.stdout));
+    assert!(
+        text.starts_with(
+            "who holds device 0 at its peak: 1.75 GiB in 8 blocks\n  \
+             1. 1.50 GiB (85.7 %) by holds.rs:LINE weights (phase forward)\n"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "\n  first: look at holds.rs:LINE weights: 85.7 % of all is from there\n\nTop operators"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn when_the_heap_refuses_it_is_said_who_holds_it() {
+    let output = run_well(CHILD, &["holds_heap", "0"], Path::new("."));
+    let text = said(&output);
+    let begin = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
+                 memtrack: who holds the host heap now: 120.0 MiB in 41 blocks\n\
+                 memtrack:   1. 120.0 MiB (100.0 %) by holds.rs:LINE rows → alloc::vec::from_elem (module service, phase \
+                 forward)\n";
+    assert!(text.starts_with(begin), "{text}");
+    assert!(text.contains("not recorded: at least ") && text.contains(" resident (code, stacks"), "{text}");
+    // On a stack without room for naming functions, scopes do.
+    assert!(text.contains("memtrack: there is too little room to say by which lines"), "{text}");
+    assert!(text.contains("memtrack:   120.0 MiB in service.load\n"), "{text}");
+}
+
+#[test]
+fn where_there_is_no_memory_scopes_are_named_and_recording_goes_on() {
+    let output = run_well(CHILD, &["holds_heap", "20"], Path::new("."));
+    let text = said(&output);
+    let told = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
+                memtrack: there is too little room to say by which lines; 120.0 MiB in blocks that are followed one by \
+                one:\nmemtrack:   120.0 MiB in service.load\n";
+    assert!(text.starts_with(told), "{text}");
+    assert!(!text.contains("while recording"), "the reserve was not needed: {text}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(" events"));
+}
+
+#[test]
+fn where_nobody_listens_the_program_lives_on() {
+    for how in ["closed", "broken", "full"] {
+        let output = run_well(CHILD, &["holds_deaf", how], Path::new("."));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "lives on\n", "{how}");
+    }
+}
+
+#[test]
+fn it_is_said_and_in_the_stream_before_the_program_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("killed.memtrack");
+    let output = run(CHILD, &["holds_until_killed", path.to_str().unwrap()], folder.path());
+    assert_eq!(output.status.signal(), Some(libc::SIGKILL));
+    assert_eq!(said(&output), AT_OOM);
+    let loaded = Snapshot::open(&path, LoadOptions::default()).unwrap();
+    assert!(!loaded.report.unwrap().complete);
+    assert_eq!(loaded.snapshot.events.action.last(), Some(&Action::Oom));
+}
+
+#[test]
+fn the_caching_allocators_own_out_of_memory_is_told() {
+    let output = run_well(CHILD, &["holds_allocator"], Path::new("."));
+    let text = said(&output);
+    let begin = "memtrack: out of memory on device 0: 20.0 MiB requested, 4.0 MiB free of 64.0 MiB\n\
+                 memtrack: who holds device 0 now: 24.0 MiB in 3 blocks\n\
+                 memtrack:   1. 24.0 MiB (100.0 %) by holds.rs:LINE kept";
+    assert!(text.starts_with(begin), "{text}");
+    assert!(text.contains("cache 36.0 MiB, all between blocks, the largest piece 8.0 MiB"), "{text}");
+    assert!(text.contains("first: try expandable segments"), "{text}");
+}

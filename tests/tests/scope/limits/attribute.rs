@@ -1,0 +1,78 @@
+//! `#[limits]` on tests of all forms, above and below `#[test]`.
+
+use memtrack_core::testing::limits;
+use std::hint::black_box;
+
+fn block(bytes: usize) -> Vec<u8> {
+    black_box(Vec::with_capacity(bytes))
+}
+
+const MOST: u64 = 1000;
+
+#[limits(peak = "1.5 KiB", leaks = 0, count = 1)]
+#[test]
+fn a_test_within_its_limits_passes() {
+    drop(block(1536));
+}
+
+#[test]
+#[limits(peak = MOST, count = MOST / 500)]
+fn the_attribute_may_stand_below() {
+    drop(block(1000));
+    drop(block(1000));
+}
+
+#[limits(host(peak = 64 << 10, leaks = 0), devices(peak = "2 GB"))]
+#[test]
+fn a_result_is_returned() -> Result<(), String> {
+    let number: u32 = "7".parse().map_err(|error| format!("{error}"))?;
+    if number == 7 {
+        return Ok(());
+    }
+    Err(format!("{number}"))
+}
+
+#[limits(peak = 100, count = 1)]
+#[test]
+#[should_panic(expected = "as it should")]
+fn a_panic_that_should_be_is_passed_on() {
+    drop(block(100));
+    panic!("{}", "as it should");
+}
+
+#[limits(leaks = 0)]
+#[test]
+#[should_panic(expected = "as it should, with 5")]
+fn what_a_panic_leaves_behind_is_no_leak() {
+    let held = block(100);
+    assert!(held.capacity() < 5, "as it should, with {}", 5);
+}
+
+/// As an attribute for async tests leaves it: one that stands below sees the future.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[limits(peak = 2000, leaks = 0, count = 10)]
+async fn an_async_body(text: &str) -> Result<usize, std::num::ParseIntError> {
+    let held = block(1000);
+    super::pause().await;
+    Ok(text.parse::<usize>()? + held.capacity())
+}
+
+#[test]
+fn an_async_function_is_held_to_its_limits() {
+    assert_eq!(block_on(an_async_body("5")), Ok(1005));
+    assert!(block_on(an_async_body("five")).is_err());
+}
+
+#[limits(leaks = 0, ignore_leaks = "scope::limits::attribute::*::a_cache")]
+#[test]
+fn ignored_leaks_are_none() {
+    #[inline(never)]
+    fn a_cache() {
+        std::mem::forget(block(10));
+        black_box(());
+    }
+    a_cache();
+}
