@@ -81,12 +81,14 @@ class StateView implements View {
   private draw(state: State): void {
     this.element.classList.toggle('dark', this.app.dark);
     const {device, events} = this.loaded!, event = Math.max(-1, Math.min(events.count - 1, state.event));
-    this.fill_list(state, event);
-    this.list.select(event);
     const model = this.model(), layout = model.at(event);
     this.input.value = event.toString();
     set_text(this.of, events.count === 0 ? ' (the trace has no events)' : ` of ${count_text(events.count)} (−1 to ${count_text(events.count - 1)})`);
+    // Before the list is scrolled: a line of numbers more or less makes it lower or higher, and of two such changes in one
+    // frame that cancel out its observer is told nothing, while the browser has already scrolled by the height in between.
     this.totals(layout.totals, model.classes, device);
+    this.fill_list(state, event);
+    this.list.select(event);
     this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
     // A block that was just pinned is what is looked for; else what the event did.
