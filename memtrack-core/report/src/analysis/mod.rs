@@ -21,6 +21,7 @@ pub mod ownership;
 pub mod patterns;
 pub mod peak;
 pub mod phases;
+pub mod ranks;
 pub mod reserved;
 pub mod summary;
 pub mod top;

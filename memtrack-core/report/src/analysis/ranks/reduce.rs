@@ -1,0 +1,313 @@
+//! From a snapshot to its digest.
+
+use super::curve::Curve;
+use super::digest::{
+    DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest,
+};
+use super::name::RankName;
+use super::steps::{Step, steps};
+use crate::analysis::attribution::Attributor;
+use crate::analysis::estimate::{Precision, Sum};
+use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::moment::Moment;
+use crate::analysis::ownership::Rules;
+use crate::analysis::patterns::Patterns;
+use crate::analysis::peak::Peak;
+use crate::analysis::reserved::{ReservedPeak, reserved_after, tells_reserved};
+use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::{By, TopOptions, TopRow};
+use memtrack_model::Frame;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_symbols::Symbolizer;
+use std::path::Path;
+
+/// How to reduce a file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DigestOptions {
+    /// What the groups are.
+    pub by: By,
+    /// Which frames are the user's own.
+    pub rules: Rules,
+    /// Which functions name operators where no scope does.
+    pub patterns: Patterns,
+    /// What the steps are called: the name of a mark or of a profiler's ranges, without a number at its end. None: `step`,
+    /// `ProfilerStep`, or what has `step` or `iteration` in its name and comes most often.
+    pub per: Option<String>,
+    /// In how many equal times a file's is cut for its timeline.
+    pub bins: usize,
+}
+
+impl Default for DigestOptions {
+    /// Groups by lines of the user's own, and 100 times.
+    fn default() -> Self {
+        Self { by: By::Line, rules: Rules::new(), patterns: Patterns::default(), per: None, bins: 100 }
+    }
+}
+
+impl DigestOptions {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the groups are.
+    #[must_use]
+    pub fn by(mut self, by: By) -> Self {
+        self.by = by;
+        self
+    }
+
+    /// Which frames are the user's own.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// What the steps are called.
+    #[must_use]
+    pub fn per(mut self, name: impl Into<String>) -> Self {
+        self.per = Some(name.into());
+        self
+    }
+
+    /// In how many equal times a file's is cut for its timeline; at least one.
+    #[must_use]
+    pub fn bins(mut self, bins: usize) -> Self {
+        self.bins = bins.max(1);
+        self
+    }
+}
+
+impl RankDigest {
+    /// Reduces `snapshot`, which was read from `file` and is [in order of time](Snapshot::order_by_time), to what its
+    /// devices held; `complete` says whether the file has its end.
+    pub fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        file: &Path,
+        complete: bool,
+        options: &DigestOptions,
+    ) -> Self {
+        let ticks = &snapshot.events.ticks;
+        let begin = ticks.iter().copied().min().unwrap_or(0);
+        let end = ticks.iter().copied().max().unwrap_or(0);
+        let steps = steps(snapshot, options.per.as_deref(), begin, end);
+        let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
+        // A file without times numbers its events.
+        let has_times = snapshot.pytorch.as_deref().is_none_or(|pytorch| {
+            (0..snapshot.events.len()).next().is_some_and(|row| pytorch.events.has(row, Key::TimeUs))
+        });
+        let reduce = |device| of_device(snapshot, symbols, device, &time, options);
+        Self {
+            file: file.to_string_lossy().into_owned(),
+            name: RankName::of(snapshot, file),
+            is_pytorch: snapshot.pytorch.is_some(),
+            complete,
+            program: snapshot.meta.program.clone(),
+            pid: snapshot.meta.pid,
+            events: snapshot.events.len() as u64,
+            begin_ns: has_times.then_some(snapshot.clock.first.1),
+            since: snapshot.seconds_since(),
+            end_seconds: if ticks.is_empty() { 0.0 } else { snapshot.clock.seconds_since_start(end) },
+            devices: snapshot.device_ids().into_iter().map(reduce).collect(),
+            step_name: steps.map(|(name, _)| name),
+        }
+    }
+}
+
+/// When a file begins and ends, in ticks, and its steps.
+struct Time<'a> {
+    begin: u64,
+    end: u64,
+    steps: &'a [Step],
+}
+
+fn of_device(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    time: &Time<'_>,
+    options: &DigestOptions,
+) -> DeviceDigest {
+    let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let mut peak = Peak::of(snapshot, &lifetimes);
+    peak.judge(&precision, &lifetimes);
+    let tells_reserved = tells_reserved(snapshot, device);
+    let moment = |row: Option<usize>, requested_bytes, error, reserved_bytes, symbols: &mut Symbolizer| {
+        let (phase, operator) = row.map_or((None, None), |row| place(snapshot, row, symbols, options));
+        MomentDigest {
+            requested_bytes,
+            error,
+            reserved_bytes,
+            event: row.map(|row| Moment::events_before(snapshot, device, row)),
+            seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            phase,
+            operator,
+        }
+    };
+    let reserved = tells_reserved.then(|| {
+        let most = ReservedPeak::of(snapshot, device);
+        let sum = Both::of(lifetimes.iter().filter(|one| one.is_live_after(most.row)));
+        moment(most.row, sum.bytes, precision.bytes(&sum.sum), Some(most.bytes), symbols)
+    });
+    let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak.row));
+    let peak_moment = moment(peak.row, peak.bytes, peak.error, reserved_at_peak, symbols);
+    let curve = Curve::of(snapshot, device, &lifetimes, tells_reserved);
+    let at_end = Both::of(lifetimes.iter().filter(|one| one.to.is_none()));
+    let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
+    let step = |step: &Step| {
+        let (peak_requested_bytes, peak_reserved_bytes, end_requested_bytes) =
+            curve.between(step.begin, step.end);
+        StepDigest {
+            number: step.number,
+            begin_seconds: seconds(step.begin),
+            end_seconds: seconds(step.end),
+            peak_requested_bytes,
+            peak_reserved_bytes,
+            end_requested_bytes,
+        }
+    };
+    let counts = snapshot.devices.iter().find(|counts| counts.device == device);
+    let long = seconds(time.end) - seconds(time.begin);
+    DeviceDigest {
+        device: snapshot.ordinal(device),
+        name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
+        events: snapshot.events.rows_of(device).count() as u64,
+        dropped: counts.map_or(0, |counts| counts.dropped),
+        peak: peak_moment,
+        reserved,
+        end: EndDigest {
+            requested_bytes: at_end.bytes,
+            error: precision.bytes(&at_end.sum),
+            blocks: at_end.blocks.round() as u64,
+            allocated_bytes: allocated_at_end(snapshot, device),
+            reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
+        },
+        out_of_memory: out_of_memory(snapshot, device),
+        at_peak: groups(snapshot, symbols, device, &lifetimes, &precision, options, |one| {
+            one.is_live_after(peak.row)
+        }),
+        at_end: groups(snapshot, symbols, device, &lifetimes, &precision, options, |one| one.to.is_none()),
+        steps: time.steps.iter().map(step).collect(),
+        timeline: curve.timeline(time.begin, time.end, options.bins, seconds(time.begin), long),
+    }
+}
+
+/// Bytes and blocks.
+#[derive(Default)]
+struct Both {
+    bytes: u64,
+    blocks: f64,
+    sum: Sum,
+}
+
+impl Both {
+    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> Self {
+        let mut both = Self::default();
+        for one in lifetimes {
+            both.bytes = both.bytes.saturating_add(one.bytes);
+            both.blocks += one.blocks;
+            both.sum.add(one.size_bytes as f64, one.blocks);
+        }
+        both
+    }
+}
+
+/// The phase and the operator of an event, as far as they are known.
+fn place(
+    snapshot: &Snapshot,
+    row: usize,
+    symbols: &mut Symbolizer,
+    options: &DigestOptions,
+) -> (Option<String>, Option<String>) {
+    let mut attributor = Attributor::new(snapshot, &options.patterns);
+    let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
+    let phase = attributor.phase(scope, stack, symbols).map(|phase| phase.name().to_owned());
+    let (operator, _) = attributor.operator(scope, stack, symbols);
+    (phase, memtrack_model::answer::NameAnswer::shown(&operator).name)
+}
+
+fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {
+    let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
+    rows.map(|row| OutOfMemoryDigest {
+        event: Moment::events_before(snapshot, device, row),
+        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        size_bytes: snapshot.events.size_bytes[row],
+        free_bytes: snapshot.oom_free_bytes(row),
+    })
+    .collect()
+}
+
+/// The blocks that `is_live` says, in groups, most bytes first.
+fn groups(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+    precision: &Precision,
+    options: &DigestOptions,
+    is_live: impl Fn(&Lifetime) -> bool,
+) -> Vec<GroupDigest> {
+    let top = TopOptions::new()
+        .rules(options.rules.clone())
+        .patterns(options.patterns.clone())
+        // Who frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
+        .for_matching();
+    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, lifetimes);
+    for lifetime in lifetimes.iter().filter(|one| is_live(one)) {
+        let place = sorter.row_of(lifetime);
+        sorter.count(place, lifetime);
+    }
+    let group = |row: TopRow| GroupDigest {
+        key: key(&row, options.by),
+        bytes: row.allocated_bytes,
+        error: row.errors.allocated_bytes,
+        blocks: row.count,
+        name: row.name,
+    };
+    let mut groups: Vec<GroupDigest> = sorter.in_places(precision).into_iter().map(group).collect();
+    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.key.cmp(&b.key)));
+    groups
+}
+
+/// What makes a row's group the same in every rank.
+fn key(row: &TopRow, by: By) -> String {
+    let whole = |frame: &Frame| match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{file}:{line} {}", frame.function),
+        (Some(file), None) => format!("{file} {}", frame.function),
+        _ => frame.function.clone(),
+    };
+    match (by, &row.owned.mine) {
+        (By::Line, Some(mine)) => whole(mine),
+        (By::Stack | By::Python, _) if !row.stack.is_empty() => {
+            row.stack.iter().map(|line| whole(&line.frame)).collect::<Vec<_>>().join("; ")
+        }
+        _ => row.name.clone(),
+    }
+}
+
+/// Bytes that the allocator handed out, rounded; none where the file has no blocks with their states.
+fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
+    let pytorch = snapshot.pytorch.as_deref()?;
+    let segments = snapshot.segments.iter().enumerate();
+    let rows = segments.filter(|(row, segment)| segment.device == device && *row < pytorch.segments.len());
+    let mut allocated = None;
+    for (segment, _) in rows {
+        let sum = allocated.get_or_insert(0u64);
+        for block in pytorch.segments.rows(segment, Key::Blocks) {
+            let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
+            if state == b"active_allocated" {
+                *sum = sum.saturating_add(pytorch.blocks.number(block, Key::Size));
+            }
+        }
+    }
+    allocated
+}
