@@ -233,6 +233,7 @@
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
@@ -304,6 +305,8 @@ pub use memtrack_cuda as cuda;
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_formats::pickle;
+#[cfg(feature = "dataset")]
+pub use memtrack_dataset as dataset;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
 #[cfg(feature = "profile")]

@@ -102,7 +102,8 @@ impl<'a> Events<'a> {
         let table = &snapshot.events;
         let ordinals = snapshot.ordinals();
         let scopes = &table.scope[rows.clone()];
-        let scoped = |of: fn(&Scoped) -> &Option<ByteArray>| match scopes.iter().all(|scope| scope.is_none()) {
+        let scoped = |of: fn(&Scoped) -> &Option<ByteArray>| match scopes.iter().all(|scope| scope.is_none())
+        {
             true => Cells::none(Kind::Text, rows.len()),
             false => Cells::texts(scopes.iter().map(|&scope| of(self.scoped(scope)).clone())),
         };
@@ -116,21 +117,27 @@ impl<'a> Events<'a> {
             )),
             Cells::longs(rows.clone().map(|row| time_us(snapshot, row))),
             Cells::all(Values::Text(
-                table.action[rows.clone()].iter().map(|&action| self.actions[action as usize].clone()).collect(),
+                table.action[rows.clone()]
+                    .iter()
+                    .map(|&action| self.actions[action as usize].clone())
+                    .collect(),
             )),
             Cells::longs(allocated.into_iter()),
             // The bits of an address; those above 2^63 are negative, as in PyTorch's own files.
             Cells::longs(rows.clone().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
             Cells::all(Values::Long(
-                table.size_bytes[rows.clone()].iter().map(|&bytes| i64::try_from(bytes).unwrap_or(i64::MAX)).collect(),
+                table.size_bytes[rows.clone()]
+                    .iter()
+                    .map(|&bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
+                    .collect(),
             )),
-            Cells::all(Values::Double(
-                rows.clone().map(|row| snapshot.weighed_event(row).blocks).collect(),
-            )),
+            Cells::all(Values::Double(rows.clone().map(|row| snapshot.weighed_event(row).blocks).collect())),
             Cells::longs(rows.clone().map(|row| {
                 is_oom(row).then(|| i64::try_from(snapshot.oom_free_bytes(row)).unwrap_or(i64::MAX))
             })),
-            Cells::all(Values::Long(table.stream[rows.clone()].iter().map(|stream| stream.0 as i64).collect())),
+            Cells::all(Values::Long(
+                table.stream[rows.clone()].iter().map(|stream| stream.0 as i64).collect(),
+            )),
             Cells::all(Values::Int(table.stack[rows.clone()].iter().map(|stack| stack.0 as i32).collect())),
             scoped(|scoped| &scoped.module),
             scoped(|scoped| &scoped.phase),
@@ -142,9 +149,11 @@ impl<'a> Events<'a> {
                     self.categories.get(number.checked_sub(1)?).cloned()
                 })),
             },
-            Cells::texts(threads.iter().map(|&thread| {
-                known(thread).and_then(|_| self.threads[thread.index()].clone())
-            })),
+            Cells::texts(
+                threads
+                    .iter()
+                    .map(|&thread| known(thread).and_then(|_| self.threads[thread.index()].clone())),
+            ),
             Cells::longs(threads.iter().map(|&thread| known(thread).map(|thread| thread.os_id as i64))),
         ]
     }

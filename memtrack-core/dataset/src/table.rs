@@ -3,9 +3,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
-};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -255,7 +253,8 @@ impl<W: Write + Send> TableWriter<W> {
     pub(crate) fn new(output: W, table: &'static Table, facts: &[(&str, String)]) -> io::Result<Self> {
         let schema = table.schema().map_err(as_io)?;
         let properties = table.properties(facts).map_err(as_io)?;
-        let writer = SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties)).map_err(as_io)?;
+        let writer =
+            SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties)).map_err(as_io)?;
         Ok(Self { table, writer })
     }
 
@@ -321,10 +320,10 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn of(table: &'static Table) -> Self {
-        let columns = table.columns.iter().map(|column| Cells {
-            values: empty(column.kind),
-            present: column.nullable.then(Vec::new),
-        });
+        let columns = table
+            .columns
+            .iter()
+            .map(|column| Cells { values: empty(column.kind), present: column.nullable.then(Vec::new) });
         Self { table, columns: columns.collect(), texts: HashMap::new(), rows: 0 }
     }
 
