@@ -6,6 +6,8 @@ mod allocator;
 mod analysis;
 mod completions;
 mod cycles;
+#[cfg(feature = "parquet")]
+mod dataset;
 pub(crate) mod device;
 mod diff;
 mod export;
@@ -30,6 +32,8 @@ pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use completions::{CompletionsArgs, ManArgs};
 pub(crate) use cycles::CyclesArgs;
+#[cfg(feature = "parquet")]
+pub(crate) use dataset::ExportArgs;
 pub(crate) use diff::DiffArgs;
 pub(crate) use export::ExportScriptArgs;
 pub(crate) use leaks::LeaksArgs;
@@ -88,6 +92,9 @@ pub(crate) enum Command {
     Cycles(CyclesArgs),
     /// Say what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
     Diff(DiffArgs),
+    /// Write snapshots as a data set of Parquet files, a folder for each rank: for DuckDB, Spark and other engines
+    #[cfg(feature = "parquet")]
+    Export(ExportArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),

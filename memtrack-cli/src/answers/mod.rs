@@ -29,6 +29,8 @@ answers! {
     CONVERT = "convert" 1: WrittenAnswer;
     CYCLES = "cycles" 1: CyclesAnswer;
     DIFF = "diff" 1: FilesDiffAnswer;
+    #[cfg(feature = "parquet")]
+    EXPORT = "export" 1: ExportAnswer;
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;

@@ -11,6 +11,8 @@ mod convert;
 mod cycles;
 mod devices;
 mod diff;
+#[cfg(feature = "parquet")]
+mod export;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
@@ -51,6 +53,8 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Compare(args) => compare::run(&args, streams),
         Command::Cycles(args) => cycles::run(&args, streams),
         Command::Diff(args) => diff::run(&args, streams),
+        #[cfg(feature = "parquet")]
+        Command::Export(args) => export::run(&args, streams),
         Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),

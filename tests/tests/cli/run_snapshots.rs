@@ -86,11 +86,12 @@ const VERBS: [(&str, &[&str]); 19] = [
 ];
 
 /// What takes something else, or of these files cannot tell what it is asked.
-const OTHER_VERBS: [&str; 15] = [
+const OTHER_VERBS: [&str; 16] = [
     "advise",
     "categories",
     "completions",
     "cycles",
+    "export",
     "export-script",
     "gpus",
     "leaks",
