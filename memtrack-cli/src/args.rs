@@ -17,6 +17,7 @@ mod ownership;
 mod page;
 mod profile;
 mod rank;
+mod ranks;
 #[cfg(unix)]
 mod run;
 mod schema;
@@ -42,6 +43,7 @@ pub(crate) use ownership::{OwnershipArgs, RulesArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
+pub(crate) use ranks::RanksArgs;
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
@@ -114,6 +116,8 @@ pub(crate) enum Command {
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)
     #[command(alias = "profile_plot", after_help = page::PLOT_HELP)]
     ProfilePlot(PageArgs),
+    /// Compare the ranks of a job: which holds more than the others, why, and how far they drift apart from step to step
+    Ranks(RanksArgs),
     /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
     Replay(ReplayArgs),
     /// Record any program, unchanged: the CUDA memory it takes, and with --host its heap, which needs no GPU

@@ -39,6 +39,7 @@ answers! {
     MODULES = "modules" 1: ModulesAnswer;
     PEAK = "peak" 1: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
+    RANKS = "ranks" 1: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
     #[cfg(unix)]
     RUN = "run" 1: RunAnswer;

@@ -29,6 +29,7 @@ pub(crate) struct LeaksAnswer {
 
 pub(crate) use memtrack_core::allocator::replay::ReplayAnswer;
 pub(crate) use memtrack_core::analysis::limits::FoundAnswer;
+pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
 pub(crate) use memtrack_core::cuda::GpusAnswer;
 pub(crate) use memtrack_core::cycles::json::CyclesAnswer;

@@ -24,6 +24,7 @@ mod moments;
 mod optrace;
 mod page;
 mod peak;
+mod ranks;
 mod replay;
 #[cfg(unix)]
 mod run;
@@ -64,6 +65,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::profile_plot(&args, streams),
+        Command::Ranks(args) => ranks::run(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),

@@ -2,8 +2,10 @@
 //! `job=17/rank_03.memtrack`. A snapshot may say it too, under a key `rank` beside PyTorch's own or in the program's own texts
 //! (`user_metadata`, as JSON); where both do, the content counts, because files are renamed.
 
-use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use super::digest::RankDigest;
+use memtrack_model::snapshot::pytorch::{Key, Part as RootPart, PyTorch};
 use memtrack_model::snapshot::{Snapshot, Value};
+use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 /// How many of the first events are asked what the program said.
@@ -108,12 +110,54 @@ fn said(snapshot: &Snapshot) -> RankName {
 
 /// What is under a key of the root that PyTorch does not write.
 fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
-    use memtrack_model::snapshot::pytorch::Part;
     let is_it = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {
-        Part::Value(value) if is_it(key) => Some(value),
+        RootPart::Value(value) if is_it(key) => Some(value),
         _ => None,
     })
+}
+
+/// Where no file says its rank, and their names differ in a number alone, that number is the rank: `snapshot_7.pickle`.
+pub(super) fn number_by_files(ranks: &mut [RankDigest]) {
+    if ranks.len() < 2 || ranks.iter().any(|rank| rank.name.rank.is_some()) {
+        return;
+    }
+    let parts: Vec<Vec<Part>> = ranks.iter().map(|rank| natural(&rank.file)).collect();
+    let differs = |at: &usize| parts.iter().any(|one| one.get(*at) != parts[0].get(*at));
+    let mut places = (0..parts[0].len()).filter(differs);
+    let (Some(place), None) = (places.next(), places.next()) else { return };
+    let number = |one: &Vec<Part>| match one.get(place) {
+        Some(Part::Number(number)) if one.len() == parts[0].len() => Some(*number),
+        _ => None,
+    };
+    let numbers: Option<BTreeSet<u64>> = parts.iter().map(number).collect();
+    if numbers.is_some_and(|numbers| numbers.len() == ranks.len()) {
+        for (rank, one) in ranks.iter_mut().zip(&parts) {
+            rank.name.rank = number(one);
+        }
+    }
+}
+
+/// A part of a name as people sort names: 2 comes before 10.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Number(u64),
+    Text(String),
+}
+
+/// A name in parts that sort as people do.
+pub(super) fn natural(name: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let is_digit = first.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end);
+        // Digits that are too many for a number are a text.
+        parts.push(part.parse().map_or_else(|_| Part::Text(part.to_owned()), Part::Number));
+        rest = after;
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -136,5 +180,14 @@ mod tests {
             let name = RankName::of_path(Path::new(path));
             assert_eq!((name.rank, name.job.as_deref()), (rank, job), "{path}");
         }
+    }
+
+    #[test]
+    fn names_sort_as_people_do() {
+        let mut names = ["rank10.pickle", "rank2.pickle", "rank1.pickle", "a", "rank02b"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["a", "rank1.pickle", "rank2.pickle", "rank02b", "rank10.pickle"]);
+        assert_eq!(natural("12"), [Part::Number(12)]);
+        assert_eq!(natural(""), []);
     }
 }

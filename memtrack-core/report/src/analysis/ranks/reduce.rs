@@ -68,6 +68,13 @@ impl DigestOptions {
         self
     }
 
+    /// Which functions name operators where no scope does.
+    #[must_use]
+    pub fn patterns(mut self, patterns: Patterns) -> Self {
+        self.patterns = patterns;
+        self
+    }
+
     /// What the steps are called.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
