@@ -1,9 +1,11 @@
 //! The arguments of `memtrack export`.
 
 use super::rank::by_parser;
+use super::ranks::parse_jobs;
 use super::{FormatArgs, InputArgs, RulesArgs};
 use clap::Args;
 use memtrack_core::analysis::top::By;
+use std::num::NonZero;
 use std::path::PathBuf;
 
 /// Arguments of `memtrack export`.
@@ -20,9 +22,12 @@ replaces its own. docs/PARQUET.md has the tables, and memtrack-cli/queries has S
 cannot be read is named, and the others are exported.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ExportArgs {
-    /// The recordings or PyTorch snapshots, one of each rank; `-` reads standard input
-    #[arg(value_name = "FILE", required = true)]
+    /// Recordings and PyTorch snapshots, one of each rank: files, folders and patterns such as 'run/rank*.pickle'
+    #[arg(value_name = "FILES", required = true)]
     pub(crate) files: Vec<PathBuf>,
+    /// Search the folders in folders too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
     /// Write a data set of Parquet files to this folder, or add to it
     #[arg(long, value_name = "DIR", required = true)]
     pub(crate) parquet: PathBuf,
@@ -44,6 +49,9 @@ pub(crate) struct ExportArgs {
     /// What the steps are called: a mark or a range of the profiler [default: what looks like steps]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
+    /// How many files to read at a time [default: as many as there are cores]
+    #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
+    pub(crate) jobs: Option<NonZero<usize>>,
     /// Replace a rank that is from another file, or is damaged
     #[arg(long)]
     pub(crate) force: bool,
@@ -53,6 +61,9 @@ pub(crate) struct ExportArgs {
     pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,

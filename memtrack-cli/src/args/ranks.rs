@@ -62,6 +62,6 @@ pub(crate) struct RanksArgs {
     pub(crate) rules: RulesArgs,
 }
 
-fn parse_jobs(text: &str) -> Result<NonZero<usize>, String> {
+pub(super) fn parse_jobs(text: &str) -> Result<NonZero<usize>, String> {
     text.parse().map_err(|_| "write a whole number, 1 or more".into())
 }

@@ -45,6 +45,8 @@ pub static DEVICES: Table = Table {
         Column::new("peak_operator", Kind::Text).nullable(),
         Column::new("reserved_bytes", Kind::Long).nullable(),
         Column::new("reserved_live_bytes", Kind::Long).nullable(),
+        Column::new("reserved_live_bytes_low", Kind::Long).nullable(),
+        Column::new("reserved_live_bytes_high", Kind::Long).nullable(),
         Column::new("reserved_event", Kind::Long).nullable(),
         Column::new("reserved_seconds", Kind::Double).nullable(),
         Column::new("waste_bytes", Kind::Long).nullable(),
@@ -194,6 +196,7 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
     let of_reserved = device.reserved.as_ref();
     let event = |moment: &MomentDigest| moment.event.map(|event| event as u64);
     let (peak_low, peak_high) = interval(device.peak.requested_bytes, &device.peak.error);
+    let live = of_reserved.map(|moment| interval(moment.requested_bytes, &moment.error));
     let (end_low, end_high) = interval(device.end.requested_bytes, &device.end.error);
     rows.push([
         u64::from(device.device).into(),
@@ -212,6 +215,8 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
         device.peak.operator.as_deref().into(),
         of_reserved.and_then(|moment| moment.reserved_bytes).into(),
         of_reserved.map(|moment| moment.requested_bytes).into(),
+        live.map(|(low, _)| low).into(),
+        live.map(|(_, high)| high).into(),
         of_reserved.and_then(event).into(),
         of_reserved.and_then(|moment| moment.seconds).into(),
         device.waste_bytes().into(),
