@@ -23,7 +23,6 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_report::analysis::ranks::RankDigest;
 use place::Staging;
 use stacks::Stacks;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -66,7 +65,7 @@ pub fn write_rank(
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("dataset", DATASET_VERSION.to_string()),
     ];
-    let create = |table: &Table| File::create(staging.folder().join(table.file_name()));
+    let create = |table: &Table| staging.create(&table.file_name());
     let mut stacks = Stacks::of(snapshot);
     live::table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
     if events {
@@ -79,8 +78,7 @@ pub fn write_rank(
     for (table, rows) in digest::tables(digest, events).into_iter().rev() {
         rows.write(create(table)?, &facts)?;
     }
-    let files = std::fs::read_dir(staging.folder())?.flatten();
-    let size_bytes = files.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum();
+    let size_bytes = staging.size_bytes()?;
     let replaced = staging.commit()?;
     Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }

@@ -2,8 +2,9 @@
 //! with what was there. A rank is there as a whole or not at all, whatever kills the writer; of two writers of one rank the
 //! later wins as a whole.
 //!
-//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that look for `rank=*` do not see it, and those that walk the
-//! whole data set pass over names with a dot in front.
+//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that look for `rank=*` do not see it, and most that walk the
+//! whole data set pass over names with a dot in front. DuckDB's `**` does not, so files have names of their own (`….parquet.tmp`)
+//! until all are complete.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::{self, File};
@@ -14,6 +15,8 @@ use std::time::{Duration, SystemTime};
 
 /// What ends the names of folders that are being written.
 const SUFFIX: &str = ".memtrack.tmp";
+/// What ends the names of their files until all are complete.
+const UNFINISHED: &str = ".tmp";
 /// A folder that nobody finished in this time is nobody's.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -112,13 +115,26 @@ impl Staging {
         }
     }
 
-    /// Where its files go.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Makes one of its files.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        File::create_new(self.folder.join(format!("{name}{UNFINISHED}")))
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn size_bytes(&self) -> io::Result<u64> {
+        self.files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
     /// Puts it into its place; returns whether it replaced something.
     pub(crate) fn commit(self) -> io::Result<bool> {
+        for file in self.files()? {
+            // The last ending is the only one that goes.
+            fs::rename(&file, file.with_extension(""))?;
+        }
         // Renaming replaces an empty folder, and nothing else. Another writer may take the place meanwhile, or give it up.
         for _ in 0..100 {
             if self.target.symlink_metadata().is_err() {
@@ -192,10 +208,11 @@ fn remove_stale(beside: &Path, hidden: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn stage(dataset: &Path, content: &str) -> Staging {
         let staging = Staging::begin(dataset, "a b/ü", 3).unwrap();
-        fs::write(staging.folder().join("file"), content).unwrap();
+        staging.create("file").unwrap().write_all(content.as_bytes()).unwrap();
         staging
     }
 
@@ -208,7 +225,7 @@ mod tests {
     fn the_later_of_two_writers_wins_and_leaves_nothing_of_the_other() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
-        fs::write(first.folder().join("only the first has it"), "").unwrap();
+        first.create("only the first has it").unwrap();
         assert!(!first.commit().unwrap());
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(names(&folder).len(), 2);
@@ -234,9 +251,9 @@ mod tests {
         let dataset = tempfile::tempdir().unwrap();
         let young = stage(dataset.path(), "young");
         let old = stage(dataset.path(), "old");
-        let day = File::open(old.folder()).unwrap();
+        let day = File::open(&old.folder).unwrap();
         day.set_modified(SystemTime::now() - STALE - STALE).unwrap();
         stage(dataset.path(), "new").commit().unwrap();
-        assert!(young.folder().exists() && !old.folder().exists());
+        assert!(young.folder.exists() && !old.folder.exists());
     }
 }
