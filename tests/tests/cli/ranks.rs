@@ -68,7 +68,9 @@ fn the_rank_that_leaks_is_named_with_its_line_and_its_bytes() {
 
     let text = ranks(folder.path(), &["run"]);
     assert!(
-        text.text.contains("Rank 5 has the odd peak: 208.0 MiB, 48.0 MiB more than the median of 160.0 MiB."),
+        text.text.contains(
+            "Rank 5 peaks higher than the others: 208.0 MiB, 48.0 MiB more than the median of 160.0 MiB."
+        ),
         "{text:?}"
     );
     assert!(text.text.contains("+48.0 MiB  train.py:88 log_step  in no other rank, 6 blocks"), "{text:?}");
@@ -167,7 +169,7 @@ fn what_cannot_be_read_is_named_and_the_rest_is_answered() {
     fs::write(run.join("rank4.pickle"), &whole[..whole.len() / 2]).unwrap();
     let ended = ranks(folder.path(), &["run"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.text.contains("Rank 5 has the odd peak"), "{ended:?}");
+    assert!(ended.text.contains("Rank 5 peaks higher than the others"), "{ended:?}");
     let unread: Vec<&str> =
         ended.text.lines().skip_while(|line| *line != "Not read: 3 files").skip(1).collect();
     let names: Vec<&str> = unread.iter().map(|line| line.trim_start().split(':').next().unwrap()).collect();
@@ -204,6 +206,11 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
         "{ended:?}"
     );
     assert_eq!(ranks(folder.path(), &["job=a", "job=b", "-r"]).code, Some(2));
+    // Nodes that count from 0, of one job as their folder says.
+    for name in ["a", "b"] {
+        job.write(&at(&format!("job=c/{name}")), "pickle");
+    }
+    assert_eq!(json(folder.path(), &["job=c", "-r"])["ranks"].as_array().unwrap().len(), 6);
     assert_eq!(json(folder.path(), &["named-a"])["ranks"][0]["job"], "a");
 
     // Another program that happens to lie there: told, and the rest is answered.
@@ -252,7 +259,7 @@ fn files_are_ranks_by_the_number_in_which_their_names_differ() {
     // Where there is no such number, the files' names are all there is.
     fs::rename(other.join("snapshot_25_v2.pickle"), other.join("last.pickle")).unwrap();
     let text = ranks(folder.path(), &["other"]).text;
-    assert!(text.contains("ther/last.pickle has the odd peak"), "{text}");
+    assert!(text.contains("ther/last.pickle peaks higher than the others"), "{text}");
 }
 
 #[test]
