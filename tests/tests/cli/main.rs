@@ -22,6 +22,7 @@ mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;
 mod profile;
+mod ranks;
 mod recorded_operators;
 mod run;
 mod run_cost;

@@ -1,47 +1,59 @@
-//! What a device held after each of its events: live and reserved bytes. One walk; steps and the timeline read it.
+//! What a device held after each of its events, walked through once: the highest levels, and the most within each step and
+//! within each of equal times. No level is kept beyond that: a trace has millions.
 
 use super::digest::Timeline;
+use super::steps::Step;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::reserved;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// The levels of one device, in the order of its events.
+/// Marks an event that ends no block.
+const NONE: u32 = u32::MAX;
+
+/// What a device held over time.
+#[derive(Debug, PartialEq)]
 pub(super) struct Curve {
-    /// When each event was, in ticks; ascending.
-    ticks: Vec<u64>,
-    /// Requested bytes that were live before the first event and after each.
-    requested: Levels,
-    /// Reserved bytes likewise; none where the file does not say.
-    reserved: Option<Levels>,
+    /// Requested bytes that were live.
+    pub(super) requested: Levels,
+    /// Reserved bytes; none where the file does not say.
+    pub(super) reserved: Option<Levels>,
 }
 
-/// A number before the first event and after each.
-struct Levels {
-    before: u64,
-    after: Vec<u64>,
+/// How high a number was, from before the first event on.
+#[derive(Debug, PartialEq)]
+pub(super) struct Levels {
+    /// The highest.
+    pub(super) most: u64,
+    /// The row of the event that reached it first; none if it was so high before the first event.
+    pub(super) row: Option<usize>,
+    /// For each step the most in it, and what there was when it ended.
+    pub(super) steps: Vec<(u64, u64)>,
+    /// The most in each of equal times.
+    pub(super) bins: Vec<u64>,
 }
 
-impl Levels {
-    /// From `before` on, by what each event changes.
-    fn new(before: i128, changes: impl Iterator<Item = i128>) -> Self {
-        let clamped = |bytes: i128| u64::try_from(bytes.max(0)).unwrap_or(u64::MAX);
-        let mut level = before;
-        let after = changes.map(|change| {
-            level += change;
-            clamped(level)
-        });
-        Self { before: clamped(before), after: after.collect() }
+/// Into which times a device's is cut, in ticks.
+pub(super) struct Cuts<'a> {
+    /// The first event's of the file.
+    pub(super) begin: u64,
+    /// The last one's.
+    pub(super) end: u64,
+    /// The steps, one after another.
+    pub(super) steps: &'a [Step],
+    /// In how many equal times to cut it.
+    pub(super) bins: usize,
+}
+
+impl Cuts<'_> {
+    fn bins(&self) -> usize {
+        if self.end > self.begin { self.bins.max(1) } else { 1 }
     }
 
-    /// After the first `events`.
-    fn at(&self, events: usize) -> u64 {
-        events.checked_sub(1).map_or(self.before, |last| self.after[last])
-    }
-
-    /// The most from before event `from` to after the event before `to`.
-    fn most(&self, from: usize, to: usize) -> u64 {
-        self.after[from..to].iter().copied().max().unwrap_or(0).max(self.at(from))
+    /// The last tick of a bin.
+    fn end_of(&self, bin: usize) -> u64 {
+        let span = u128::from(self.end.saturating_sub(self.begin));
+        self.begin + (span * (bin as u128 + 1) / self.bins() as u128) as u64
     }
 }
 
@@ -52,104 +64,205 @@ impl Curve {
         device: DeviceId,
         lifetimes: &[Lifetime],
         tells_reserved: bool,
+        cuts: &Cuts<'_>,
     ) -> Self {
-        let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
-        let first = rows.first().copied().unwrap_or(0);
-        // The rows of a device lie together in PyTorch's files, and those of a recording are mostly of one.
-        let mut changes = vec![0i128; rows.last().map_or(0, |last| last + 1 - first)];
         let mut before = 0i128;
-        for lifetime in lifetimes {
-            match lifetime.from {
-                Some(row) => changes[row - first] += i128::from(lifetime.bytes),
-                None => before += i128::from(lifetime.bytes),
+        // At most one block ends at an event, and one begins: these are in order among the lifetimes.
+        let mut ended = vec![NONE; snapshot.events.len()];
+        for (place, lifetime) in lifetimes.iter().enumerate() {
+            if lifetime.from.is_none() {
+                before += i128::from(lifetime.bytes);
             }
             if let Some(row) = lifetime.to {
-                changes[row - first] -= i128::from(lifetime.bytes);
+                ended[row] = place as u32;
             }
         }
-        let reserved = tells_reserved.then(|| {
-            let all: i128 = rows.iter().map(|&row| reserved::change(snapshot, row)).sum();
-            let changes = rows.iter().map(|&row| reserved::change(snapshot, row));
-            Levels::new(reserved::at_end(snapshot, device) - all, changes)
+        let mut begun = lifetimes.iter().filter_map(|one| one.from.map(|row| (row, one.bytes))).peekable();
+        let mut requested = Walk::new(before, cuts);
+        let mut reserved = tells_reserved.then(|| {
+            let changes: i128 =
+                snapshot.events.rows_of(device).map(|row| reserved::change(snapshot, row)).sum();
+            Walk::new(reserved::at_end(snapshot, device) - changes, cuts)
         });
-        Self {
-            ticks: rows.iter().map(|&row| snapshot.events.ticks[row]).collect(),
-            requested: Levels::new(before, rows.iter().map(|&row| changes[row - first])),
-            reserved,
-        }
-    }
-
-    /// What was held between two moments, in ticks, the later one included: the most that was live, the most that was
-    /// reserved, and what was live at the later moment.
-    pub(super) fn between(&self, begin: u64, end: u64) -> (u64, Option<u64>, u64) {
-        let after = |tick: u64| self.ticks.partition_point(|&at| at <= tick);
-        // What happens at its beginning belongs to it, unless it was the end of the step before.
-        let (from, to) = (after(begin), after(end).max(after(begin)));
-        let reserved = self.reserved.as_ref().map(|levels| levels.most(from, to));
-        (self.requested.most(from, to), reserved, self.requested.at(to))
-    }
-
-    /// In `bins` equal times from tick `begin` to `end`; `seconds` tells how long so many ticks are.
-    pub(super) fn timeline(
-        &self,
-        begin: u64,
-        end: u64,
-        bins: usize,
-        begin_seconds: f64,
-        seconds: f64,
-    ) -> Timeline {
-        let span = end.saturating_sub(begin);
-        let bins = if span == 0 { 1 } else { bins.max(1) };
-        let mut requested = Vec::with_capacity(bins);
-        let mut reserved = self.reserved.as_ref().map(|_| Vec::with_capacity(bins));
-        let mut from = 0;
-        for bin in 1..=bins as u128 {
-            let until = begin + (u128::from(span) * bin / bins as u128) as u64;
-            let to = from + self.ticks[from..].partition_point(|&at| at <= until);
-            requested.push(self.requested.most(from, to));
-            if let (Some(list), Some(levels)) = (&mut reserved, &self.reserved) {
-                list.push(levels.most(from, to));
+        for row in snapshot.events.rows_of(device) {
+            let tick = snapshot.events.ticks[row];
+            let mut change = 0i128;
+            while let Some((_, bytes)) = begun.next_if(|&(from, _)| from <= row) {
+                change += i128::from(bytes);
             }
-            from = to;
+            if ended[row] != NONE {
+                change -= i128::from(lifetimes[ended[row] as usize].bytes);
+            }
+            requested.event(row, tick, change);
+            if let Some(reserved) = &mut reserved {
+                reserved.event(row, tick, reserved::change(snapshot, row));
+            }
         }
+        Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }
+    }
+
+    /// The most in each of equal times, of which the first begins at `begin_seconds` and all together last for `seconds`.
+    pub(super) fn timeline(&mut self, begin_seconds: f64, seconds: f64) -> Timeline {
+        let requested_bytes = std::mem::take(&mut self.requested.bins);
         Timeline {
             begin_seconds,
-            bin_seconds: if span == 0 { 0.0 } else { seconds / bins as f64 },
-            requested_bytes: requested,
-            reserved_bytes: reserved,
+            bin_seconds: seconds / requested_bytes.len() as f64,
+            reserved_bytes: self.reserved.as_mut().map(|levels| std::mem::take(&mut levels.bins)),
+            requested_bytes,
         }
     }
+}
+
+/// A number while its events are walked through.
+struct Walk<'a> {
+    cuts: &'a Cuts<'a>,
+    level: i128,
+    most: i128,
+    row: Option<usize>,
+    steps: Section<(u64, u64)>,
+    bins: Section<u64>,
+}
+
+/// The times of one kind that are done, and the one that is not.
+struct Section<T> {
+    done: Vec<T>,
+    /// Whether the next has begun.
+    is_open: bool,
+    /// When it begins, or, once it has, ends.
+    next: u64,
+    /// The most in it so far.
+    most: i128,
+}
+
+impl<'a> Walk<'a> {
+    fn new(before: i128, cuts: &'a Cuts<'a>) -> Self {
+        let begin = cuts.steps.first().map_or(u64::MAX, |step| step.begin);
+        Self {
+            cuts,
+            level: before,
+            most: before,
+            row: None,
+            steps: Section {
+                done: Vec::with_capacity(cuts.steps.len()),
+                is_open: false,
+                next: begin,
+                most: before,
+            },
+            bins: Section {
+                done: Vec::with_capacity(cuts.bins()),
+                is_open: true,
+                next: cuts.end_of(0),
+                most: before,
+            },
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, row: usize, tick: u64, change: i128) {
+        if tick > self.bins.next {
+            self.bins_until(tick);
+        }
+        // An event at the tick at which a step ends is the last of it.
+        if tick > self.steps.next {
+            self.steps_until(tick);
+        }
+        if change == 0 {
+            return;
+        }
+        self.level += change;
+        if self.level > self.most {
+            (self.most, self.row) = (self.level, Some(row));
+        }
+        self.steps.most = self.steps.most.max(self.level);
+        self.bins.most = self.bins.most.max(self.level);
+    }
+
+    /// Ends the bins that end before `tick`.
+    fn bins_until(&mut self, tick: u64) {
+        while tick > self.bins.next && self.bins.done.len() + 1 < self.cuts.bins() {
+            self.bins.done.push(clamped(self.bins.most));
+            (self.bins.most, self.bins.next) = (self.level, self.cuts.end_of(self.bins.done.len()));
+        }
+        if self.bins.done.len() + 1 == self.cuts.bins() {
+            self.bins.next = u64::MAX;
+        }
+    }
+
+    /// Begins and ends the steps that do so before `tick`.
+    fn steps_until(&mut self, tick: u64) {
+        while tick > self.steps.next {
+            let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
+                self.steps.next = u64::MAX;
+                return;
+            };
+            if self.steps.is_open {
+                self.steps.done.push((clamped(self.steps.most), clamped(self.level)));
+                let next = self.cuts.steps.get(self.steps.done.len());
+                self.steps.next = next.map_or(u64::MAX, |next| next.begin);
+            } else {
+                self.steps.next = step.end;
+            }
+            self.steps.is_open = !self.steps.is_open;
+            self.steps.most = self.level;
+        }
+    }
+
+    fn finish(mut self) -> Levels {
+        while self.bins.done.len() < self.cuts.bins() {
+            self.bins.done.push(clamped(self.bins.most));
+            self.bins.most = self.level;
+        }
+        let is_open = self.steps.is_open;
+        for at in self.steps.done.len()..self.cuts.steps.len() {
+            // Only the first of those that remain may have begun.
+            let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
+            self.steps.done.push((clamped(most), clamped(self.level)));
+            self.steps.is_open = false;
+        }
+        Levels { most: clamped(self.most), row: self.row, steps: self.steps.done, bins: self.bins.done }
+    }
+}
+
+fn clamped(bytes: i128) -> u64 {
+    u64::try_from(bytes.max(0)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn curve() -> Curve {
-        let reserved = Levels::new(100, [0, 0, 50, 0].into_iter());
-        Curve {
-            ticks: vec![10, 20, 30, 40],
-            requested: Levels::new(5, [10, -8, 40, -47].into_iter()),
-            reserved: Some(reserved),
+    fn levels(steps: &[(u64, u64)], bins: usize) -> Levels {
+        let steps: Vec<Step> = steps.iter().map(|&(begin, end)| Step { number: 0, begin, end }).collect();
+        let cuts = Cuts { begin: 10, end: 40, steps: &steps, bins };
+        let mut walk = Walk::new(5, &cuts);
+        for (row, (tick, change)) in [(10, 10), (20, -8), (30, 40), (40, -47)].into_iter().enumerate() {
+            walk.event(row, tick, change);
         }
+        walk.finish()
+    }
+
+    #[test]
+    fn the_highest_level_is_that_which_was_reached_first() {
+        let found = levels(&[], 1);
+        assert_eq!((found.most, found.row, found.steps), (47, Some(2), vec![]));
     }
 
     #[test]
     fn a_step_has_what_was_there_when_it_began() {
-        assert_eq!(curve().between(0, 10), (15, Some(100), 15));
-        assert_eq!(curve().between(10, 20), (15, Some(100), 7));
-        assert_eq!(curve().between(20, 40), (47, Some(150), 0));
-        assert_eq!(curve().between(40, 90), (0, Some(150), 0));
-        // The clock of a damaged file may run backwards.
-        assert_eq!(curve().between(40, 10), (0, Some(150), 0));
+        assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
+        assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
+        // Nothing happens in it, before it, or after it.
+        assert_eq!(
+            levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
+            [(5, 5), (15, 15), (15, 15), (0, 0)]
+        );
+        assert_eq!(levels(&[(40, 40)], 1).steps, [(0, 0)]);
     }
 
     #[test]
     fn a_time_in_which_nothing_happens_holds_what_was_there() {
-        let line = curve().timeline(10, 40, 6, 0.0, 3.0);
-        assert_eq!(line.requested_bytes, [15, 15, 7, 47, 47, 47]);
-        assert_eq!(line.reserved_bytes.unwrap(), [100, 100, 100, 150, 150, 150]);
-        assert_eq!(line.bin_seconds, 0.5);
-        assert_eq!(curve().timeline(10, 10, 6, 0.0, 0.0).requested_bytes, [15]);
+        assert_eq!(levels(&[], 6).bins, [15, 15, 15, 47, 47, 47]);
+        assert_eq!(levels(&[], 1).bins, [47]);
+        assert_eq!(levels(&[], 30).bins.len(), 30);
     }
 }

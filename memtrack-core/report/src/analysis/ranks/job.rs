@@ -40,7 +40,8 @@ impl fmt::Display for NotOneJob {
             }
             Self::Folders { rank, folders } => write!(
                 f,
-                "rank {rank} is there once in each of {}: these are different jobs, or one at different times; {ADVICE}",
+                "rank {rank} is there once in each of {}: these are different jobs, one at different times, or nodes that \
+                 each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
                 list(folders.iter().cloned())
             ),
         }
@@ -74,6 +75,10 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     if worlds.len() > 1 {
         let pair = |(world, file): (u64, &str)| (world, file.to_owned());
         return Err(NotOneJob::Worlds(worlds.into_iter().map(pair).collect()));
+    }
+    if ranks.iter().all(|rank| rank.name.job.is_some()) {
+        // They say that it is one.
+        return Ok(());
     }
     for (rank, files) in more_than_once(ranks) {
         let folders: BTreeSet<String> = files.iter().map(|file| folder(file)).collect();

@@ -184,7 +184,9 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     for &(measure, middle) in &middles {
         for member in &members {
             let Some(bytes) = measure.of(device(member)) else { continue };
-            if middle.is_outlier(bytes, &measure.error(device(member))) {
+            // Whoever wastes less than others has nothing that is worth a look.
+            let is_fine = measure == Measure::Waste && bytes < middle.median;
+            if !is_fine && middle.is_outlier(bytes, &measure.error(device(member))) {
                 let why = differences(ranks, &members, *member, measure);
                 outliers.push(Outlier { rank: member.0, measure, bytes, median: middle.median, why });
             }

@@ -1,6 +1,6 @@
 //! From a snapshot to its digest.
 
-use super::curve::Curve;
+use super::curve::{Curve, Cuts};
 use super::digest::{
     DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest,
 };
@@ -12,8 +12,7 @@ use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::moment::Moment;
 use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
-use crate::analysis::peak::Peak;
-use crate::analysis::reserved::{ReservedPeak, reserved_after, tells_reserved};
+use crate::analysis::reserved::{reserved_after, tells_reserved};
 use crate::analysis::top::rows::Sorter;
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
@@ -101,8 +100,8 @@ impl RankDigest {
         options: &DigestOptions,
     ) -> Self {
         let ticks = &snapshot.events.ticks;
-        let begin = ticks.iter().copied().min().unwrap_or(0);
-        let end = ticks.iter().copied().max().unwrap_or(0);
+        let ends = |(least, most): (u64, u64), &tick: &u64| (least.min(tick), most.max(tick));
+        let (begin, end) = ticks.first().map_or((0, 0), |&first| ticks.iter().fold((first, first), ends));
         let steps = steps(snapshot, options.per.as_deref(), begin, end);
         let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
         // A file without times numbers its events.
@@ -142,15 +141,35 @@ fn of_device(
     options: &DigestOptions,
 ) -> DeviceDigest {
     let lifetimes = lifetimes(snapshot, device);
-    let precision = Precision::of(snapshot, device, &lifetimes);
-    let mut peak = Peak::of(snapshot, &lifetimes);
-    peak.judge(&precision, &lifetimes);
     let tells_reserved = tells_reserved(snapshot, device);
-    let moment = |row: Option<usize>, requested_bytes, error, reserved_bytes, symbols: &mut Symbolizer| {
+    let cuts = Cuts { begin: time.begin, end: time.end, steps: time.steps, bins: options.bins };
+    let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
+    let (peak_row, reserved_most) =
+        (curve.requested.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
+    // There are many more lifetimes than are live at any moment: they are looked through once.
+    let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
+    for lifetime in &lifetimes {
+        if lifetime.is_live_after(peak_row) {
+            at_peak.push(*lifetime);
+        }
+        if lifetime.to.is_none() {
+            at_end.push(*lifetime);
+        }
+        if reserved_most.is_some_and(|(_, row)| lifetime.is_live_after(row)) {
+            at_reserved.add(lifetime);
+        }
+    }
+    // Samples are the heap's alone, unless the file says otherwise.
+    let precision = match snapshot.is_heap(device) || snapshot.has_samples() {
+        true => Precision::of(snapshot, device, &lifetimes),
+        false => Precision::default(),
+    };
+    let both = |some: &[Lifetime]| some.iter().fold(Both::default(), |both, one| both.and(one));
+    let moment = |row: Option<usize>, both: &Both, reserved_bytes, symbols: &mut Symbolizer| {
         let (phase, operator) = row.map_or((None, None), |row| place(snapshot, row, symbols, options));
         MomentDigest {
-            requested_bytes,
-            error,
+            requested_bytes: both.bytes,
+            error: precision.bytes(&both.sum),
             reserved_bytes,
             event: row.map(|row| Moment::events_before(snapshot, device, row)),
             seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
@@ -158,28 +177,23 @@ fn of_device(
             operator,
         }
     };
-    let reserved = tells_reserved.then(|| {
-        let most = ReservedPeak::of(snapshot, device);
-        let sum = Both::of(lifetimes.iter().filter(|one| one.is_live_after(most.row)));
-        moment(most.row, sum.bytes, precision.bytes(&sum.sum), Some(most.bytes), symbols)
-    });
-    let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak.row));
-    let peak_moment = moment(peak.row, peak.bytes, peak.error, reserved_at_peak, symbols);
-    let curve = Curve::of(snapshot, device, &lifetimes, tells_reserved);
-    let at_end = Both::of(lifetimes.iter().filter(|one| one.to.is_none()));
+    let reserved = reserved_most.map(|(most, row)| moment(row, &at_reserved, Some(most), symbols));
+    let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
+    let peak = moment(peak_row, &both(&at_peak), reserved_at_peak, symbols);
+    let end = both(&at_end);
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
-    let step = |step: &Step| {
-        let (peak_requested_bytes, peak_reserved_bytes, end_requested_bytes) =
-            curve.between(step.begin, step.end);
+    let step = |(at, step): (usize, &Step)| {
+        let (peak_requested_bytes, end_requested_bytes) = curve.requested.steps[at];
         StepDigest {
             number: step.number,
             begin_seconds: seconds(step.begin),
             end_seconds: seconds(step.end),
             peak_requested_bytes,
-            peak_reserved_bytes,
+            peak_reserved_bytes: curve.reserved.as_ref().map(|levels| levels.steps[at].0),
             end_requested_bytes,
         }
     };
+    let steps = time.steps.iter().enumerate().map(step).collect();
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     let long = seconds(time.end) - seconds(time.begin);
     DeviceDigest {
@@ -189,22 +203,20 @@ fn of_device(
         is_pinned: snapshot.is_pinned(device),
         events: snapshot.events.rows_of(device).count() as u64,
         dropped: counts.map_or(0, |counts| counts.dropped),
-        peak: peak_moment,
+        peak,
         reserved,
         end: EndDigest {
-            requested_bytes: at_end.bytes,
-            error: precision.bytes(&at_end.sum),
-            blocks: at_end.blocks.round() as u64,
+            requested_bytes: end.bytes,
+            error: precision.bytes(&end.sum),
+            blocks: end.blocks.round() as u64,
             allocated_bytes: allocated_at_end(snapshot, device),
             reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
         },
         out_of_memory: out_of_memory(snapshot, device),
-        at_peak: groups(snapshot, symbols, device, &lifetimes, &precision, options, |one| {
-            one.is_live_after(peak.row)
-        }),
-        at_end: groups(snapshot, symbols, device, &lifetimes, &precision, options, |one| one.to.is_none()),
-        steps: time.steps.iter().map(step).collect(),
-        timeline: curve.timeline(time.begin, time.end, options.bins, seconds(time.begin), long),
+        at_peak: groups(snapshot, symbols, device, &lifetimes, &at_peak, &precision, options),
+        at_end: groups(snapshot, symbols, device, &lifetimes, &at_end, &precision, options),
+        steps,
+        timeline: curve.timeline(seconds(time.begin), long),
     }
 }
 
@@ -217,14 +229,15 @@ struct Both {
 }
 
 impl Both {
-    fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> Self {
-        let mut both = Self::default();
-        for one in lifetimes {
-            both.bytes = both.bytes.saturating_add(one.bytes);
-            both.blocks += one.blocks;
-            both.sum.add(one.size_bytes as f64, one.blocks);
-        }
-        both
+    fn add(&mut self, one: &Lifetime) {
+        self.bytes = self.bytes.saturating_add(one.bytes);
+        self.blocks += one.blocks;
+        self.sum.add(one.size_bytes as f64, one.blocks);
+    }
+
+    fn and(mut self, one: &Lifetime) -> Self {
+        self.add(one);
+        self
     }
 }
 
@@ -253,23 +266,25 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
     .collect()
 }
 
-/// The blocks that `is_live` says, in groups, most bytes first.
+/// The blocks that were `live` at a moment, in groups, most bytes first.
 fn groups(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
     lifetimes: &[Lifetime],
+    live: &[Lifetime],
     precision: &Precision,
     options: &DigestOptions,
-    is_live: impl Fn(&Lifetime) -> bool,
 ) -> Vec<GroupDigest> {
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
         // Who frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
         .for_matching();
-    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, lifetimes);
-    for lifetime in lifetimes.iter().filter(|one| is_live(one)) {
+    // Whose stacks frees carry matters only to blocks that are known from their frees alone.
+    let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
+    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
+    for lifetime in live {
         let place = sorter.row_of(lifetime);
         sorter.count(place, lifetime);
     }

@@ -34,11 +34,26 @@ pub(super) fn steps(
 ) -> Option<(String, Vec<Step>)> {
     let marked = marks(snapshot, begin);
     let found = choose(marked, asked).or_else(|| choose(ranges(snapshot, end), asked));
-    found.map(|(name, mut steps)| {
+    found.map(|(name, steps)| {
+        let mut steps = one_after_another(steps);
         let surplus = steps.len().saturating_sub(MOST);
         steps.drain(..surplus);
         (name, steps)
     })
+}
+
+/// Steps that do not overlap, in order. One that begins within another begins, for this, where that ends; one that lies in
+/// another altogether is none.
+fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
+    let mut until = 0;
+    steps.retain_mut(|step| {
+        step.begin = step.begin.max(until);
+        let is_one = step.begin < step.end;
+        until = until.max(step.end);
+        is_one
+    });
+    steps
 }
 
 /// The steps among intervals by their names.
@@ -134,6 +149,13 @@ mod tests {
         ] {
             assert_eq!(numbered(whole), (name, number), "{whole}");
         }
+    }
+
+    #[test]
+    fn steps_do_not_overlap() {
+        let step = |number, begin, end| Step { number, begin, end };
+        let steps = vec![step(0, 0, 10), step(1, 2, 5), step(2, 8, 20), step(3, 20, 20), step(4, 25, 30)];
+        assert_eq!(one_after_another(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
     }
 
     #[test]

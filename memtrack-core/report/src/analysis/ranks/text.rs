@@ -214,12 +214,12 @@ impl Ranks {
         let first = odd.first()?;
         let more = first.by() > 0;
         let what = match (measure, more) {
-            (Measure::Peak, true) => "has the odd peak: ",
+            (Measure::Peak, true) => "peaks higher than the others: ",
             (Measure::Peak, false) => "peaks lower than the others: ",
             (Measure::Reserved, true) => "reserves more than the others: ",
             (Measure::Reserved, false) => "reserves less than the others: ",
             (Measure::Waste, true) => "wastes more than the others: ",
-            (Measure::Waste, false) => "wastes less than the others: ",
+            (Measure::Waste, false) => return None,
             (Measure::End, true) => "holds more at the end than the others: ",
             (Measure::End, false) => "holds less at the end than the others: ",
         };
@@ -259,12 +259,12 @@ impl Ranks {
             };
             told.push(outlier.rank);
             let when = if shown.measure == Measure::End { "at the end" } else { "at its peak" };
-            let _ = writeln!(
-                text,
-                "\nWhy {}: {when}, compared with the median of each {}",
+            let title = format!(
+                "Why {}, {when}, against the median of each {}\n",
                 printable(&self.label(outlier.rank)),
                 self.by.name()
             );
+            let _ = write!(text, "\n{}", wrapped(&title, width));
             for difference in shown.why.iter().take(GROUPS) {
                 let numbers = format!("  {:>12}  ", signed_bytes(difference.by()));
                 let tail = format!("  {}", about(difference));
