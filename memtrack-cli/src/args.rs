@@ -189,9 +189,12 @@ Examples:
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
   memtrack convert train.memtrack - --to json | jq   to a pipe
+  memtrack convert snapshot.pickle peak.folded --at peak
+                                                     stacks and their bytes, for flame graph tools
 
 The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
-lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost.
+lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. Files for other tools are not
+read back; docs/EXPORT.md says what each holds and how to open it.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
@@ -202,9 +205,17 @@ pub(crate) struct ConvertArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) written: WrittenArgs,
-    /// The format, whatever the output is called: pickle, json or memtrack; with .gz or .zst after it, compressed
+    /// The format, whatever the output is called: pickle, json, memtrack or that of another tool; with .gz or .zst after it,
+    /// compressed
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
+    /// For other tools: what was in use at this moment: peak (if not given), end, oom (the last), or an event's number
+    #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
+    pub(crate) at: Option<At>,
+    #[command(flatten)]
+    pub(crate) device: device::DeviceArgs,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

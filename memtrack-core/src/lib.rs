@@ -234,6 +234,7 @@
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
+//! - `exports`: files that other tools open: profiles, flame graphs, tables.
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
@@ -388,6 +389,11 @@ pub mod analysis {
     pub use memtrack_model::units;
     pub use memtrack_report::analysis::*;
 }
+
+/// A snapshot for other tools: pprof, flame graphs, tables.
+#[cfg(feature = "exports")]
+#[doc(inline)]
+pub use memtrack_exports as exports;
 
 #[cfg(feature = "formats")]
 #[doc(hidden)]
