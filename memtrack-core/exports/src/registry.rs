@@ -1,7 +1,7 @@
 //! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
 //! a row.
 
-use crate::collapsed;
+use crate::{blocks, collapsed, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -80,14 +80,40 @@ impl Export {
 }
 
 /// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
-pub static EXPORTS: [Export; 1] = [Export {
-    name: "collapsed",
-    suffixes: &["folded", "collapsed"],
-    about: "stacks with the bytes in use, a line each, for flame graphs",
-    is_gzip: false,
-    of_a_moment: true,
-    write: collapsed::write,
-}];
+pub static EXPORTS: [Export; 4] = [
+    Export {
+        name: "pprof",
+        suffixes: &["pb.gz", "pprof"],
+        about: "allocated and in use, by stack, for `go tool pprof`",
+        is_gzip: true,
+        of_a_moment: true,
+        write: pprof::write,
+    },
+    Export {
+        name: "speedscope",
+        suffixes: &["speedscope.json"],
+        about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
+        is_gzip: false,
+        of_a_moment: false,
+        write: speedscope::write,
+    },
+    Export {
+        name: "collapsed",
+        suffixes: &["folded", "collapsed"],
+        about: "stacks with the bytes in use, a line each, for flame graphs",
+        is_gzip: false,
+        of_a_moment: true,
+        write: collapsed::write,
+    },
+    Export {
+        name: "csv",
+        suffixes: &["csv"],
+        about: "a row for each block, for tables and databases",
+        is_gzip: false,
+        of_a_moment: false,
+        write: blocks::write,
+    },
+];
 
 #[cfg(test)]
 mod tests {
