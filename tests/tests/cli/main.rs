@@ -10,6 +10,7 @@ mod diff;
 mod export;
 mod export_cycles;
 mod export_script;
+mod exports;
 mod gpus;
 mod here;
 mod hostile;
