@@ -6,6 +6,8 @@ mod allocator;
 mod analysis;
 mod completions;
 mod cycles;
+#[cfg(feature = "parquet")]
+mod dataset;
 pub(crate) mod device;
 mod diff;
 mod export;
@@ -15,6 +17,7 @@ mod ownership;
 mod page;
 mod profile;
 mod rank;
+mod ranks;
 #[cfg(unix)]
 mod run;
 mod schema;
@@ -23,6 +26,7 @@ mod viz;
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::FRAMES;
+use memtrack_core::exports::EXPORTS;
 use std::path::PathBuf;
 
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
@@ -30,6 +34,8 @@ pub(crate) use allocator::{ReplayArgs, SimulateArgs};
 pub(crate) use analysis::{CheckArgs, PeakArgs, PeakOf, SummaryArgs};
 pub(crate) use completions::{CompletionsArgs, ManArgs};
 pub(crate) use cycles::CyclesArgs;
+#[cfg(feature = "parquet")]
+pub(crate) use dataset::ExportArgs;
 pub(crate) use diff::DiffArgs;
 pub(crate) use export::ExportScriptArgs;
 pub(crate) use leaks::LeaksArgs;
@@ -38,6 +44,7 @@ pub(crate) use ownership::{OwnershipArgs, RulesArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
+pub(crate) use ranks::RanksArgs;
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
@@ -74,7 +81,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Say what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth making again
     Advise(AdviseArgs),
-    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
+    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, or for pprof, speedscope and other tools
     Convert(ConvertArgs),
     /// Show what a training run's memory is for: parameters, gradients, activations and more
     Categories(CategoriesArgs),
@@ -88,6 +95,9 @@ pub(crate) enum Command {
     Cycles(CyclesArgs),
     /// Say what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
     Diff(DiffArgs),
+    /// Write snapshots as a data set of Parquet files, a folder for each rank: for DuckDB, Spark and other engines
+    #[cfg(feature = "parquet")]
+    Export(ExportArgs),
     /// Print the Python script that turns a profile of PyTorch into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),
@@ -107,6 +117,8 @@ pub(crate) enum Command {
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)
     #[command(alias = "profile_plot", after_help = page::PLOT_HELP)]
     ProfilePlot(PageArgs),
+    /// Compare the ranks of a job: which holds more than the others, why, and how far they drift apart from step to step
+    Ranks(RanksArgs),
     /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
     Replay(ReplayArgs),
     /// Record any program, unchanged: the CUDA memory it takes, and with --host its heap, which needs no GPU
@@ -181,18 +193,37 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Arguments of `memtrack convert`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+/// Examples, and the formats of other tools as their registry has them.
+fn convert_help() -> String {
+    let formats = EXPORTS.iter().map(|export| {
+        let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
+        format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
+    });
+    format!(
+        "\
 Examples:
   memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
   memtrack convert train.memtrack - --to json | jq   to a pipe
+  memtrack convert snapshot.pickle end.pb.gz --at end
+                                                     for go tool pprof: what is in use at the end
+  memtrack convert train.memtrack blocks.csv --device host
+                                                     a table of the heap's blocks
 
+For other tools:
+{}
 The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
-lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost.
-Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. Files for other tools are not
+read back; docs/EXPORT.md says what each holds and how to open it.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
+        formats.collect::<String>()
+    )
+}
+
+/// Arguments of `memtrack convert`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = convert_help())]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]
@@ -202,9 +233,17 @@ pub(crate) struct ConvertArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) written: WrittenArgs,
-    /// The format, whatever the output is called: pickle, json or memtrack; with .gz or .zst after it, compressed
+    /// The format, whatever the output is called: pickle, json, memtrack or that of another tool; with .gz or .zst after it,
+    /// compressed
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
+    /// For other tools: what was in use at this moment: peak (if not given), end, oom (the last), or an event's number
+    #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
+    pub(crate) at: Option<At>,
+    #[command(flatten)]
+    pub(crate) device: device::DeviceArgs,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,

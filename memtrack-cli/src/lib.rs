@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod error;
 mod load;
+mod many;
 mod neighbours;
 mod output;
 mod ownership;

@@ -59,9 +59,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         bar.finish_and_clear();
     }
     let loaded = loaded.map_err(|error| refused(path, &head, &OWN, error))?;
-    let warning = loaded.report.as_ref().and_then(|report| report.warning());
-    let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
-    if let Some(warning) = warning.or(unproved) {
+    if let Some(warning) = warning(&loaded) {
         // A warning; when nobody can read it, the report is right all the same.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
@@ -71,7 +69,29 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     Ok(loaded)
 }
 
-/// The same in PyTorch's form, whatever the file is.
+/// One of many files, on a thread of its own: without a bar, and with what would be a warning.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_one(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
+    let head = head_of(path);
+    if Kind::of(path, &head) == Some(Kind::Graph) {
+        return Err(refused(path, &head, &OWN, ""));
+    }
+    let options = LoadOptions { max_input: input.max_input, ..LoadOptions::default() };
+    let loaded = Snapshot::open(path, options).map_err(|error| refused(path, &head, &OWN, error))?;
+    let warning = warning(&loaded);
+    Ok((loaded, warning))
+}
+
+/// What a reader should know of a file that was read.
+fn warning(loaded: &Loaded) -> Option<String> {
+    let warning = loaded.report.as_ref().and_then(|report| report.warning());
+    let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
+    warning.or(unproved)
+}
+
+/// What [`load`] reads, in PyTorch's form, whatever the file is.
 ///
 /// # Errors
 /// As [`load`].

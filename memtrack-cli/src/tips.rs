@@ -8,9 +8,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
 
 /// The verbs that take several files, and what they do with them.
-const OF_SEVERAL: [(&str, &str); 3] = [
+const OF_SEVERAL: [(&str, &str); 4] = [
     ("diff", "memtrack diff BEFORE AFTER says what changed between two files"),
     ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
+    ("ranks", "memtrack ranks FILE... compares the ranks of a job"),
     ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
 ];
 

@@ -233,7 +233,9 @@
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
+//! - `exports`: files that other tools open: profiles, flame graphs, tables.
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
@@ -300,6 +302,8 @@ pub use who_holds::who_holds;
 pub use memtrack_allocator as allocator;
 #[cfg(any(feature = "cuda", feature = "cuda-stats"))]
 pub use memtrack_cuda as cuda;
+#[cfg(feature = "dataset")]
+pub use memtrack_dataset as dataset;
 /// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
@@ -388,6 +392,11 @@ pub mod analysis {
     pub use memtrack_model::units;
     pub use memtrack_report::analysis::*;
 }
+
+/// A snapshot for other tools: pprof, flame graphs, tables.
+#[cfg(feature = "exports")]
+#[doc(inline)]
+pub use memtrack_exports as exports;
 
 #[cfg(feature = "formats")]
 #[doc(hidden)]

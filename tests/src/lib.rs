@@ -12,6 +12,7 @@ pub mod nested;
 pub mod opcodes;
 pub mod pluggable;
 pub mod pytorch;
+pub mod ranks;
 pub mod replay;
 pub mod run;
 pub mod schema;

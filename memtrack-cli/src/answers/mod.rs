@@ -29,6 +29,8 @@ answers! {
     CONVERT = "convert" 1: WrittenAnswer;
     CYCLES = "cycles" 1: CyclesAnswer;
     DIFF = "diff" 1: FilesDiffAnswer;
+    #[cfg(feature = "parquet")]
+    EXPORT = "export" 1: ExportAnswer;
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;
@@ -37,6 +39,7 @@ answers! {
     MODULES = "modules" 1: ModulesAnswer;
     PEAK = "peak" 1: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
+    RANKS = "ranks" 1: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
     #[cfg(unix)]
     RUN = "run" 1: RunAnswer;

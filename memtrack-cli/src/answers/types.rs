@@ -29,6 +29,7 @@ pub(crate) struct LeaksAnswer {
 
 pub(crate) use memtrack_core::allocator::replay::ReplayAnswer;
 pub(crate) use memtrack_core::analysis::limits::FoundAnswer;
+pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
 pub(crate) use memtrack_core::cuda::GpusAnswer;
 pub(crate) use memtrack_core::cycles::json::CyclesAnswer;
@@ -235,4 +236,44 @@ pub(crate) struct WrittenAnswer {
     pub(crate) format: String,
     /// Its size; null where it went to standard output.
     pub(crate) size_bytes: Option<u64>,
+}
+
+/// A data set that ranks were written to.
+#[cfg(feature = "parquet")]
+#[derive(Default, Serialize, JsonSchema)]
+pub(crate) struct ExportAnswer {
+    /// Its folder.
+    pub(crate) folder: String,
+    /// The ranks that were written.
+    pub(crate) ranks: Vec<ExportedRank>,
+    /// The files that were not, and why.
+    pub(crate) failed: Vec<UnexportedFile>,
+}
+
+/// A rank that was written to a data set.
+#[cfg(feature = "parquet")]
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ExportedRank {
+    /// The file that it was made of.
+    pub(crate) file: String,
+    /// The job.
+    pub(crate) job: String,
+    /// The rank.
+    pub(crate) rank: u64,
+    /// Its folder.
+    pub(crate) folder: String,
+    /// Whether it replaced an earlier export.
+    pub(crate) replaced: bool,
+    /// Bytes of its files.
+    pub(crate) size_bytes: u64,
+}
+
+/// A file that was not exported.
+#[cfg(feature = "parquet")]
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct UnexportedFile {
+    /// The file.
+    pub(crate) file: String,
+    /// Why.
+    pub(crate) error: String,
 }

@@ -1,82 +1,125 @@
-//! `memtrack convert`: a snapshot in another format.
+//! `memtrack convert`: a snapshot in another format, memtrack's and PyTorch's or those of other tools.
 
+use super::devices::chosen;
+use super::moments::{keep_those_with, moment};
+use super::top::{check_folders, mention_missing};
 use crate::Streams;
 use crate::answers;
-use crate::args::ConvertArgs;
+use crate::args::{At, ConvertArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::check_targets;
-use crate::report::mention_samples;
+use crate::ownership::rules;
+use crate::report::{mention_reordered, mention_samples};
 use memtrack_core::ReplacingFile;
-use memtrack_core::snapshot::Format;
-use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::{Compression, format_of, formats_listed};
+use memtrack_core::exports::{Export, ExportOptions, Target, target_named, target_of};
+use memtrack_core::snapshot::pytorch::Compression;
+use memtrack_core::snapshot::{Format, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Loads the snapshot and writes it as the output's name or `--to` says.
 pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let (format, compression) = format_asked(args)?;
+    let (target, compression) = target_asked(args)?;
+    check_fits(args, target)?;
     let to_stdout = args.output == Path::new("-");
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    let loaded = load(&args.file, args.input, streams)?;
-    let symbols = Symbolizer::of(&loaded.snapshot);
+    check_folders(&args.symbols)?;
+    let mut snapshot = load(&args.file, args.input, streams)?.snapshot;
+    let options = match target {
+        Target::Export(_) => Some(options(args, &mut snapshot, streams)?),
+        Target::Snapshot(_) => None,
+    };
+    let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut write = |output: &mut dyn Write| match (target, &options) {
+        (Target::Export(export), Some(options)) => {
+            export.write(&snapshot, &mut symbols, options, output, compression)
+        }
+        (Target::Snapshot(format), _) => snapshot.write_as(output, format, compression, &mut symbols),
+        (Target::Export(_), None) => unreachable!("an export has options"),
+    };
     if to_stdout {
-        let written = loaded.snapshot.write_as(&mut *streams.stdout, format, compression, &mut symbols);
-        written.map_err(|error| match error.kind() {
+        write(&mut *streams.stdout).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => CliError::output(&args.output, error),
             _ => error.into(),
         })?;
-        answers::CONVERT.tell_written(&args.output, &name_of(format, compression), args.written, streams)?;
-        return Ok(Exit::Fine);
+    } else {
+        let written = ReplacingFile::create(&args.output).and_then(|mut file| {
+            write(&mut file)?;
+            file.commit()
+        });
+        written.map_err(|error| CliError::output(&args.output, error))?;
     }
-    let written = ReplacingFile::create(&args.output).and_then(|mut file| {
-        loaded.snapshot.write_as(&mut file, format, compression, &mut symbols)?;
-        file.commit()
-    });
-    written.map_err(|error| CliError::output(&args.output, error))?;
-    answers::CONVERT.tell_written(&args.output, &name_of(format, compression), args.written, streams)?;
-    if format != Format::Recording {
-        mention_samples(&loaded.snapshot, streams);
+    answers::CONVERT.tell_written(&args.output, &target.suffix(compression), args.written, streams)?;
+    match target {
+        Target::Export(_) => {
+            if snapshot.has_samples() {
+                // A hint; when nobody can read it, the file is there all the same.
+                let _ = writeln!(
+                    streams.stderr,
+                    "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
+                     their error)"
+                );
+            }
+            mention_missing(&symbols, streams);
+        }
+        Target::Snapshot(Format::Recording) => {}
+        Target::Snapshot(_) if to_stdout => {}
+        Target::Snapshot(_) => mention_samples(&snapshot, streams),
     }
     Ok(Exit::Fine)
 }
 
-/// What files in that format end with.
-fn name_of(format: Format, compression: Compression) -> String {
-    let format = match format {
-        Format::Recording => "memtrack",
-        Format::Pickle => "pickle",
-        Format::Json => "json",
-    };
-    let packed = match compression {
-        Compression::None => "",
-        Compression::Gzip => ".gz",
-        Compression::Zstd => ".zst",
-    };
-    format!("{format}{packed}")
-}
-
 /// What to write.
-fn format_asked(args: &ConvertArgs) -> Result<(Format, Compression), CliError> {
+fn target_asked(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
     if let Some(to) = &args.to {
-        let name = format!("output.{}", to.trim_start_matches('.'));
-        return format_of(Path::new(&name)).map_err(|_| {
-            CliError::Usage(format!(
-                "--to {to}: use {}, followed by .gz or .zst to compress it",
-                formats_listed()
-            ))
-        });
+        return target_named(to).map_err(|why| CliError::Usage(format!("--to {to}: {why}")));
     }
     if args.output == Path::new("-") {
         return Err(CliError::Usage(
             "choose the format for standard output with --to, such as --to json".into(),
         ));
     }
-    format_of(&args.output)
+    target_of(&args.output)
         .map_err(|why| CliError::Usage(format!("cannot tell the format of {}: {why}", args.output.display())))
+}
+
+/// Refuses options that say nothing of what is written.
+fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
+    let of_a_moment = matches!(target, Target::Export(Export { of_a_moment: true, .. }));
+    if args.at.is_some() && !of_a_moment {
+        return Err(CliError::Usage(format!(
+            "--at: a {} file is about the whole time, not about a moment; leave it out",
+            target.name()
+        )));
+    }
+    let given = [("--device", args.device.device.is_some()), ("--mine", !args.rules.mine.is_empty())];
+    let more = [("--not-mine", !args.rules.not_mine.is_empty()), ("--rules", args.rules.rules.is_some())];
+    match (target, given.into_iter().chain(more).find(|(_, given)| *given)) {
+        (Target::Snapshot(_), Some((option, _))) => Err(CliError::Usage(format!(
+            "{option}: a {} file has all of a snapshot; leave it out",
+            target.name()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The devices and the moment that were asked for.
+fn options(
+    args: &ConvertArgs,
+    snapshot: &mut Snapshot,
+    streams: &mut Streams<'_>,
+) -> Result<ExportOptions, CliError> {
+    let rules = rules(&args.rules)?;
+    mention_reordered(snapshot.order_by_time(), streams);
+    let mut devices = chosen(snapshot, args.device.device)?;
+    keep_those_with(snapshot, &mut devices, args.at);
+    let at = args.at.unwrap_or(At::Peak);
+    let with_moment = |device| Ok((device, moment(snapshot, device, at)?));
+    let devices = devices.into_iter().map(with_moment).collect::<Result<Vec<_>, CliError>>()?;
+    Ok(ExportOptions::of(snapshot).devices(devices).rules(rules))
 }

@@ -11,6 +11,8 @@ mod convert;
 mod cycles;
 mod devices;
 mod diff;
+#[cfg(feature = "parquet")]
+mod export;
 mod export_script;
 #[cfg(feature = "gpus")]
 mod gpus;
@@ -22,6 +24,7 @@ mod moments;
 mod optrace;
 mod page;
 mod peak;
+mod ranks;
 mod replay;
 #[cfg(unix)]
 mod run;
@@ -51,6 +54,8 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Compare(args) => compare::run(&args, streams),
         Command::Cycles(args) => cycles::run(&args, streams),
         Command::Diff(args) => diff::run(&args, streams),
+        #[cfg(feature = "parquet")]
+        Command::Export(args) => export::run(&args, streams),
         Command::ExportScript(args) => export_script::run(&args, streams),
         #[cfg(feature = "gpus")]
         Command::Gpus(args) => gpus::run(&args, streams),
@@ -60,6 +65,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::profile_plot(&args, streams),
+        Command::Ranks(args) => ranks::run(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),

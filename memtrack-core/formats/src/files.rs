@@ -22,6 +22,16 @@ pub enum Format {
     Json,
 }
 
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Recording, Self::Json, Self::Pickle];
+
+    /// The usual ending of its files' names, without the dot.
+    pub fn suffix(self) -> &'static str {
+        registry::row(self).suffixes[0]
+    }
+}
+
 /// A snapshot that was read.
 #[derive(Debug)]
 pub struct Loaded {

@@ -37,6 +37,17 @@ pub enum Compression {
     Zstd,
 }
 
+impl Compression {
+    /// What a file's name ends in: `.gz`, `.zst`, or nothing.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Gzip => ".gz",
+            Self::Zstd => ".zst",
+        }
+    }
+}
+
 /// What is known about the file behind a reader.
 #[derive(Debug, Default)]
 pub struct Stored {

@@ -16,5 +16,6 @@ mod registry;
 pub use error::LoadError;
 pub use files::{Format, Loaded, SnapshotFiles};
 pub use input::{Compression, Counted, LoadOptions, Stored, unpack, unpacked_head};
+pub use output::packed;
 pub use recording::load_from;
-pub use registry::{format_of, formats_listed};
+pub use registry::{format_named, format_of, formats_listed, packing};

@@ -14,22 +14,33 @@ const ZSTD_BYTES: usize = 4 << 20;
 /// Writes a snapshot in that format, compressed that way.
 pub(crate) fn write_as(
     snapshot: &Snapshot,
-    mut output: impl Write,
+    output: impl Write,
     format: Format,
     compression: Compression,
     names: &mut dyn NameFrames,
 ) -> io::Result<()> {
-    let write = row(format).write;
+    packed(output, compression, |output| (row(format).write)(snapshot, output, names))
+}
+
+/// Gives `write` an output whose bytes are compressed that way on their way to `output`.
+///
+/// # Errors
+/// When `output` cannot be written, or `write` fails.
+pub fn packed(
+    mut output: impl Write,
+    compression: Compression,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     match compression {
-        Compression::None => write(snapshot, &mut output, names)?,
+        Compression::None => write(&mut output)?,
         Compression::Gzip => {
             let mut packer = GzEncoder::new(&mut output, flate2::Compression::default());
-            write(snapshot, &mut packer, names)?;
+            write(&mut packer)?;
             packer.finish()?;
         }
         Compression::Zstd => {
             let mut packer = Zstd { out: &mut output, buffer: Vec::with_capacity(ZSTD_BYTES) };
-            write(snapshot, &mut packer, names)?;
+            write(&mut packer)?;
             packer.pack()?;
         }
     }

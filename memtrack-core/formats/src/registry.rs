@@ -108,15 +108,25 @@ pub(crate) fn listed(before: &str) -> String {
 /// A sentence that lists the possible names.
 pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
-    let (name, compression) = match name.rsplit_once('.') {
-        Some((name, "gz")) => (name.to_owned(), Compression::Gzip),
-        Some((name, "zst" | "zstd")) => (name.to_owned(), Compression::Zstd),
-        _ => (name, Compression::None),
-    };
+    let (name, compression) = packing(&name);
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
-    match FORMATS.iter().find(|row| row.suffixes.contains(&suffix)) {
-        Some(row) => Ok((row.format, compression)),
+    match format_named(suffix) {
+        Some(format) => Ok((format, compression)),
         None => Err(format!("the name must end in {}, followed by .gz or .zst to compress it", listed("."))),
+    }
+}
+
+/// The format whose files' names end in `.suffix`.
+pub fn format_named(suffix: &str) -> Option<Format> {
+    FORMATS.iter().find(|row| row.suffixes.contains(&suffix)).map(|row| row.format)
+}
+
+/// A name in lower case without the ending that says how the file is compressed, and what that ending says.
+pub fn packing(name: &str) -> (&str, Compression) {
+    match name.rsplit_once('.') {
+        Some((name, "gz")) => (name, Compression::Gzip),
+        Some((name, "zst" | "zstd")) => (name, Compression::Zstd),
+        _ => (name, Compression::None),
     }
 }
 

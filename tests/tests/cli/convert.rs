@@ -63,7 +63,7 @@ fn standard_output_gets_what_a_file_would() {
     assert_eq!(fs::read(named).unwrap(), fs::read(folder.path().join("a.json")).unwrap());
     for (arguments, said) in [
         (&[][..], "choose the format for standard output with --to"),
-        (&["--to", "xml"], "use pickle, json or memtrack"),
+        (&["--to", "xml"], "use pickle, json, memtrack, "),
     ] {
         let output = convert(&from, Path::new("-"), arguments);
         let error = String::from_utf8(output.stderr).unwrap();

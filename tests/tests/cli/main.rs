@@ -7,8 +7,10 @@ mod client;
 mod convert;
 mod cycles;
 mod diff;
+mod export;
 mod export_cycles;
 mod export_script;
+mod exports;
 mod gpus;
 mod here;
 mod hostile;
@@ -21,6 +23,7 @@ mod pinned_names;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;
 mod profile;
+mod ranks;
 mod recorded_operators;
 mod run;
 mod run_cost;

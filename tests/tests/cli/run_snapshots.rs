@@ -63,7 +63,7 @@ fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays
 }
 
 /// What takes a snapshot, and its arguments after the file.
-const VERBS: [(&str, &[&str]); 19] = [
+const VERBS: [(&str, &[&str]); 20] = [
     ("stats", &[]),
     ("trace", &[]),
     ("segments", &["--output", "OUT.svg"]),
@@ -77,6 +77,7 @@ const VERBS: [(&str, &[&str]); 19] = [
     ("convert", &["OUT.pickle"]),
     ("convert", &["OUT.json.gz"]),
     ("convert", &["OUT.memtrack"]),
+    ("ranks", &[]),
     ("replay", &[]),
     ("replay", &["--set", "expandable_segments:True"]),
     ("view", &["--output", "OUT.html"]),
@@ -86,11 +87,12 @@ const VERBS: [(&str, &[&str]); 19] = [
 ];
 
 /// What takes something else, or of these files cannot tell what it is asked.
-const OTHER_VERBS: [&str; 15] = [
+const OTHER_VERBS: [&str; 16] = [
     "advise",
     "categories",
     "completions",
     "cycles",
+    "export",
     "export-script",
     "gpus",
     "leaks",

@@ -56,12 +56,14 @@ pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>)
     clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())
 }
 
-fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
+/// Bytes of the segments that `device` holds at the end.
+pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-fn change(snapshot: &Snapshot, row: usize) -> i128 {
+/// By how many bytes the event in `row` changes what is reserved.
+pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {
         Action::SegmentAlloc | Action::SegmentMap => size,

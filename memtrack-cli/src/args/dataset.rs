@@ -1,0 +1,70 @@
+//! The arguments of `memtrack export`.
+
+use super::rank::by_parser;
+use super::ranks::parse_jobs;
+use super::{FormatArgs, InputArgs, RulesArgs};
+use clap::Args;
+use memtrack_core::analysis::top::By;
+use std::num::NonZero;
+use std::path::PathBuf;
+
+/// Arguments of `memtrack export`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack export --parquet memory run/rank*.pickle         every rank a folder: memory/job=run/rank=0, …
+  memtrack export --parquet memory --job 17 --rank 3 a.pickle    say which rank of which job it is
+  memtrack export --parquet memory --events rank0.pickle    its events too
+  duckdb -c \"SELECT rank, max(peak_bytes) FROM 'memory/job=*/rank=*/devices.parquet' GROUP BY rank\"
+
+Each rank is a folder of Parquet files, which appears as a whole: another rank is another folder, and exporting a file again
+replaces its own. docs/PARQUET.md has the tables, and memtrack-cli/queries has SQL for DuckDB, Spark and DataFusion. A file that
+cannot be read is named, and the others are exported.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct ExportArgs {
+    /// Recordings and PyTorch snapshots, one of each rank: files, folders and patterns such as 'run/rank*.pickle'
+    #[arg(value_name = "FILES", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Search the folders in folders too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Write a data set of Parquet files to this folder, or add to it
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) parquet: PathBuf,
+    /// The job that the ranks are of [default: as the file or its path says (job=17), else the name of its folder]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Which rank it is [default: as the file or its path says (rank3.pickle, rank=3/); 0 for one file that does not]
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u64>,
+    /// Write every event too, with its stack
+    #[arg(long)]
+    pub(crate) events: bool,
+    /// In how many equal times the timeline is cut
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) bins: u32,
+    /// What the groups at the peak and at the end are
+    #[arg(long, default_value = "line", value_parser = by_parser())]
+    pub(crate) by: By,
+    /// What the steps are called: a mark or a range of the profiler [default: what looks like steps]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) per: Option<String>,
+    /// How many files to read at a time [default: as many as there are cores]
+    #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
+    pub(crate) jobs: Option<NonZero<usize>>,
+    /// Replace a rank that is from another file, or is damaged
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
+    /// Also search this folder for binaries, by their build ids
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+}

@@ -1,0 +1,67 @@
+//! Arguments of `memtrack ranks`.
+
+use super::rank::by_parser;
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs};
+use clap::Args;
+use memtrack_core::analysis::top::By;
+use std::num::NonZero;
+use std::path::PathBuf;
+
+/// Arguments of `memtrack ranks`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack ranks run/rank*.pickle                    who holds more than the others, and why
+  memtrack ranks 'run/rank*.pickle'                  the same where there are too many files for the shell
+  memtrack ranks run/                                the snapshots and recordings in a folder, compressed or not
+  memtrack ranks run/ --recursive                    … and in the folders in it: run/rank3/snapshot.pickle
+  memtrack ranks run/ --per epoch                    how far they drift apart from epoch to epoch
+  memtrack ranks run/ --by stack                     … explained by whole stacks
+  memtrack ranks run/ -n 0 --json                    everything, as JSON
+
+The rank is what the file says (a key rank beside PyTorch's, or in user_metadata), else the number behind rank in its name or
+its folder's. A rank is odd if it is off the median by more than 5 deviations, 5 % and 1 MiB; docs/RANKS.md has the rule. Steps are what
+memtrack_core::mark(\"step\") and torch.profiler mark. Each file is read on one core and dropped before the next is: memory is
+that of one file a core.
+Exit codes: 0 success, also where some files could not be read: these are named; 2 wrong usage, or files of different jobs;
+3 no file could be read, or unwritable output.")]
+pub(crate) struct RanksArgs {
+    /// Files, folders and patterns such as 'run/rank*.pickle'
+    #[arg(value_name = "FILES", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Search the folders in folders too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// What the groups are by which the odd ones are explained
+    #[arg(long, value_parser = by_parser(), default_value = "line")]
+    pub(crate) by: By,
+    /// What the steps are called: a mark, or a range of PyTorch's profiler, without the number at its end [default: step,
+    /// ProfilerStep, or what has step or iteration in its name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) per: Option<String>,
+    /// How many files to read at a time [default: as many as there are cores]
+    #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
+    pub(crate) jobs: Option<NonZero<usize>>,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
+    /// Do not leave out columns or shorten names; otherwise lines are as wide as COLUMNS says, else as the terminal, else 120
+    /// characters
+    #[arg(long)]
+    pub(crate) wide: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Also search this folder for binaries, by their build ids
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symbols: Vec<PathBuf>,
+    /// Name operators after functions that match, such as 'my_crate::ops::*'
+    #[arg(long = "pattern", value_name = "GLOB")]
+    pub(crate) patterns: Vec<String>,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+}
+
+pub(super) fn parse_jobs(text: &str) -> Result<NonZero<usize>, String> {
+    text.parse().map_err(|_| "write a whole number, 1 or more".into())
+}

@@ -1,0 +1,182 @@
+//! `memtrack export`: snapshots as a data set of Parquet files, a folder for each rank.
+
+use super::top::check_folders;
+use crate::Streams;
+use crate::answers::{self, ExportAnswer, ExportedRank, UnexportedFile};
+use crate::args::ExportArgs;
+use crate::error::{CliError, Exit};
+use crate::load::load_one;
+use crate::many::{expand, read_all};
+use crate::ownership::rules;
+use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::ranks::{DigestOptions, RankDigest};
+use memtrack_core::analysis::top::By;
+use memtrack_core::analysis::units::{human_bytes, printable};
+use memtrack_core::dataset::{Present, present, rank_folder, write_rank};
+use memtrack_core::stack::symbols::Symbolizer;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// What the threads share.
+struct Work<'a> {
+    args: &'a ExportArgs,
+    options: DigestOptions,
+    /// Whether there is one file only.
+    alone: bool,
+    /// By job and rank: the file that this command takes for it.
+    taken: Mutex<HashMap<(String, u64), PathBuf>>,
+}
+
+/// A rank that was written, and what is odd about its file.
+type One = Result<(ExportedRank, Vec<String>), CliError>;
+
+/// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the first
+/// failure is the command's.
+pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    check(args)?;
+    let files = expand(&args.files, args.recursive)?;
+    if args.rank.is_some() && files.len() > 1 {
+        return Err(CliError::Usage("--rank is for one file: each rank has its own".into()));
+    }
+    let work = Work { args, options: options(args)?, alone: files.len() == 1, taken: Mutex::default() };
+    let mut all: Vec<One> = read_all(&files, args.jobs, |file| export(file, &work));
+    if work.alone && all.first().is_some_and(Result::is_err) {
+        return all.remove(0).map(|_| Exit::Fine);
+    }
+    let mut answer =
+        ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
+    let mut exit = Exit::Fine;
+    // What is told is a hint; when nobody can read it, the files are there all the same.
+    for (file, one) in files.iter().zip(all) {
+        match one {
+            Ok((rank, odd)) => {
+                for line in odd {
+                    let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
+                }
+                if !args.format.json {
+                    let size = human_bytes(rank.size_bytes);
+                    let _ = writeln!(streams.stderr, "wrote {} ({size})", rank.folder);
+                }
+                answer.ranks.push(rank);
+            }
+            Err(error) => {
+                let _ = writeln!(streams.stderr, "memtrack: {error}");
+                if exit == Exit::Fine {
+                    exit = error.exit_code();
+                }
+                let file = file.to_string_lossy().into_owned();
+                answer.failed.push(UnexportedFile { file, error: error.to_string() });
+            }
+        }
+    }
+    if args.format.json {
+        answers::EXPORT.print(&answer, streams)?;
+    }
+    Ok(exit)
+}
+
+/// What can be refused before a file is read.
+fn check(args: &ExportArgs) -> Result<(), CliError> {
+    check_folders(&args.symbols)?;
+    if args.job.as_deref() == Some("") {
+        return Err(CliError::Usage("--job needs a name".into()));
+    }
+    if args.parquet.symlink_metadata().is_ok() && !args.parquet.is_dir() {
+        return Err(CliError::Usage(format!("{} is no folder: choose another name", args.parquet.display())));
+    }
+    Ok(())
+}
+
+fn options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
+    let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
+    let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
+    let options = options.bins(args.bins as usize);
+    Ok(match &args.per {
+        Some(name) => options.per(name),
+        None => options,
+    })
+}
+
+/// Exports one file.
+fn export(file: &Path, work: &Work<'_>) -> One {
+    let args = work.args;
+    let (mut loaded, warning) = load_one(file, args.input)?;
+    let mut odd: Vec<String> =
+        warning.map(|warning| format!("{}: {warning}", file.display())).into_iter().collect();
+    let complete = loaded.report.as_ref().is_none_or(|report| report.complete);
+    if !loaded.snapshot.order_by_time().is_empty() {
+        odd.push(format!(
+            "{}: its events are not in order of time; they are read, and numbered, in that order",
+            file.display()
+        ));
+    }
+    if args.events || args.by == By::Category {
+        memtrack_core::profile::recorded::categories(&loaded.snapshot);
+    }
+    let snapshot = &loaded.snapshot;
+    let symbols = Symbolizer::of(snapshot);
+    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
+    let (job, rank) = place(file, &digest, work)?;
+    let folder = rank_folder(&args.parquet, &job, rank);
+    let in_the_way = match present(&args.parquet, &job, rank) {
+        Present::Rank { source } if source != digest.file => Some(format!("is from {source}")),
+        Present::Other(why) => Some(format!("cannot be added to: {why}")),
+        _ => None,
+    };
+    if let Some(why) = in_the_way.filter(|_| !args.force) {
+        return Err(CliError::Usage(format!(
+            "{} {why}; add --force to replace it, or choose another --job or --rank",
+            folder.display()
+        )));
+    }
+    let written = write_rank(&args.parquet, &job, rank, snapshot, &digest, &mut symbols, args.events)
+        .map_err(|error| CliError::output(&folder, error))?;
+    let rank = ExportedRank {
+        file: file.to_string_lossy().into_owned(),
+        job,
+        rank,
+        folder: written.folder.to_string_lossy().into_owned(),
+        replaced: written.replaced,
+        size_bytes: written.size_bytes,
+    };
+    Ok((rank, odd))
+}
+
+/// Which rank of which job a file is; no other file of this command is the same.
+fn place(file: &Path, digest: &RankDigest, work: &Work<'_>) -> Result<(String, u64), CliError> {
+    let args = work.args;
+    let job = args.job.clone().or_else(|| digest.name.job.clone()).unwrap_or_else(|| job_of(file));
+    let rank = args.rank.or(digest.name.rank).or(work.alone.then_some(0)).ok_or_else(|| {
+        CliError::Usage(format!(
+            "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",
+            file.display()
+        ))
+    })?;
+    let mut taken = work.taken.lock().unwrap_or_else(PoisonError::into_inner);
+    match taken.insert((job.clone(), rank), file.to_owned()) {
+        None => Ok((job, rank)),
+        Some(other) => {
+            let message = format!(
+                "{} and {} are both rank {rank} of job {job}: export one of them alone, with another --job or --rank",
+                other.display(),
+                file.display()
+            );
+            taken.insert((job, rank), other);
+            Err(CliError::Usage(message))
+        }
+    }
+}
+
+/// The file's whole path, by which it is known when it is exported again.
+fn whole(file: &Path) -> PathBuf {
+    std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
+}
+
+/// What the job of a file is called that does not say it: the name of its folder.
+fn job_of(file: &Path) -> String {
+    let folder =
+        whole(file).parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    folder.filter(|name| !name.is_empty()).unwrap_or_else(|| "run".into())
+}

@@ -1,0 +1,229 @@
+//! Many files as one input: which they are (patterns, folders), and how they are read: as many at a time as there are cores,
+//! each dropped before its core reads the next.
+
+use crate::error::CliError;
+use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::snapshot::recording::older_parts;
+use std::collections::HashSet;
+use std::io::IsTerminal;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the names of snapshots and recordings end with. Other JSON lies beside them too often.
+const SUFFIXES: [&str; 3] = ["pickle", "pkl", "memtrack"];
+/// What these are compressed with.
+const COMPRESSED: [&str; 2] = ["gz", "zst"];
+/// How deep folders are searched: links may lead in a circle.
+const DEEPEST: usize = 32;
+/// Readings that take less time show no progress.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// What a thread may put on its stack: as much as the main thread.
+const STACK_BYTES: usize = 8 << 20;
+
+/// The files that are meant, each once, in the order in which they were given; those of a pattern or folder by name.
+///
+/// # Errors
+/// A usage error for a pattern that is none or that matches nothing, and for a folder without such files; an error of input for
+/// a file or folder that is not there.
+pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, CliError> {
+    let mut files = Vec::new();
+    for path in given {
+        if path == Path::new("-") {
+            return Err(CliError::Usage("standard input is one file, and this is about several".into()));
+        }
+        // What is there is meant, whatever its name looks like.
+        if path.symlink_metadata().is_ok() {
+            add(path, recursive, &mut files)?;
+            continue;
+        }
+        let text = path.to_str().filter(|text| text.contains(['*', '?', '[']));
+        let Some(pattern) = text else {
+            return Err(CliError::input(path, "there is no such file or folder"));
+        };
+        let found = glob::glob(pattern)
+            .map_err(|error| CliError::Usage(format!("{pattern} is no pattern of files: {}", error.msg)))?;
+        let mut any = false;
+        for found in found {
+            let found = found.map_err(|error| CliError::input(error.path(), error.error()))?;
+            any = true;
+            add(&found, recursive, &mut files)?;
+        }
+        if !any {
+            return Err(CliError::Usage(format!("{pattern} matches no file")));
+        }
+    }
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(file.clone()));
+    Ok(files)
+}
+
+/// A file, or those in a folder.
+fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    in_folder(path, if recursive { DEEPEST } else { 0 }, &mut found)?;
+    if found.is_empty() {
+        let deeper = if recursive { "" } else { "; --recursive searches the folders in it" };
+        return Err(CliError::Usage(format!(
+            "{} has no file that ends with .pickle, .pkl or .memtrack, or with .gz or .zst after it{deeper}",
+            path.display()
+        )));
+    }
+    found.sort();
+    // A recording in several files is read by its last, which reads the others.
+    let older: HashSet<PathBuf> =
+        found.iter().filter(|file| has_suffix(file, "memtrack")).flat_map(|file| older_parts(file)).collect();
+    found.retain(|file| !older.contains(file));
+    files.extend(found);
+    Ok(())
+}
+
+fn in_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
+    let entries = folder.read_dir().map_err(|error| CliError::input(folder, error))?;
+    for entry in entries {
+        let path = entry.map_err(|error| CliError::input(folder, error))?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if is_hidden {
+            continue;
+        }
+        if path.is_dir() {
+            if deep > 0 {
+                in_folder(&path, deep - 1, files)?;
+            }
+        } else if is_meant(&path) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file in a folder is a snapshot or recording by its name.
+fn is_meant(path: &Path) -> bool {
+    let compressed = COMPRESSED.iter().any(|suffix| has_suffix(path, suffix));
+    let inner = if compressed { path.with_extension("") } else { path.to_owned() };
+    SUFFIXES.iter().any(|suffix| has_suffix(&inner, suffix))
+}
+
+fn has_suffix(path: &Path, suffix: &str) -> bool {
+    path.extension().is_some_and(|own| own.eq_ignore_ascii_case(suffix))
+}
+
+/// Calls `read` for each file, on as many threads as there are cores or `jobs` says, and gives the answers in the order of the
+/// files. In front of a terminal a bar shows how far it is.
+pub(crate) fn read_all<T: Send>(
+    files: &[PathBuf],
+    jobs: Option<NonZero<usize>>,
+    read: impl Fn(&Path) -> T + Sync,
+) -> Vec<T> {
+    let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let threads = jobs.unwrap_or_else(cores).get().min(files.len());
+    let next = AtomicUsize::new(0);
+    let mut answers: Vec<Option<T>> = files.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let (next, read) = (&next, &read);
+        for _ in 0..threads {
+            let sender = sender.clone();
+            let work = move || {
+                while let Some((at, file)) = take(next, files) {
+                    if sender.send((at, read(file))).is_err() {
+                        break;
+                    }
+                }
+            };
+            // Where no thread can be had, the others do its work; without any, this one does.
+            let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        }
+        drop(sender);
+        let mut progress = Progress::new(files.len());
+        for (at, answer) in receiver {
+            answers[at] = Some(answer);
+            progress.one_more();
+        }
+        while let Some((at, file)) = take(next, files) {
+            answers[at] = Some(read(file));
+            progress.one_more();
+        }
+        progress.done();
+    });
+    answers.into_iter().flatten().collect()
+}
+
+/// The next file that nobody has taken.
+fn take<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    files.get(at).map(|file| (at, &**file))
+}
+
+/// The bar that says how many files are read, once it is worth one.
+struct Progress {
+    files: usize,
+    read: usize,
+    start: Instant,
+    watched: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(files: usize) -> Self {
+        Self { files, read: 0, start: Instant::now(), watched: std::io::stderr().is_terminal(), bar: None }
+    }
+
+    fn one_more(&mut self) {
+        self.read += 1;
+        if !self.watched || (self.bar.is_none() && self.start.elapsed() < PATIENCE) {
+            return;
+        }
+        let files = self.files as u64;
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("reading {wide_bar} {pos} of {len} files  {eta} left");
+            ProgressBar::new(files).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        bar.set_position(self.read as u64);
+    }
+
+    fn done(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_folder_has_is_told_by_its_names() {
+        for (name, meant) in [
+            ("rank0.pickle", true),
+            ("rank0.PKL", true),
+            ("rank0.memtrack", true),
+            ("rank0.pickle.gz", true),
+            ("rank0.memtrack.zst", true),
+            ("rank0.json", false),
+            ("notes.gz", false),
+            ("pickle", false),
+            ("rank0.pickle.bz2", false),
+        ] {
+            assert_eq!(is_meant(Path::new(name)), meant, "{name}");
+        }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_files() {
+        let files: Vec<PathBuf> = (0..100).map(|number| PathBuf::from(number.to_string())).collect();
+        for jobs in [None, NonZero::new(1), NonZero::new(7), NonZero::new(1000)] {
+            let names = read_all(&files, jobs, |file| file.to_path_buf());
+            assert_eq!(names, files);
+        }
+        assert!(read_all(&[], None, |_| ()).is_empty());
+    }
+}

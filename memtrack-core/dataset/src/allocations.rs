@@ -1,0 +1,60 @@
+//! Which event allocated the block that an event gives back.
+
+use foldhash::HashMap;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::Snapshot;
+use std::ops::Range;
+
+/// The allocations that are live at an event, by device and address.
+#[derive(Default)]
+pub(crate) struct Allocations {
+    live: HashMap<(DeviceId, u64), usize>,
+}
+
+impl Allocations {
+    /// For each of the next events: the row that allocated what it frees or asks to free. None for other events, and where
+    /// the allocation is not in the trace. Ranges must follow each other.
+    pub(crate) fn of_next(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
+        let events = &snapshot.events;
+        rows.map(|row| {
+            let place = (events.device[row], events.address[row]);
+            let allocated = match events.action[row] {
+                Action::Alloc => {
+                    self.live.insert(place, row);
+                    None
+                }
+                Action::FreeRequested => self.live.get(&place).copied(),
+                Action::Free | Action::FreeCompleted => self.live.remove(&place),
+                _ => None,
+            };
+            allocated.map(|row| row as i64)
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::Event;
+
+    #[test]
+    fn a_free_names_the_allocation_whose_address_was_used_again() {
+        let mut snapshot = Snapshot::default();
+        let actions = [
+            Action::FreeCompleted,
+            Action::Alloc,
+            Action::FreeRequested,
+            Action::FreeCompleted,
+            Action::Alloc,
+            Action::Free,
+        ];
+        for action in actions {
+            snapshot.events.push(&Event { action, address: 512, ..Event::BLANK });
+        }
+        let mut allocations = Allocations::default();
+        let mut found = allocations.of_next(&snapshot, 0..2);
+        found.extend(allocations.of_next(&snapshot, 2..6));
+        assert_eq!(found, [None, None, Some(1), Some(1), None, Some(4)]);
+    }
+}

@@ -1,0 +1,92 @@
+//! A snapshot as Parquet files: a folder for each rank of a job, in which every table is a file. Engines that read Parquet
+//! (DuckDB, Spark, DataFusion, Trino) take a thousand such folders for one data set. docs/PARQUET.md describes the tables.
+//!
+//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes the events alone.
+
+mod allocations;
+mod digest;
+mod events;
+mod live;
+mod place;
+mod stacks;
+mod table;
+
+pub use digest::{DATASET_VERSION, DEVICES, GROUPS, OUT_OF_MEMORY, RUNS, STEPS, TIMELINE};
+pub use events::EVENTS;
+pub use live::LIVE;
+pub use place::{Present, present, rank_folder};
+pub use stacks::{FRAMES, STACKS};
+pub use table::{Column, Kind, Table};
+
+use memtrack_model::NameFrames;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_report::analysis::ranks::RankDigest;
+use place::Staging;
+use stacks::Stacks;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// All tables of a rank, in the order in which they are written: [`RUNS`], which says what the rank is, last.
+pub static TABLES: [&Table; 10] =
+    [&DEVICES, &TIMELINE, &GROUPS, &STEPS, &OUT_OF_MEMORY, &LIVE, &STACKS, &FRAMES, &EVENTS, &RUNS];
+
+/// A rank that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Whether it replaced what was there.
+    pub replaced: bool,
+    /// Bytes of its files.
+    pub size_bytes: u64,
+}
+
+/// Writes a rank of a job into the data set in folder `dataset`, which is made if it is missing: [`TABLES`], a file each, in
+/// the folder [`rank_folder`]. That of the events has no rows unless `events` is set. It appears as a whole and replaces all
+/// that was there.
+///
+/// `snapshot` is [in order of time](Snapshot::order_by_time), and `digest` is its digest.
+///
+/// # Errors
+/// When a file cannot be written or the folder cannot take its place; then what was there is as it was.
+pub fn write_rank(
+    dataset: &Path,
+    job: &str,
+    rank: u64,
+    snapshot: &Snapshot,
+    digest: &RankDigest,
+    names: &mut dyn NameFrames,
+    events: bool,
+) -> io::Result<Written> {
+    let staging = Staging::begin(dataset, job, rank)?;
+    let facts = [
+        ("source", digest.file.clone()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("dataset", DATASET_VERSION.to_string()),
+    ];
+    let create = |table: &Table| staging.create(&table.file_name());
+    let mut stacks = Stacks::of(snapshot);
+    live::table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
+    if events {
+        stacks.mention_events();
+        events::write(snapshot, create(&EVENTS)?, &facts)?;
+    } else {
+        table::Rows::of(&EVENTS).write(create(&EVENTS)?, &facts)?;
+    }
+    stacks.write(names, create(&STACKS)?, &facts)?.write(create(&FRAMES)?, &facts)?;
+    for (table, rows) in digest::tables(digest, events).into_iter().rev() {
+        rows.write(create(table)?, &facts)?;
+    }
+    let size_bytes = staging.size_bytes()?;
+    let replaced = staging.commit()?;
+    Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
+}
+
+/// Writes the events of a snapshot as one Parquet file, without their stacks: [`EVENTS`].
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn write_events(snapshot: &Snapshot, output: &mut (dyn Write + Send)) -> io::Result<()> {
+    events::write(snapshot, output, &[])
+}

@@ -1,0 +1,63 @@
+//! The table of what was live at the peak and at the end, by stack: exact where groups put stacks together.
+
+use crate::stacks::Stacks;
+use crate::table::{Column, Kind, Rows, Table};
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
+use memtrack_report::analysis::peak::Peak;
+use std::collections::BTreeMap;
+
+/// What was live at the peak and at the end, by the stack that allocated it.
+pub static LIVE: Table = Table {
+    name: "live",
+    columns: &[
+        Column::new("device", Kind::Int),
+        Column::new("moment", Kind::Text),
+        Column::new("stack", Kind::Int).delta(),
+        Column::new("bytes", Kind::Long),
+        Column::new("blocks", Kind::Double),
+        Column::new("estimated", Kind::Flag),
+    ],
+};
+
+/// Bytes, blocks, and whether one of them was sampled.
+#[derive(Default)]
+struct Sum {
+    bytes: u64,
+    blocks: f64,
+    estimated: bool,
+}
+
+/// The table; its stacks are mentioned.
+pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
+    let mut rows = Rows::of(&LIVE);
+    let ordinals = snapshot.ordinals();
+    for device in snapshot.device_ids() {
+        let lifetimes = lifetimes(snapshot, device);
+        let peak = Peak::of(snapshot, &lifetimes).row;
+        let mut add = |moment: &str, is_live: &dyn Fn(&Lifetime) -> bool| {
+            let mut by_stack: BTreeMap<StackId, Sum> = BTreeMap::new();
+            for lifetime in lifetimes.iter().filter(|one| is_live(one)) {
+                let sum = by_stack.entry(lifetime.stack).or_default();
+                sum.bytes = sum.bytes.saturating_add(lifetime.bytes);
+                sum.blocks += lifetime.blocks;
+                sum.estimated |= lifetime.estimated;
+            }
+            for (stack, sum) in by_stack {
+                stacks.mention(stack);
+                rows.push([
+                    u64::from(ordinals.of(device)).into(),
+                    moment.into(),
+                    u64::from(stack.0).into(),
+                    sum.bytes.into(),
+                    sum.blocks.into(),
+                    sum.estimated.into(),
+                ]);
+            }
+        };
+        add("peak", &|one| one.is_live_after(peak));
+        add("end", &|one| one.to.is_none());
+    }
+    rows
+}

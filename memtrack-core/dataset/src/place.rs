@@ -1,0 +1,259 @@
+//! Where a rank's files are, and how they take their place: written into a hidden folder beside it, which then changes places
+//! with what was there. A rank is there as a whole or not at all, whatever kills the writer; of two writers of one rank the
+//! later wins as a whole.
+//!
+//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that look for `rank=*` do not see it, and most that walk the
+//! whole data set pass over names with a dot in front. DuckDB's `**` does not, so files have names of their own (`….parquet.tmp`)
+//! until all are complete.
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// What ends the names of folders that are being written.
+const SUFFIX: &str = ".memtrack.tmp";
+/// What ends the names of their files until all are complete.
+const UNFINISHED: &str = ".tmp";
+/// A folder that nobody finished in this time is nobody's.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The folder of a job in a data set.
+pub(crate) fn job_folder(dataset: &Path, job: &str) -> PathBuf {
+    dataset.join(format!("job={}", escaped(job)))
+}
+
+/// The folder of a rank in a data set: `job=…/rank=…`.
+pub fn rank_folder(dataset: &Path, job: &str, rank: u64) -> PathBuf {
+    job_folder(dataset, job).join(format!("rank={rank}"))
+}
+
+/// A name as it is written in folders, where engines decode it again: all but letters, digits and a few signs is `%` and its
+/// two hexadecimal digits.
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        // A dot may be in a name, but a name of dots alone is another folder, which the `job=` before it prevents.
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
+            text.push(byte.into());
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// What is at the place of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Present {
+    /// Nothing.
+    Nothing,
+    /// A whole rank, and the file that it was made of.
+    Rank {
+        /// Its path.
+        source: String,
+    },
+    /// Something else, or a part of a rank: what is wrong with it.
+    Other(String),
+}
+
+/// What is at the place of a rank in a data set.
+pub fn present(dataset: &Path, job: &str, rank: u64) -> Present {
+    let folder = rank_folder(dataset, job, rank);
+    if folder.symlink_metadata().is_err() {
+        return Present::Nothing;
+    }
+    if !folder.is_dir() {
+        return Present::Other("it is no folder".into());
+    }
+    let runs = folder.join(crate::RUNS.file_name());
+    let Ok(file) = File::open(&runs) else {
+        return Present::Other("it is no whole rank: it has no runs.parquet".into());
+    };
+    match SerializedFileReader::new(file) {
+        Err(error) => {
+            Present::Other(format!("it is no whole rank: its runs.parquet cannot be read ({error})"))
+        }
+        Ok(reader) => {
+            let facts = reader.metadata().file_metadata().key_value_metadata();
+            let source = facts.and_then(|facts| facts.iter().find(|fact| fact.key == "memtrack.source"));
+            match source.and_then(|fact| fact.value.clone()) {
+                Some(source) => Present::Rank { source },
+                None => Present::Other("its runs.parquet is not memtrack's".into()),
+            }
+        }
+    }
+}
+
+/// A rank's folder that is being written. Dropped, it is gone.
+pub(crate) struct Staging {
+    folder: PathBuf,
+    target: PathBuf,
+}
+
+impl Staging {
+    /// Begins one, and removes what others of the same rank left long ago.
+    pub(crate) fn begin(dataset: &Path, job: &str, rank: u64) -> io::Result<Self> {
+        let target = rank_folder(dataset, job, rank);
+        let beside = job_folder(dataset, job);
+        fs::create_dir_all(&beside)?;
+        let hidden = format!(".rank={rank}.");
+        remove_stale(&beside, &hidden);
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let folder = beside.join(format!("{hidden}{}-{count}{SUFFIX}", std::process::id()));
+            match fs::create_dir(&folder) {
+                Ok(()) => return Ok(Self { folder, target }),
+                // Another machine's process with our number, or one that died.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes one of its files.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        File::create_new(self.folder.join(format!("{name}{UNFINISHED}")))
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn size_bytes(&self) -> io::Result<u64> {
+        self.files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
+    }
+
+    /// Puts it into its place; returns whether it replaced something.
+    pub(crate) fn commit(self) -> io::Result<bool> {
+        for file in self.files()? {
+            // The last ending is the only one that goes.
+            fs::rename(&file, file.with_extension(""))?;
+        }
+        // Renaming replaces an empty folder, and nothing else. Another writer may take the place meanwhile, or give it up.
+        for _ in 0..100 {
+            if self.target.symlink_metadata().is_err() {
+                if fs::rename(&self.folder, &self.target).is_ok() {
+                    return Ok(false);
+                }
+            } else if exchange(&self.folder, &self.target)? {
+                // What was there is in the hidden folder now, which is dropped.
+                return Ok(true);
+            }
+        }
+        fs::rename(&self.folder, &self.target).map(|()| false)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // After it took an empty place there is none.
+        let _ = remove(&self.folder);
+    }
+}
+
+/// Changes the places of two entries, at one moment where the system can do that. False: one of them was not there.
+fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+            Ok(()) => return Ok(true),
+            Err(Errno::NOENT) => return Ok(false),
+            // Not on this file system.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut aside = new.as_os_str().to_owned();
+    aside.push(".old");
+    let aside = PathBuf::from(aside);
+    match fs::rename(old, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        moved => moved?,
+    }
+    if let Err(error) = fs::rename(new, old) {
+        // Unless another writer has put its own there.
+        let _ = fs::rename(&aside, old);
+        return Err(error);
+    }
+    fs::rename(&aside, new).map(|()| true)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Removes folders of killed writers. Those of others that are still writing are younger.
+fn remove_stale(beside: &Path, hidden: &str) {
+    let Ok(entries) = fs::read_dir(beside) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_ours = name.starts_with(hidden) && name.contains(SUFFIX);
+        let age = entry.metadata().and_then(|data| data.modified());
+        let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+        if is_ours && age.is_some_and(|age| age > STALE) {
+            let _ = remove(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn stage(dataset: &Path, content: &str) -> Staging {
+        let staging = Staging::begin(dataset, "a b/ü", 3).unwrap();
+        staging.create("file").unwrap().write_all(content.as_bytes()).unwrap();
+        staging
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_later_of_two_writers_wins_and_leaves_nothing_of_the_other() {
+        let dataset = tempfile::tempdir().unwrap();
+        let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
+        first.create("only the first has it").unwrap();
+        assert!(!first.commit().unwrap());
+        let folder = rank_folder(dataset.path(), "a b/ü", 3);
+        assert_eq!(names(&folder).len(), 2);
+        assert!(second.commit().unwrap());
+        assert_eq!(names(&folder), ["file"]);
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "second");
+        assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);
+        assert_eq!(names(dataset.path()), ["job=a%20b%2F%C3%BC"]);
+    }
+
+    #[test]
+    fn a_writer_that_fails_leaves_what_was_there() {
+        let dataset = tempfile::tempdir().unwrap();
+        stage(dataset.path(), "old").commit().unwrap();
+        drop(stage(dataset.path(), "half"));
+        let folder = rank_folder(dataset.path(), "a b/ü", 3);
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "old");
+        assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_goes_with_the_next_once_it_is_a_day_old() {
+        let dataset = tempfile::tempdir().unwrap();
+        let young = stage(dataset.path(), "young");
+        let old = stage(dataset.path(), "old");
+        let day = File::open(&old.folder).unwrap();
+        day.set_modified(SystemTime::now() - STALE - STALE).unwrap();
+        stage(dataset.path(), "new").commit().unwrap();
+        assert!(young.folder.exists() && !old.folder.exists());
+    }
+}

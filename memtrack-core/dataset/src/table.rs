@@ -1,0 +1,380 @@
+//! A table as a Parquet file. What its columns are called, hold and are encoded as is stated once, in a [`Table`]; rows are
+//! handed over as columns of plain values, a group of rows at a time, so that no table is in memory as a whole.
+
+use foldhash::{HashMap, HashMapExt};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Rows that are written together: as many as parquet's own writers take.
+pub(crate) const GROUP: usize = 1 << 20;
+
+/// What a dictionary may take before a column goes on without one. An address is in the dictionary once, and in the rows
+/// twice or more.
+const DICTIONARY_BYTES: usize = 8 << 20;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 32 bits with a sign: `INT`.
+    Int,
+    /// 64 bits with a sign: `BIGINT`.
+    Long,
+    /// A number with a fraction: `DOUBLE`.
+    Double,
+    /// Yes or no: `BOOLEAN`.
+    Flag,
+    /// UTF-8: `STRING`.
+    Text,
+}
+
+impl Kind {
+    /// The name that SQL has for it.
+    pub const fn sql(self) -> &'static str {
+        match self {
+            Self::Int => "INT",
+            Self::Long => "BIGINT",
+            Self::Double => "DOUBLE",
+            Self::Flag => "BOOLEAN",
+            Self::Text => "STRING",
+        }
+    }
+}
+
+/// A column of a [`Table`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Whether rows may have no value there.
+    pub nullable: bool,
+    /// Its values grow, or are near those before them: differences are written.
+    delta: bool,
+}
+
+impl Column {
+    pub(crate) const fn new(name: &'static str, kind: Kind) -> Self {
+        Self { name, kind, nullable: false, delta: false }
+    }
+
+    pub(crate) const fn nullable(self) -> Self {
+        Self { nullable: true, ..self }
+    }
+
+    pub(crate) const fn delta(self) -> Self {
+        Self { delta: true, ..self }
+    }
+}
+
+/// A table: its name is that of its files, `NAME.parquet`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
+impl Table {
+    /// The name of its file in the folder of a rank.
+    pub fn file_name(&self) -> String {
+        format!("{}.parquet", self.name)
+    }
+
+    fn schema(&self) -> Result<Type, ParquetError> {
+        let fields = self.columns.iter().map(|column| {
+            let physical = match column.kind {
+                Kind::Int => Physical::INT32,
+                Kind::Long => Physical::INT64,
+                Kind::Double => Physical::DOUBLE,
+                Kind::Flag => Physical::BOOLEAN,
+                Kind::Text => Physical::BYTE_ARRAY,
+            };
+            let repetition = if column.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+            Type::primitive_type_builder(column.name, physical)
+                .with_repetition(repetition)
+                .with_logical_type((column.kind == Kind::Text).then_some(LogicalType::String))
+                .build()
+                .map(Arc::new)
+        });
+        Type::group_type_builder("memtrack").with_fields(fields.collect::<Result<_, _>>()?).build()
+    }
+
+    fn properties(&self, facts: &[(&str, String)]) -> Result<WriterProperties, ParquetError> {
+        let facts = facts.iter().map(|(key, value)| KeyValue::new(format!("memtrack.{key}"), value.clone()));
+        let mut properties = WriterProperties::builder()
+            .set_created_by(concat!("memtrack ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(facts.collect()))
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+            // By group of rows: pages are few, and their indexes would be a large part of a small file.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
+            .set_dictionary_page_size_limit(DICTIONARY_BYTES)
+            .set_data_page_row_count_limit(GROUP);
+        for column in self.columns.iter().filter(|column| column.delta) {
+            let path = ColumnPath::from(column.name);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+        Ok(properties.build())
+    }
+}
+
+/// A value for a row of a small table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Null,
+    Number(i64),
+    Fraction(f64),
+    Flag(bool),
+    Text(&'a str),
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        value.map_or(Self::Null, Self::Number)
+    }
+}
+
+impl From<Option<u64>> for Value<'_> {
+    fn from(value: Option<u64>) -> Self {
+        value.map_or(Self::Null, Self::from)
+    }
+}
+
+impl From<Option<f64>> for Value<'_> {
+    fn from(value: Option<f64>) -> Self {
+        value.map_or(Self::Null, Self::Fraction)
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Value<'a> {
+    fn from(value: Option<&'a str>) -> Self {
+        value.map_or(Self::Null, Self::Text)
+    }
+}
+
+impl From<u64> for Value<'_> {
+    /// No size and no count comes near the bound.
+    fn from(value: u64) -> Self {
+        Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<f64> for Value<'_> {
+    fn from(value: f64) -> Self {
+        Self::Fraction(value)
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Self::Flag(value)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// The values of a column in one group of rows.
+#[derive(Debug)]
+pub(crate) enum Values {
+    Int(Vec<i32>),
+    Long(Vec<i64>),
+    Double(Vec<f64>),
+    Flag(Vec<bool>),
+    Text(Vec<ByteArray>),
+}
+
+/// A column of one group of rows. Where it may lack values, `present` says of each row whether it has one (1 or 0), and
+/// `values` has only those.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    pub(crate) values: Values,
+    pub(crate) present: Option<Vec<i16>>,
+}
+
+impl Cells {
+    /// A column that lacks nothing.
+    pub(crate) fn all(values: Values) -> Self {
+        Self { values, present: None }
+    }
+
+    /// A column that lacks everything, of `rows` rows.
+    pub(crate) fn none(kind: Kind, rows: usize) -> Self {
+        Self { values: empty(kind), present: Some(vec![0; rows]) }
+    }
+
+    /// Values of 64 bits, some of which are missing.
+    pub(crate) fn longs(values: impl Iterator<Item = Option<i64>>) -> Self {
+        let mut present = Vec::with_capacity(values.size_hint().0);
+        let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
+        Self { values: Values::Long(values), present: Some(present) }
+    }
+
+    /// Texts, some of which are missing.
+    pub(crate) fn texts(values: impl Iterator<Item = Option<ByteArray>>) -> Self {
+        let mut present = Vec::with_capacity(values.size_hint().0);
+        let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
+        Self { values: Values::Text(values), present: Some(present) }
+    }
+}
+
+fn empty(kind: Kind) -> Values {
+    match kind {
+        Kind::Int => Values::Int(Vec::new()),
+        Kind::Long => Values::Long(Vec::new()),
+        Kind::Double => Values::Double(Vec::new()),
+        Kind::Flag => Values::Flag(Vec::new()),
+        Kind::Text => Values::Text(Vec::new()),
+    }
+}
+
+/// A table that is being written.
+pub(crate) struct TableWriter<W: Write + Send> {
+    table: &'static Table,
+    writer: SerializedFileWriter<W>,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// Begins the file; `facts` are what it says of itself (`memtrack.KEY`).
+    pub(crate) fn new(output: W, table: &'static Table, facts: &[(&str, String)]) -> io::Result<Self> {
+        let schema = table.schema().map_err(as_io)?;
+        let properties = table.properties(facts).map_err(as_io)?;
+        let writer =
+            SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties)).map_err(as_io)?;
+        Ok(Self { table, writer })
+    }
+
+    /// Writes a group of rows: all columns, in the order of the table, of one length.
+    pub(crate) fn group(&mut self, columns: Vec<Cells>) -> io::Result<()> {
+        debug_assert_eq!(columns.len(), self.table.columns.len());
+        let mut group = self.writer.next_row_group().map_err(as_io)?;
+        for cells in columns {
+            write_column(&mut group, &cells).map_err(as_io)?;
+        }
+        group.close().map(|_| ()).map_err(as_io)
+    }
+
+    /// Writes what ends the file.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.writer.close().map(|_| ()).map_err(as_io)
+    }
+}
+
+fn write_column<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    cells: &Cells,
+) -> Result<(), ParquetError> {
+    fn put<T: DataType, W: Write + Send>(
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        values: &[T::T],
+        present: Option<&[i16]>,
+    ) -> Result<(), ParquetError> {
+        let Some(mut column) = group.next_column()? else {
+            return Err(ParquetError::General("more columns than the table has".into()));
+        };
+        column.typed::<T>().write_batch(values, present, None)?;
+        column.close()
+    }
+    let present = cells.present.as_deref();
+    match &cells.values {
+        Values::Int(values) => put::<Int32Type, W>(group, values, present),
+        Values::Long(values) => put::<Int64Type, W>(group, values, present),
+        Values::Double(values) => put::<DoubleType, W>(group, values, present),
+        Values::Flag(values) => put::<BoolType, W>(group, values, present),
+        Values::Text(values) => put::<ByteArrayType, W>(group, values, present),
+    }
+}
+
+/// What went wrong, as writing has it: parquet wraps what the file said.
+fn as_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+/// The rows of a table that is small, or is written a few thousand rows at a time.
+pub(crate) struct Rows {
+    table: &'static Table,
+    columns: Vec<Cells>,
+    texts: HashMap<String, ByteArray>,
+    rows: usize,
+}
+
+impl Rows {
+    pub(crate) fn of(table: &'static Table) -> Self {
+        let columns = table
+            .columns
+            .iter()
+            .map(|column| Cells { values: empty(column.kind), present: column.nullable.then(Vec::new) });
+        Self { table, columns: columns.collect(), texts: HashMap::new(), rows: 0 }
+    }
+
+    /// Appends a row.
+    ///
+    /// # Panics
+    /// When the values are not those of the table's columns, in their order.
+    pub(crate) fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
+        assert_eq!(N, self.columns.len(), "{}", self.table.name);
+        self.rows += 1;
+        for ((value, cells), column) in row.into_iter().zip(&mut self.columns).zip(self.table.columns) {
+            if let Some(present) = &mut cells.present {
+                present.push(i16::from(!matches!(value, Value::Null)));
+                if let Value::Null = value {
+                    continue;
+                }
+            }
+            match (&mut cells.values, value) {
+                (Values::Int(values), Value::Number(number)) => {
+                    values.push(i32::try_from(number).unwrap_or(i32::MAX));
+                }
+                (Values::Long(values), Value::Number(number)) => values.push(number),
+                (Values::Double(values), Value::Fraction(number)) => values.push(number),
+                (Values::Flag(values), Value::Flag(flag)) => values.push(flag),
+                (Values::Text(values), Value::Text(text)) => {
+                    if !self.texts.contains_key(text) {
+                        self.texts.insert(text.to_owned(), ByteArray::from(text));
+                    }
+                    values.push(self.texts[text].clone());
+                }
+                (_, value) => panic!("{}.{} does not take {value:?}", self.table.name, column.name),
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Their columns.
+    pub(crate) fn into_columns(self) -> Vec<Cells> {
+        self.columns
+    }
+
+    /// Writes the table as a file.
+    pub(crate) fn write<W: Write + Send>(self, output: W, facts: &[(&str, String)]) -> io::Result<()> {
+        let mut writer = TableWriter::new(output, self.table, facts)?;
+        if self.rows > 0 {
+            writer.group(self.columns)?;
+        }
+        writer.finish()
+    }
+}

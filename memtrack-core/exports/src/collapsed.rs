@@ -1,0 +1,26 @@
+//! Collapsed stacks: `frame;frame;… bytes`, outermost function first, as flame graph tools read them. The same lines as
+//! those of `memtrack memory --at … --folded`.
+
+use crate::ExportOptions;
+use memtrack_model::Snapshot;
+use memtrack_report::analysis::live_flame::LiveFlame;
+use memtrack_symbols::Symbolizer;
+use std::io::{self, Write};
+
+/// Writes a line for each stack that was in use.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut flame = LiveFlame::new();
+    for &(device, moment) in &options.devices {
+        flame.add(snapshot, symbols, device, moment, &options.rules);
+    }
+    flame.leave_out_empty();
+    for line in flame.folded() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

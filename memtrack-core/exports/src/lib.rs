@@ -1,0 +1,16 @@
+//! A snapshot for other tools: profiles, flame graphs and tables that they open. What is written here is not read back;
+//! formats that memtrack reads too are in `memtrack-formats`. `registry` has a row for each export, and names both kinds.
+//!
+//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+
+mod blocks;
+mod collapsed;
+mod pprof;
+mod registry;
+mod speedscope;
+mod stacks;
+mod target;
+mod usage;
+
+pub use registry::{EXPORTS, Export, ExportOptions};
+pub use target::{Target, target_named, target_of, targets_listed};

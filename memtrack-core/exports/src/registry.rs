@@ -1,0 +1,131 @@
+//! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
+//! a row.
+
+use crate::{blocks, collapsed, pprof, speedscope};
+use memtrack_formats::{Compression, packed};
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use memtrack_report::analysis::moment::Moment;
+use memtrack_report::analysis::ownership::Rules;
+use memtrack_symbols::Symbolizer;
+use std::io::{self, Write};
+
+/// What to write of a snapshot.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ExportOptions {
+    /// The devices, each with the moment at which what is in use counts. Exports that are about no moment
+    /// ([`Export::of_a_moment`]) ignore it.
+    pub devices: Vec<(DeviceId, Moment)>,
+    /// Whose code is whose, for exports that tell one's own lines from those of frameworks.
+    pub rules: Rules,
+}
+
+impl ExportOptions {
+    /// All devices of `snapshot`, with what was in use when each held most, by the built-in rules.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
+        Self { devices, rules: Rules::new() }
+    }
+
+    /// Only these devices, each with the moment at which what is in use counts.
+    #[must_use]
+    pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// Whose code is whose.
+    #[must_use]
+    pub fn rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+}
+
+type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
+
+/// A format that other tools read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Export {
+    /// What it is called, in lower case.
+    pub name: &'static str,
+    /// The endings of its files' names, the usual one first; several parts are allowed, such as `pb.gz`.
+    pub suffixes: &'static [&'static str],
+    /// What it holds, and what opens it, in a line.
+    pub about: &'static str,
+    /// Whether its files are gzip already, by its own rules.
+    pub is_gzip: bool,
+    /// Whether what it holds depends on a moment.
+    pub of_a_moment: bool,
+    pub(crate) write: WriteExport,
+}
+
+impl Export {
+    /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
+    /// What is gzip already is not compressed again.
+    ///
+    /// # Errors
+    /// When `output` cannot be written, or the format cannot hold a number.
+    pub fn write(
+        &self,
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        options: &ExportOptions,
+        output: impl Write,
+        compression: Compression,
+    ) -> io::Result<()> {
+        let compression = if self.is_gzip { Compression::None } else { compression };
+        packed(output, compression, |output| (self.write)(snapshot, symbols, options, output))
+    }
+}
+
+/// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
+pub static EXPORTS: [Export; 4] = [
+    Export {
+        name: "pprof",
+        suffixes: &["pb.gz", "pprof"],
+        about: "allocated and in use, by stack, for `go tool pprof`",
+        is_gzip: true,
+        of_a_moment: true,
+        write: pprof::write,
+    },
+    Export {
+        name: "speedscope",
+        suffixes: &["speedscope.json"],
+        about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
+        is_gzip: false,
+        of_a_moment: false,
+        write: speedscope::write,
+    },
+    Export {
+        name: "collapsed",
+        suffixes: &["folded", "collapsed"],
+        about: "stacks with the bytes in use, a line each, for flame graphs",
+        is_gzip: false,
+        of_a_moment: true,
+        write: collapsed::write,
+    },
+    Export {
+        name: "csv",
+        suffixes: &["csv"],
+        about: "a row for each block, for tables and databases",
+        is_gzip: false,
+        of_a_moment: false,
+        write: blocks::write,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_export_takes_an_empty_snapshot() {
+        let snapshot = Snapshot::default();
+        let mut symbols = Symbolizer::of(&snapshot);
+        for export in &EXPORTS {
+            let mut out = Vec::new();
+            (export.write)(&snapshot, &mut symbols, &ExportOptions::of(&snapshot), &mut out).unwrap();
+        }
+    }
+}

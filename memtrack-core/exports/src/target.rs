@@ -1,0 +1,182 @@
+//! What a file's name stands for: a format of snapshots, which memtrack reads back, or an export. Both lists are asked
+//! here, so that names and the sentences about them agree.
+
+use crate::registry::{EXPORTS, Export};
+use memtrack_formats::{Compression, Format, format_named, packing};
+use std::path::Path;
+
+/// What a snapshot can be written as.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// A file that memtrack reads back.
+    Snapshot(Format),
+    /// A file for other tools.
+    Export(&'static Export),
+}
+
+impl Target {
+    /// What it is called: `json`, `pprof`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot(format) => format.suffix(),
+            Self::Export(export) => export.name,
+        }
+    }
+
+    /// The usual ending of its files' names, compressed that way, without the first dot: `json.gz`.
+    pub fn suffix(self, compression: Compression) -> String {
+        let (suffix, is_gzip) = match self {
+            Self::Snapshot(format) => (format.suffix(), false),
+            Self::Export(export) => (export.suffixes[0], export.is_gzip),
+        };
+        if is_gzip { suffix.to_owned() } else { format!("{suffix}{}", compression.suffix()) }
+    }
+}
+
+/// What a file's name stands for, and how it is compressed.
+///
+/// # Errors
+/// A sentence that lists the possible names.
+pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    target_with(&name)?.ok_or_else(|| {
+        format!("the name must end in {}, followed by .gz or .zst to compress it", endings_listed())
+    })
+}
+
+/// What a name in lower case stands for; `None` where it is nothing known.
+///
+/// # Errors
+/// Why it cannot be compressed that way.
+fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
+    // `.pb.gz` is a name of its own, and no `.pb` that is compressed.
+    if let Some(export) = ends_like(name).filter(|export| export.is_gzip) {
+        return Ok(Some((Target::Export(export), Compression::None)));
+    }
+    let (name, compression) = packing(name);
+    if let Some(export) = ends_like(name) {
+        return match compression {
+            Compression::Zstd if export.is_gzip => {
+                Err(format!("{} files are gzip already: leave .zst out", export.name))
+            }
+            _ => Ok(Some((Target::Export(export), compression))),
+        };
+    }
+    let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
+    Ok(format_named(suffix).map(|format| (Target::Snapshot(format), compression)))
+}
+
+/// What the name of a format (`json`, `pprof`, `csv.zst`) stands for, and how its files are to be compressed.
+///
+/// # Errors
+/// A sentence that lists the possible names.
+pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
+    let name = name.trim_start_matches('.').to_ascii_lowercase();
+    let (plain, compression) = packing(&name);
+    let suffix = EXPORTS.iter().find(|export| export.name == plain).map(|export| export.suffixes[0]);
+    // The usual ending may be a compressed one.
+    let name = suffix.map_or(name.clone(), |suffix| format!("{suffix}{}", compression.suffix()));
+    target_with(&format!("output.{name}"))?
+        .ok_or_else(|| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
+}
+
+/// What a snapshot can be written as, as a sentence lists it: `pickle, json, …`.
+pub fn targets_listed() -> String {
+    let formats = Format::ALL.iter().rev().map(|format| format.suffix());
+    sentence(formats.chain(EXPORTS.iter().map(|export| export.name)))
+}
+
+/// The export whose files' names end like this.
+fn ends_like(name: &str) -> Option<&'static Export> {
+    let fits = |suffix: &str| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
+    let endings =
+        EXPORTS.iter().flat_map(|export| export.suffixes.iter().map(move |suffix| (export, *suffix)));
+    endings
+        .filter(|(_, suffix)| fits(suffix))
+        .max_by_key(|(_, suffix)| suffix.len())
+        .map(|(export, _)| export)
+}
+
+/// The usual endings of names, as a sentence lists them: `.pickle, .json, …`.
+fn endings_listed() -> String {
+    let formats = Format::ALL.iter().rev().map(|format| format.suffix());
+    let endings = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
+    sentence(endings.map(|ending| format!(".{ending}")))
+}
+
+fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
+    let mut names: Vec<String> = names.map(Into::into).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(found: Result<(Target, Compression), String>) -> Result<(&'static str, String), String> {
+        found.map(|(target, compression)| (target.name(), target.suffix(compression)))
+    }
+
+    #[test]
+    fn names_say_what_to_write_and_the_longest_ending_decides() {
+        let of = |name: &str| told(target_of(Path::new(name)));
+        for (name, format, suffix) in [
+            ("a.json", "json", "json"),
+            ("a.b.PKL.gz", "pickle", "pickle.gz"),
+            ("a.speedscope.json", "speedscope", "speedscope.json"),
+            ("a.speedscope.json.gz", "speedscope", "speedscope.json.gz"),
+            ("a.pb.gz", "pprof", "pb.gz"),
+            ("a.pprof", "pprof", "pb.gz"),
+            // Once is enough.
+            ("a.pprof.gz", "pprof", "pb.gz"),
+            ("a.Collapsed.zst", "collapsed", "folded.zst"),
+            ("a.csv.zst", "csv", "csv.zst"),
+        ] {
+            assert_eq!(of(name), Ok((format, suffix.to_owned())), "{name}");
+        }
+        // What stands before the ending is a name, if only an empty one.
+        assert_eq!(of(".csv"), Ok(("csv", "csv".to_owned())));
+        for name in ["csv", "a.pb", "a.txt", "speedscope.json.bak", "a.gz", "acsv"] {
+            let why = of(name).unwrap_err();
+            assert!(
+                why.starts_with("the name must end in .pickle, .json, .memtrack, .pb.gz, "),
+                "{name}: {why}"
+            );
+        }
+        assert_eq!(of("a.pb.gz.zst").unwrap_err(), "pprof files are gzip already: leave .zst out");
+    }
+
+    #[test]
+    fn formats_have_names_that_need_not_be_endings() {
+        for (name, format, suffix) in [
+            ("pprof", "pprof", "pb.gz"),
+            (".pb.gz", "pprof", "pb.gz"),
+            ("speedscope", "speedscope", "speedscope.json"),
+            ("SPEEDSCOPE.gz", "speedscope", "speedscope.json.gz"),
+            ("collapsed", "collapsed", "folded"),
+            ("json.zst", "json", "json.zst"),
+        ] {
+            assert_eq!(told(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
+        }
+        for (name, said) in [
+            ("xml", "use pickle, json, memtrack, pprof, "),
+            ("", "use pickle, json, memtrack, pprof, "),
+            ("pprof.zst", "pprof files are gzip already"),
+        ] {
+            assert!(target_named(name).unwrap_err().contains(said), "{name}");
+        }
+    }
+
+    /// Two exports that share a name or an ending would hide one another.
+    #[test]
+    fn every_export_is_found_by_its_name_and_by_all_its_endings() {
+        for export in &EXPORTS {
+            for name in export.suffixes.iter().chain([&export.name]) {
+                let found = target_named(name).map(|(target, _)| target.name());
+                assert_eq!(found, Ok(export.name), "{name}");
+            }
+            assert!(!export.about.ends_with('.') && export.about.len() < 100, "{}", export.about);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What a device held after each of its events, walked through once: the highest levels, and the most within each step and
+//! within each of equal times. No level is kept beyond that: a trace has millions.
+
+use super::digest::Timeline;
+use super::steps::Step;
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::reserved;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+
+/// Marks an event that ends no block.
+const NONE: u32 = u32::MAX;
+
+/// What a device held over time.
+#[derive(Debug, PartialEq)]
+pub(super) struct Curve {
+    /// Requested bytes that were live.
+    pub(super) requested: Levels,
+    /// Reserved bytes; none where the file does not say.
+    pub(super) reserved: Option<Levels>,
+}
+
+/// How high a number was, from before the first event on.
+#[derive(Debug, PartialEq)]
+pub(super) struct Levels {
+    /// The highest.
+    pub(super) most: u64,
+    /// The row of the event that reached it first; none if it was so high before the first event.
+    pub(super) row: Option<usize>,
+    /// For each step the most in it, and what there was when it ended.
+    pub(super) steps: Vec<(u64, u64)>,
+    /// The most in each of equal times.
+    pub(super) bins: Vec<u64>,
+}
+
+/// Into which times a device's is cut, in ticks.
+pub(super) struct Cuts<'a> {
+    /// The first event's of the file.
+    pub(super) begin: u64,
+    /// The last one's.
+    pub(super) end: u64,
+    /// The steps, one after another.
+    pub(super) steps: &'a [Step],
+    /// In how many equal times to cut it.
+    pub(super) bins: usize,
+}
+
+impl Cuts<'_> {
+    fn bins(&self) -> usize {
+        if self.end > self.begin { self.bins.max(1) } else { 1 }
+    }
+
+    /// The last tick of a bin.
+    fn end_of(&self, bin: usize) -> u64 {
+        let span = u128::from(self.end.saturating_sub(self.begin));
+        self.begin + (span * (bin as u128 + 1) / self.bins() as u128) as u64
+    }
+}
+
+impl Curve {
+    /// That of `device`, whose blocks lived for `lifetimes`.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        device: DeviceId,
+        lifetimes: &[Lifetime],
+        tells_reserved: bool,
+        cuts: &Cuts<'_>,
+    ) -> Self {
+        let mut before = 0i128;
+        // At most one block ends at an event, and one begins: these are in order among the lifetimes.
+        let mut ended = vec![NONE; snapshot.events.len()];
+        for (place, lifetime) in lifetimes.iter().enumerate() {
+            if lifetime.from.is_none() {
+                before += i128::from(lifetime.bytes);
+            }
+            if let Some(row) = lifetime.to {
+                ended[row] = place as u32;
+            }
+        }
+        let mut begun = lifetimes.iter().filter_map(|one| one.from.map(|row| (row, one.bytes))).peekable();
+        let mut requested = Walk::new(before, cuts);
+        let mut reserved = tells_reserved.then(|| {
+            let changes: i128 =
+                snapshot.events.rows_of(device).map(|row| reserved::change(snapshot, row)).sum();
+            Walk::new(reserved::at_end(snapshot, device) - changes, cuts)
+        });
+        for row in snapshot.events.rows_of(device) {
+            let tick = snapshot.events.ticks[row];
+            let mut change = 0i128;
+            while let Some((_, bytes)) = begun.next_if(|&(from, _)| from <= row) {
+                change += i128::from(bytes);
+            }
+            if ended[row] != NONE {
+                change -= i128::from(lifetimes[ended[row] as usize].bytes);
+            }
+            requested.event(row, tick, change);
+            if let Some(reserved) = &mut reserved {
+                reserved.event(row, tick, reserved::change(snapshot, row));
+            }
+        }
+        Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }
+    }
+
+    /// The most in each of equal times, of which the first begins at `begin_seconds` and all together last for `seconds`.
+    pub(super) fn timeline(&mut self, begin_seconds: f64, seconds: f64) -> Timeline {
+        let requested_bytes = std::mem::take(&mut self.requested.bins);
+        Timeline {
+            begin_seconds,
+            bin_seconds: seconds / requested_bytes.len() as f64,
+            reserved_bytes: self.reserved.as_mut().map(|levels| std::mem::take(&mut levels.bins)),
+            requested_bytes,
+        }
+    }
+}
+
+/// A number while its events are walked through.
+struct Walk<'a> {
+    cuts: &'a Cuts<'a>,
+    level: i128,
+    most: i128,
+    row: Option<usize>,
+    steps: Section<(u64, u64)>,
+    bins: Section<u64>,
+}
+
+/// The times of one kind that are done, and the one that is not.
+struct Section<T> {
+    done: Vec<T>,
+    /// Whether the next has begun.
+    is_open: bool,
+    /// When it begins, or, once it has, ends.
+    next: u64,
+    /// The most in it so far.
+    most: i128,
+}
+
+impl<'a> Walk<'a> {
+    fn new(before: i128, cuts: &'a Cuts<'a>) -> Self {
+        let begin = cuts.steps.first().map_or(u64::MAX, |step| step.begin);
+        Self {
+            cuts,
+            level: before,
+            most: before,
+            row: None,
+            steps: Section {
+                done: Vec::with_capacity(cuts.steps.len()),
+                is_open: false,
+                next: begin,
+                most: before,
+            },
+            bins: Section {
+                done: Vec::with_capacity(cuts.bins()),
+                is_open: true,
+                next: cuts.end_of(0),
+                most: before,
+            },
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, row: usize, tick: u64, change: i128) {
+        if tick > self.bins.next {
+            self.bins_until(tick);
+        }
+        // An event at the tick at which a step ends is the last of it.
+        if tick > self.steps.next {
+            self.steps_until(tick);
+        }
+        if change == 0 {
+            return;
+        }
+        self.level += change;
+        if self.level > self.most {
+            (self.most, self.row) = (self.level, Some(row));
+        }
+        self.steps.most = self.steps.most.max(self.level);
+        self.bins.most = self.bins.most.max(self.level);
+    }
+
+    /// Ends the bins that end before `tick`.
+    fn bins_until(&mut self, tick: u64) {
+        while tick > self.bins.next && self.bins.done.len() + 1 < self.cuts.bins() {
+            self.bins.done.push(clamped(self.bins.most));
+            (self.bins.most, self.bins.next) = (self.level, self.cuts.end_of(self.bins.done.len()));
+        }
+        if self.bins.done.len() + 1 == self.cuts.bins() {
+            self.bins.next = u64::MAX;
+        }
+    }
+
+    /// Begins and ends the steps that do so before `tick`.
+    fn steps_until(&mut self, tick: u64) {
+        while tick > self.steps.next {
+            let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
+                self.steps.next = u64::MAX;
+                return;
+            };
+            if self.steps.is_open {
+                self.steps.done.push((clamped(self.steps.most), clamped(self.level)));
+                let next = self.cuts.steps.get(self.steps.done.len());
+                self.steps.next = next.map_or(u64::MAX, |next| next.begin);
+            } else {
+                self.steps.next = step.end;
+            }
+            self.steps.is_open = !self.steps.is_open;
+            self.steps.most = self.level;
+        }
+    }
+
+    fn finish(mut self) -> Levels {
+        while self.bins.done.len() < self.cuts.bins() {
+            self.bins.done.push(clamped(self.bins.most));
+            self.bins.most = self.level;
+        }
+        let is_open = self.steps.is_open;
+        for at in self.steps.done.len()..self.cuts.steps.len() {
+            // Only the first of those that remain may have begun.
+            let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
+            self.steps.done.push((clamped(most), clamped(self.level)));
+            self.steps.is_open = false;
+        }
+        Levels { most: clamped(self.most), row: self.row, steps: self.steps.done, bins: self.bins.done }
+    }
+}
+
+fn clamped(bytes: i128) -> u64 {
+    u64::try_from(bytes.max(0)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(steps: &[(u64, u64)], bins: usize) -> Levels {
+        let steps: Vec<Step> = steps.iter().map(|&(begin, end)| Step { number: 0, begin, end }).collect();
+        let cuts = Cuts { begin: 10, end: 40, steps: &steps, bins };
+        let mut walk = Walk::new(5, &cuts);
+        for (row, (tick, change)) in [(10, 10), (20, -8), (30, 40), (40, -47)].into_iter().enumerate() {
+            walk.event(row, tick, change);
+        }
+        walk.finish()
+    }
+
+    #[test]
+    fn the_highest_level_is_that_which_was_reached_first() {
+        let found = levels(&[], 1);
+        assert_eq!((found.most, found.row, found.steps), (47, Some(2), vec![]));
+    }
+
+    #[test]
+    fn a_step_has_what_was_there_when_it_began() {
+        assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
+        assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
+        // Nothing happens in it, before it, or after it.
+        assert_eq!(
+            levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
+            [(5, 5), (15, 15), (15, 15), (0, 0)]
+        );
+        assert_eq!(levels(&[(40, 40)], 1).steps, [(0, 0)]);
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_happens_holds_what_was_there() {
+        assert_eq!(levels(&[], 6).bins, [15, 15, 15, 47, 47, 47]);
+        assert_eq!(levels(&[], 1).bins, [47]);
+        assert_eq!(levels(&[], 30).bins.len(), 30);
+    }
+}

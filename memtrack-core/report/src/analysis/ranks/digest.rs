@@ -1,0 +1,179 @@
+//! What one rank's file is reduced to: a few kilobytes, so that a thousand ranks fit where one snapshot does. Everything that
+//! `memtrack ranks` answers is worked out from these, and what it writes into tables is these.
+
+use super::name::RankName;
+use crate::analysis::estimate::Estimate;
+use memtrack_model::snapshot::Since;
+
+/// A rank's snapshot or recording, reduced by [`RankDigest::of`](super::RankDigest::of).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RankDigest {
+    /// What the file is called in messages; its path.
+    pub file: String,
+    /// Which rank of which job it is, as far as the file and its name say.
+    pub name: RankName,
+    /// Whether it is in PyTorch's form.
+    pub is_pytorch: bool,
+    /// Whether it has its end: a recording that was cut off has not.
+    pub complete: bool,
+    /// The program that was recorded; empty where the file does not say.
+    pub program: String,
+    /// Its process; 0 where the file does not say.
+    pub pid: u32,
+    /// Events in the file.
+    pub events: u64,
+    /// When the seconds of this digest begin, in nanoseconds since the Unix epoch; none where the file gives no times.
+    pub begin_ns: Option<u64>,
+    /// What the seconds of this digest are counted from.
+    pub since: Since,
+    /// When the last event was, in seconds; 0 without any.
+    pub end_seconds: f64,
+    /// What steps are called, where some are marked.
+    pub step_name: Option<String>,
+    /// What its devices held, in the order of their numbers.
+    pub devices: Vec<DeviceDigest>,
+}
+
+/// What a rank held on one device. Bytes are requested ones, which the sizes of a trace add up to, unless they are called
+/// allocated (rounded, known only of the end) or reserved (segments).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceDigest {
+    /// The device's ordinal in reports.
+    pub device: u16,
+    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    pub name: String,
+    /// Whether it is the host heap.
+    pub is_host: bool,
+    /// Whether it is pinned host memory.
+    pub is_pinned: bool,
+    /// Events of it in the file.
+    pub events: u64,
+    /// Older ones that did not fit the recorder's ring.
+    pub dropped: u64,
+    /// When most was live.
+    pub peak: MomentDigest,
+    /// When most was reserved; none where the file does not say what an allocator reserved.
+    pub reserved: Option<MomentDigest>,
+    /// After the last event.
+    pub end: EndDigest,
+    /// How often memory ran out, oldest first.
+    pub out_of_memory: Vec<OutOfMemoryDigest>,
+    /// Who held what at the peak, most bytes first.
+    pub at_peak: Vec<GroupDigest>,
+    /// Who held what at the end, most bytes first.
+    pub at_end: Vec<GroupDigest>,
+    /// The steps that the program marked, in order.
+    pub steps: Vec<StepDigest>,
+    /// The most that was held in each of equal times.
+    pub timeline: Timeline,
+}
+
+impl DeviceDigest {
+    /// What was reserved and not live when most was reserved: free memory in the cache, what cannot be used because it lies
+    /// between blocks, and what rounding adds. None where nothing is known of what was reserved.
+    pub fn waste_bytes(&self) -> Option<u64> {
+        let at = self.reserved.as_ref()?;
+        Some(at.reserved_bytes?.saturating_sub(at.requested_bytes))
+    }
+}
+
+/// A device at a moment.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MomentDigest {
+    /// Requested bytes that were live.
+    pub requested_bytes: u64,
+    /// How far off they may be, where blocks were sampled.
+    pub error: Estimate,
+    /// Reserved bytes; none where the file does not say.
+    pub reserved_bytes: Option<u64>,
+    /// The event that reached it, by its number in the device's trace; none: before the first event.
+    pub event: Option<usize>,
+    /// When; none as [`Self::event`].
+    pub seconds: Option<f64>,
+    /// The phase of that event: forward, backward or optimizer.
+    pub phase: Option<String>,
+    /// Its operator.
+    pub operator: Option<String>,
+}
+
+/// A device after the last event.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct EndDigest {
+    /// Requested bytes that are live.
+    pub requested_bytes: u64,
+    /// How far off they may be, where blocks were sampled.
+    pub error: Estimate,
+    /// Live blocks; with sampled ones, what they stand for.
+    pub blocks: u64,
+    /// Bytes that the allocator handed out, rounded; none where the file does not say.
+    pub allocated_bytes: Option<u64>,
+    /// Reserved bytes; none where the file does not say.
+    pub reserved_bytes: Option<u64>,
+}
+
+/// A moment at which memory ran out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct OutOfMemoryDigest {
+    /// The event, by its number in the device's trace.
+    pub event: usize,
+    /// When, in seconds.
+    pub seconds: f64,
+    /// Bytes that were asked for.
+    pub size_bytes: u64,
+    /// Bytes that were free on the device.
+    pub free_bytes: u64,
+}
+
+/// Blocks of one origin that were live at a moment.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct GroupDigest {
+    /// What makes it the same group in every rank: of a line, `FILE:LINE FUNCTION` with the whole path.
+    pub key: String,
+    /// What reports call it.
+    pub name: String,
+    /// Requested bytes.
+    pub bytes: u64,
+    /// How far off they may be, where blocks were sampled.
+    pub error: Estimate,
+    /// Blocks; with sampled ones, what they stand for.
+    pub blocks: u64,
+}
+
+/// What a device held in one step that the program marked.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepDigest {
+    /// Its number: the one in its name (`ProfilerStep#3`), or how many steps came before it.
+    pub number: u64,
+    /// When it began, in seconds.
+    pub begin_seconds: f64,
+    /// When it ended, in seconds.
+    pub end_seconds: f64,
+    /// The most requested bytes that were live in it, those from before it included.
+    pub peak_requested_bytes: u64,
+    /// The most bytes that were reserved in it; none where the file does not say.
+    pub peak_reserved_bytes: Option<u64>,
+    /// Requested bytes that were live when it ended.
+    pub end_requested_bytes: u64,
+}
+
+/// What a device held over time: the most in each of equal times, from the file's first event to its last. A time in which
+/// nothing happens holds what the one before it ended with.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// When the first begins, in seconds.
+    pub begin_seconds: f64,
+    /// How long each is, in seconds; 0 where all events are of one moment: then there is one.
+    pub bin_seconds: f64,
+    /// Requested bytes.
+    pub requested_bytes: Vec<u64>,
+    /// Reserved bytes; none where the file does not say.
+    pub reserved_bytes: Option<Vec<u64>>,
+}

@@ -1,0 +1,209 @@
+//! Whether the files are of one job. What they say themselves decides; what they only look like is told, and answered all the
+//! same.
+
+use super::digest::RankDigest;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::path::{Component, Path};
+
+/// How many names a line lists.
+const NAMES: usize = 4;
+
+/// Why files cannot be compared as the ranks of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotOneJob {
+    /// The files are of several jobs: each with one of its files.
+    Jobs(Vec<(String, String)>),
+    /// The jobs had different numbers of ranks: each number with one of the files that say it.
+    Worlds(Vec<(u64, String)>),
+    /// Ranks are there once in each of several folders.
+    Folders {
+        /// The first rank that is there more than once.
+        rank: u64,
+        /// The folders, as far as they do not name a rank.
+        folders: Vec<String>,
+    },
+}
+
+impl fmt::Display for NotOneJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ADVICE: &str = "give the files of one at a time";
+        match self {
+            Self::Jobs(jobs) => {
+                let jobs = list(jobs.iter().map(|(job, file)| format!("{job} ({file})")));
+                write!(f, "these are ranks of different jobs: {jobs}; {ADVICE}")
+            }
+            Self::Worlds(worlds) => {
+                let worlds = list(worlds.iter().map(|(world, file)| format!("{world} ({file})")));
+                write!(f, "these are of jobs with different numbers of ranks: {worlds}; {ADVICE}")
+            }
+            Self::Folders { rank, folders } => write!(
+                f,
+                "rank {rank} is there once in each of {}: these are different jobs, one at different times, or nodes that \
+                 each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
+                list(folders.iter().cloned())
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NotOneJob {}
+
+/// Some names, the first few of them.
+pub(super) fn list(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
+    let shown = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// That nothing in the files says that they are of different jobs.
+pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
+    let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
+    for rank in ranks {
+        rank.name.job.as_deref().map(|job| jobs.entry(job).or_insert(&rank.file));
+        rank.name.world.map(|world| worlds.entry(world).or_insert(&rank.file));
+    }
+    if jobs.len() > 1 {
+        let pair = |(job, file): (&str, &str)| (job.to_owned(), file.to_owned());
+        return Err(NotOneJob::Jobs(jobs.into_iter().map(pair).collect()));
+    }
+    if worlds.len() > 1 {
+        let pair = |(world, file): (u64, &str)| (world, file.to_owned());
+        return Err(NotOneJob::Worlds(worlds.into_iter().map(pair).collect()));
+    }
+    if ranks.iter().all(|rank| rank.name.job.is_some()) {
+        // They say that it is one.
+        return Ok(());
+    }
+    for (rank, files) in more_than_once(ranks) {
+        let folders: BTreeSet<String> = files.iter().map(|file| folder(file)).collect();
+        if folders.len() == files.len() {
+            return Err(NotOneJob::Folders { rank, folders: folders.into_iter().collect() });
+        }
+    }
+    Ok(())
+}
+
+/// The ranks of which there are several files, with these.
+fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
+    let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for rank in ranks {
+        if let Some(number) = rank.name.rank {
+            files.entry(number).or_default().push(&rank.file);
+        }
+    }
+    files.into_iter().filter(|(_, files)| files.len() > 1).collect()
+}
+
+/// The folder of a file, with a star for those of its parts that name a rank.
+fn folder(file: &str) -> String {
+    let parent = Path::new(file).parent().unwrap_or(Path::new(""));
+    let part = |part: Component<'_>| {
+        let name = part.as_os_str().to_string_lossy().into_owned();
+        let names_a_rank = super::RankName::of_path(Path::new(&name)).rank.is_some();
+        if names_a_rank { "rank*".to_owned() } else { name }
+    };
+    let parts: Vec<String> = parent.components().map(part).collect();
+    if parts.is_empty() { ".".into() } else { parts.join("/").replacen("//", "/", 1) }
+}
+
+/// What speaks against the files being the ranks of one job, each with what was seen.
+pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for (rank, files) in more_than_once(ranks) {
+        doubts.push(format!(
+            "rank {rank} is there {} times: {}; each counts as a rank of its own",
+            files.len(),
+            list(files.iter().map(|&file| file.to_owned()))
+        ));
+    }
+    if let Some(world) = ranks.iter().find_map(|rank| rank.name.world) {
+        let beyond = ranks.iter().filter(|rank| rank.name.rank.is_some_and(|number| number >= world));
+        let beyond: Vec<String> = beyond.map(label).collect();
+        if !beyond.is_empty() {
+            doubts.push(format!("the job has {world} ranks, and here is {}", list(beyond.into_iter())));
+        }
+    }
+    let kinds: BTreeSet<bool> = ranks.iter().map(|rank| rank.is_pytorch).collect();
+    if kinds.len() > 1 {
+        let (few, what) = fewer(ranks, |rank| rank.is_pytorch, "PyTorch snapshots", "memtrack's recordings");
+        doubts.push(format!("some are {what}, others are not: {few}"));
+    }
+    let programs: BTreeSet<&str> =
+        ranks.iter().map(|rank| &*rank.program).filter(|program| !program.is_empty()).collect();
+    if programs.len() > 1 {
+        doubts.push(format!(
+            "they are of different programs: {}",
+            list(programs.into_iter().map(str::to_owned))
+        ));
+    }
+    doubts.extend(strangers(ranks));
+    doubts
+}
+
+/// The ranks of which a thing holds, or of which it does not, whichever are fewer, and what they are.
+fn fewer(
+    ranks: &[RankDigest],
+    holds: impl Fn(&RankDigest) -> bool,
+    yes: &'static str,
+    no: &'static str,
+) -> (String, &'static str) {
+    let (with, without): (Vec<_>, Vec<_>) = ranks.iter().partition(|rank| holds(rank));
+    let (few, what) = if with.len() < without.len() { (with, yes) } else { (without, no) };
+    (list(few.into_iter().map(label)), what)
+}
+
+/// Ranks that have nothing in common with most others: another program, or another model.
+fn strangers(ranks: &[RankDigest]) -> Option<String> {
+    let keys = |rank: &RankDigest| -> BTreeSet<String> {
+        let groups = rank.devices.iter().flat_map(|device| device.at_peak.iter().chain(&device.at_end));
+        // What nobody could name is no sign of the same program.
+        groups.map(|group| &group.key).filter(|key| !key.starts_with('(')).cloned().collect()
+    };
+    let all: Vec<BTreeSet<String>> = ranks.iter().map(keys).collect();
+    let mut times: HashMap<&String, usize> = HashMap::new();
+    for key in all.iter().flatten() {
+        *times.entry(key).or_default() += 1;
+    }
+    let usual = all.iter().filter(|keys| !keys.is_empty()).count();
+    // Two strangers do not know who of them is one.
+    if usual < 2 {
+        return None;
+    }
+    let is_common = |key: &&String| times.get(*key).is_some_and(|&times| times * 2 > usual);
+    let strange = |keys: &BTreeSet<String>| !keys.is_empty() && !keys.iter().any(|key| is_common(&key));
+    let strangers: Vec<String> =
+        ranks.iter().zip(&all).filter(|(_, keys)| strange(keys)).map(|(rank, _)| label(rank)).collect();
+    if strangers.is_empty() {
+        return None;
+    }
+    Some(match strangers.len() * 2 > usual {
+        true => "most ranks have no line in common that allocates: are they of one job?".into(),
+        false => format!(
+            "no line that allocates in most ranks does so in {}: of another job?",
+            list(strangers.into_iter())
+        ),
+    })
+}
+
+/// What a rank is called: `rank 3`, or its file where nobody knows which it is.
+pub(super) fn label(rank: &RankDigest) -> String {
+    rank.name.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_names_a_rank_is_the_same_for_all() {
+        assert_eq!(folder("run/rank3/part.pickle"), "run/rank*");
+        assert_eq!(folder("/data/a/rank3.pickle"), "/data/a");
+        assert_eq!(folder("rank3.pickle"), ".");
+    }
+}

@@ -1,0 +1,389 @@
+//! Ranks as JSON. Bytes are integers, estimates with their errors beside them; what is absent or unknown is null.
+
+use super::Ranks;
+use super::digest::{DeviceDigest, MomentDigest, RankDigest};
+use super::memory::{Measure, Outlier, RanksMemory};
+use super::rule::Middle;
+use super::skew::{Skew, StepSkew};
+use super::why::Difference;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
+use serde::Serialize;
+
+/// What the ranks of a job hold, as `memtrack ranks --json` has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RanksAnswer {
+    /// What the groups are, as `--by` has it.
+    pub by: &'static str,
+    /// The answer in sentences.
+    pub answer: Vec<String>,
+    /// What speaks against the files being the ranks of one job, in sentences.
+    pub doubts: Vec<String>,
+    /// The ranks, by number.
+    pub ranks: Vec<RankAnswer>,
+    /// What they hold, compared: of devices first, then of pinned memory, then of the heap.
+    pub memories: Vec<RanksMemoryAnswer>,
+    /// Files that could not be read.
+    pub unread: Vec<UnreadAnswer>,
+}
+
+/// A file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct UnreadAnswer {
+    /// The file.
+    pub path: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RankAnswer {
+    /// Its number; null where neither the file nor its name says it.
+    pub rank: Option<u64>,
+    /// Its file.
+    pub path: String,
+    /// The job, where the file or a folder says it.
+    pub job: Option<String>,
+    /// Whether the file has its end: a recording that was cut off has not.
+    pub complete: bool,
+    /// Whether it is a snapshot from PyTorch.
+    pub is_pytorch: bool,
+    /// Events in the file.
+    pub events: u64,
+    /// When the seconds begin, in nanoseconds since the Unix epoch; null where the file gives no times.
+    pub begin_ns: Option<u64>,
+    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    pub seconds_since: &'static str,
+    /// When the last event was.
+    pub end_seconds: f64,
+    /// What it held on its devices.
+    pub devices: Vec<RankMemoryAnswer>,
+}
+
+/// What a rank held on a device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RankMemoryAnswer {
+    /// The device.
+    pub device: DeviceAnswer,
+    /// When most was live.
+    pub peak: MomentAnswer,
+    /// When most was reserved; null where the file does not say what was.
+    pub reserved: Option<MomentAnswer>,
+    /// Bytes that were reserved and not live then.
+    pub waste_bytes: Option<u64>,
+    /// Requested bytes that are live at the end.
+    pub end_requested_bytes: u64,
+    /// How far off those may be.
+    pub end_requested_bytes_error: Option<ErrorAnswer>,
+    /// Bytes that the allocator handed out, rounded, at the end.
+    pub end_allocated_bytes: Option<u64>,
+    /// Bytes reserved at the end.
+    pub end_reserved_bytes: Option<u64>,
+    /// How often memory ran out.
+    pub out_of_memory_count: usize,
+    /// Older events that did not fit the recorder's ring.
+    pub dropped: u64,
+}
+
+/// A device at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct MomentAnswer {
+    /// Requested bytes that were live.
+    pub requested_bytes: u64,
+    /// How far off they may be.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Reserved bytes.
+    pub reserved_bytes: Option<u64>,
+    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    pub event: Option<usize>,
+    /// When; null: before the first event.
+    pub seconds: Option<f64>,
+    /// The phase of that event.
+    pub phase: Option<String>,
+    /// Its operator.
+    pub operator: Option<String>,
+}
+
+/// One kind of memory in all ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RanksMemoryAnswer {
+    /// The device; without a number where each rank has one with another number.
+    pub device: DeviceAnswer,
+    /// The places in `ranks` of those that have it.
+    pub members: Vec<usize>,
+    /// What is usual.
+    pub measures: Vec<MeasureAnswer>,
+    /// Why nobody can be called odd; null where somebody could.
+    pub cannot_tell: Option<String>,
+    /// Who is odd, the one that is furthest off first.
+    pub outliers: Vec<OutlierAnswer>,
+    /// How far the ranks are apart from step to step; null where no two of them have the same steps marked.
+    pub skew: Option<SkewAnswer>,
+}
+
+/// What is usual.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct MeasureAnswer {
+    /// What is compared: `peak`, `reserved`, `waste` or `end`.
+    pub measure: &'static str,
+    /// How many ranks say it.
+    pub ranks: usize,
+    /// Their median.
+    pub median_bytes: u64,
+    /// The median of how far they are from it.
+    pub deviation_bytes: u64,
+    /// By how much a rank may be off before it is odd.
+    pub tolerance_bytes: u64,
+    /// The least that any has.
+    pub least_bytes: u64,
+    /// The most that any has.
+    pub most_bytes: u64,
+}
+
+/// A rank that is off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct OutlierAnswer {
+    /// Its place in `ranks`.
+    pub place: usize,
+    /// Its number.
+    pub rank: Option<u64>,
+    /// In what it is off.
+    pub measure: &'static str,
+    /// Its own bytes.
+    pub own_bytes: u64,
+    /// The median of all ranks.
+    pub median_bytes: u64,
+    /// By how much it is off; negative if it has less.
+    pub change_bytes: i64,
+    /// The groups that differ, those that explain most first; of `reserved`, what was live at the peak. Empty for `waste`,
+    /// which is in no block.
+    pub why: Vec<DifferenceAnswer>,
+}
+
+/// A group in which a rank differs from the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DifferenceAnswer {
+    /// What the group is called.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// What makes it the same group in every rank: of a line, `FILE:LINE FUNCTION`.
+    pub key: String,
+    /// The rank's own requested bytes.
+    pub own_bytes: u64,
+    /// Its own blocks.
+    pub own_count: u64,
+    /// The median over all ranks.
+    pub median_bytes: u64,
+    /// By how much it differs; negative if the rank has less.
+    pub change_bytes: i64,
+    /// How many other ranks have the group.
+    pub other_ranks: usize,
+}
+
+/// How far the ranks are apart from step to step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct SkewAnswer {
+    /// What steps are called.
+    pub name: String,
+    /// The steps that at least two ranks have, by number.
+    pub steps: Vec<StepAnswer>,
+    /// How often each rank alone was the highest, most often first.
+    pub highest: Vec<HighestRankAnswer>,
+}
+
+/// How often a rank was the highest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct HighestRankAnswer {
+    /// Its place in `ranks`.
+    pub place: usize,
+    /// Its number.
+    pub rank: Option<u64>,
+    /// In how many steps.
+    pub steps: usize,
+}
+
+/// One step in all ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct StepAnswer {
+    /// Its number.
+    pub number: u64,
+    /// How many ranks have it.
+    pub ranks: usize,
+    /// The median of the most requested bytes that were live in it.
+    pub median_bytes: u64,
+    /// The most that any had.
+    pub most_bytes: u64,
+    /// How many times the median that is; null where the median is 0.
+    pub ratio: Option<f64>,
+    /// The place in `ranks` of the rank that had the most; null where several had.
+    pub highest: Option<usize>,
+    /// The median of what was live when it ended.
+    pub end_median_bytes: u64,
+    /// The most that was.
+    pub end_most_bytes: u64,
+}
+
+impl Ranks {
+    /// The report as `memtrack ranks --json` has it.
+    pub fn answer(&self) -> RanksAnswer {
+        RanksAnswer {
+            by: self.by.name(),
+            answer: self.sentences(),
+            doubts: self.doubts.clone(),
+            ranks: self.ranks.iter().map(rank).collect(),
+            memories: self.memories.iter().map(|memory| self.memory(memory)).collect(),
+            unread: self
+                .unread
+                .iter()
+                .map(|(path, why)| UnreadAnswer { path: path.clone(), why: why.clone() })
+                .collect(),
+        }
+    }
+
+    fn memory(&self, memory: &RanksMemory) -> RanksMemoryAnswer {
+        RanksMemoryAnswer {
+            device: match (memory.is_host, memory.is_pinned, &*memory.name) {
+                (false, false, "device") => DeviceAnswer { name: "device".into(), ..DeviceAnswer::default() },
+                (_, _, name) => DeviceAnswer::called(name),
+            },
+            members: memory.members.iter().map(|&(place, _)| place).collect(),
+            measures: memory.middles.iter().map(|(of, middle)| measure(*of, middle)).collect(),
+            cannot_tell: memory.cannot_tell.clone(),
+            outliers: memory.outliers.iter().map(|one| self.outlier(one)).collect(),
+            skew: memory.skew.as_ref().map(|skew| self.skew(skew)),
+        }
+    }
+
+    fn outlier(&self, outlier: &Outlier) -> OutlierAnswer {
+        OutlierAnswer {
+            place: outlier.rank,
+            rank: self.ranks[outlier.rank].name.rank,
+            measure: outlier.measure.name(),
+            own_bytes: outlier.bytes,
+            median_bytes: outlier.median,
+            change_bytes: signed(outlier.by()),
+            why: outlier.why.iter().map(difference).collect(),
+        }
+    }
+
+    fn skew(&self, skew: &Skew) -> SkewAnswer {
+        let highest = |&(place, steps): &(usize, usize)| HighestRankAnswer {
+            place,
+            rank: self.ranks[place].name.rank,
+            steps,
+        };
+        SkewAnswer {
+            name: skew.name.clone(),
+            steps: skew.steps.iter().map(step).collect(),
+            highest: skew.highest.iter().map(highest).collect(),
+        }
+    }
+}
+
+fn rank(rank: &RankDigest) -> RankAnswer {
+    RankAnswer {
+        rank: rank.name.rank,
+        path: rank.file.clone(),
+        job: rank.name.job.clone(),
+        complete: rank.complete,
+        is_pytorch: rank.is_pytorch,
+        events: rank.events,
+        begin_ns: rank.begin_ns,
+        seconds_since: rank.since.name(),
+        end_seconds: rank.end_seconds,
+        devices: rank.devices.iter().map(device).collect(),
+    }
+}
+
+fn device(device: &DeviceDigest) -> RankMemoryAnswer {
+    RankMemoryAnswer {
+        device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
+        peak: moment(&device.peak),
+        reserved: device.reserved.as_ref().map(moment),
+        waste_bytes: device.waste_bytes(),
+        end_requested_bytes: device.end.requested_bytes,
+        end_requested_bytes_error: device.end.error.answer(),
+        end_allocated_bytes: device.end.allocated_bytes,
+        end_reserved_bytes: device.end.reserved_bytes,
+        out_of_memory_count: device.out_of_memory.len(),
+        dropped: device.dropped,
+    }
+}
+
+fn moment(at: &MomentDigest) -> MomentAnswer {
+    MomentAnswer {
+        requested_bytes: at.requested_bytes,
+        requested_bytes_error: at.error.answer(),
+        reserved_bytes: at.reserved_bytes,
+        event: at.event,
+        seconds: at.seconds,
+        phase: at.phase.clone(),
+        operator: at.operator.clone(),
+    }
+}
+
+fn measure(measure: Measure, middle: &Middle) -> MeasureAnswer {
+    MeasureAnswer {
+        measure: measure.name(),
+        ranks: middle.count,
+        median_bytes: middle.median,
+        deviation_bytes: middle.deviation,
+        tolerance_bytes: middle.tolerance(),
+        least_bytes: middle.least,
+        most_bytes: middle.most,
+    }
+}
+
+fn difference(difference: &Difference) -> DifferenceAnswer {
+    DifferenceAnswer {
+        name: NameAnswer::shown(&difference.name),
+        key: difference.key.clone(),
+        own_bytes: difference.bytes,
+        own_count: difference.blocks,
+        median_bytes: difference.median,
+        change_bytes: signed(difference.by()),
+        other_ranks: difference.others,
+    }
+}
+
+fn step(step: &StepSkew) -> StepAnswer {
+    StepAnswer {
+        number: step.number,
+        ranks: step.ranks,
+        median_bytes: step.median,
+        most_bytes: step.most,
+        ratio: Some(step.ratio()).filter(|ratio| ratio.is_finite()),
+        highest: step.highest,
+        end_median_bytes: step.end_median,
+        end_most_bytes: step.end_most,
+    }
+}
+
+/// What a foreign file adds up to may be more than JSON's readers take.
+fn signed(by: i128) -> i64 {
+    i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
+}

@@ -1,0 +1,83 @@
+//! Many ranks of one job: which of them holds more than the others, why, and how far they drift apart from step to step.
+//!
+//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the answers are made of those alone.
+//! [`rule`] says who is the odd one. The command `memtrack ranks` prints the answers, and docs/RANKS.md explains them.
+
+mod curve;
+mod digest;
+mod job;
+mod json;
+mod memory;
+mod name;
+mod reduce;
+pub mod rule;
+mod skew;
+mod steps;
+mod text;
+mod why;
+
+pub use digest::{
+    DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest, Timeline,
+};
+pub use job::NotOneJob;
+pub use json::{
+    DifferenceAnswer, HighestRankAnswer, MeasureAnswer, MomentAnswer, OutlierAnswer, RankAnswer,
+    RankMemoryAnswer, RanksAnswer, RanksMemoryAnswer, SkewAnswer, StepAnswer, UnreadAnswer,
+};
+pub use memory::{Measure, Outlier, RanksMemory};
+pub use name::RankName;
+pub use reduce::DigestOptions;
+pub use skew::{Skew, StepSkew};
+pub use why::Difference;
+
+use super::top::By;
+
+/// The ranks of a job, compared.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Ranks {
+    /// What the groups are.
+    pub by: By,
+    /// The ranks by number, those without one last, by the names of their files.
+    pub ranks: Vec<RankDigest>,
+    /// What they hold: devices first, then pinned memory, then the heap.
+    pub memories: Vec<RanksMemory>,
+    /// What speaks against their being the ranks of one job, in sentences.
+    pub doubts: Vec<String>,
+    /// Files that could not be read, each with why.
+    pub unread: Vec<(String, String)>,
+}
+
+impl Ranks {
+    /// Compares ranks, whose groups are `by`; `unread` are the files that could not be read, each with why.
+    ///
+    /// # Errors
+    /// When the files say that they are of different jobs.
+    pub fn of(
+        mut ranks: Vec<RankDigest>,
+        by: By,
+        mut unread: Vec<(String, String)>,
+    ) -> Result<Self, NotOneJob> {
+        name::number_by_files(&mut ranks);
+        ranks.sort_by_cached_key(|rank| {
+            (rank.name.rank.is_none(), rank.name.rank, name::natural(&rank.file), rank.file.clone())
+        });
+        unread.sort_by_cached_key(|(file, _)| (name::natural(file), file.clone()));
+        job::check(&ranks)?;
+        let (memories, doubts) = (memory::memories(&ranks), job::doubts(&ranks));
+        Ok(Self { by, ranks, memories, doubts, unread })
+    }
+
+    /// Whether any rank is odd.
+    pub fn has_outliers(&self) -> bool {
+        self.memories.iter().any(|memory| !memory.outliers.is_empty())
+    }
+
+    /// What the rank at that place is called: `rank 3`, or its file where nobody knows which it is.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn label(&self, place: usize) -> String {
+        job::label(&self.ranks[place])
+    }
+}

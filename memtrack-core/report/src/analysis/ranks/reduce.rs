@@ -1,0 +1,335 @@
+//! From a snapshot to its digest.
+
+use super::curve::{Curve, Cuts};
+use super::digest::{
+    DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest,
+};
+use super::name::RankName;
+use super::steps::{Step, steps};
+use crate::analysis::attribution::Attributor;
+use crate::analysis::estimate::{Precision, Sum};
+use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::moment::Moment;
+use crate::analysis::ownership::Rules;
+use crate::analysis::patterns::Patterns;
+use crate::analysis::reserved::{reserved_after, tells_reserved};
+use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::{By, TopOptions, TopRow};
+use memtrack_model::Frame;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_symbols::Symbolizer;
+use std::path::Path;
+
+/// How to reduce a file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DigestOptions {
+    /// What the groups are.
+    pub by: By,
+    /// Which frames are the user's own.
+    pub rules: Rules,
+    /// Which functions name operators where no scope does.
+    pub patterns: Patterns,
+    /// What the steps are called: the name of a mark or of a profiler's ranges, without a number at its end. None: `step`,
+    /// `ProfilerStep`, or what has `step` or `iteration` in its name and comes most often.
+    pub per: Option<String>,
+    /// In how many equal times a file's is cut for its timeline.
+    pub bins: usize,
+}
+
+impl Default for DigestOptions {
+    /// Groups by lines of the user's own, and 100 times.
+    fn default() -> Self {
+        Self { by: By::Line, rules: Rules::new(), patterns: Patterns::default(), per: None, bins: 100 }
+    }
+}
+
+impl DigestOptions {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the groups are.
+    #[must_use]
+    pub fn by(mut self, by: By) -> Self {
+        self.by = by;
+        self
+    }
+
+    /// Which frames are the user's own.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Which functions name operators where no scope does.
+    #[must_use]
+    pub fn patterns(mut self, patterns: Patterns) -> Self {
+        self.patterns = patterns;
+        self
+    }
+
+    /// What the steps are called.
+    #[must_use]
+    pub fn per(mut self, name: impl Into<String>) -> Self {
+        self.per = Some(name.into());
+        self
+    }
+
+    /// In how many equal times a file's is cut for its timeline; at least one.
+    #[must_use]
+    pub fn bins(mut self, bins: usize) -> Self {
+        self.bins = bins.max(1);
+        self
+    }
+}
+
+impl RankDigest {
+    /// Reduces `snapshot`, which was read from `file` and is [in order of time](Snapshot::order_by_time), to what its
+    /// devices held; `complete` says whether the file has its end.
+    pub fn of(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        file: &Path,
+        complete: bool,
+        options: &DigestOptions,
+    ) -> Self {
+        let ticks = &snapshot.events.ticks;
+        let ends = |(least, most): (u64, u64), &tick: &u64| (least.min(tick), most.max(tick));
+        let (begin, end) = ticks.first().map_or((0, 0), |&first| ticks.iter().fold((first, first), ends));
+        let steps = steps(snapshot, options.per.as_deref(), begin, end);
+        let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
+        // A file without times numbers its events.
+        let has_times = snapshot.pytorch.as_deref().is_none_or(|pytorch| {
+            (0..snapshot.events.len()).next().is_some_and(|row| pytorch.events.has(row, Key::TimeUs))
+        });
+        let reduce = |device| of_device(snapshot, symbols, device, &time, options);
+        Self {
+            file: file.to_string_lossy().into_owned(),
+            name: RankName::of(snapshot, file),
+            is_pytorch: snapshot.pytorch.is_some(),
+            complete,
+            program: snapshot.meta.program.clone(),
+            pid: snapshot.meta.pid,
+            events: snapshot.events.len() as u64,
+            begin_ns: has_times.then_some(snapshot.clock.first.1),
+            since: snapshot.seconds_since(),
+            end_seconds: if ticks.is_empty() { 0.0 } else { snapshot.clock.seconds_since_start(end) },
+            devices: snapshot.device_ids().into_iter().map(reduce).collect(),
+            step_name: steps.map(|(name, _)| name),
+        }
+    }
+}
+
+/// When a file begins and ends, in ticks, and its steps.
+struct Time<'a> {
+    begin: u64,
+    end: u64,
+    steps: &'a [Step],
+}
+
+fn of_device(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    time: &Time<'_>,
+    options: &DigestOptions,
+) -> DeviceDigest {
+    let lifetimes = lifetimes(snapshot, device);
+    let tells_reserved = tells_reserved(snapshot, device);
+    let cuts = Cuts { begin: time.begin, end: time.end, steps: time.steps, bins: options.bins };
+    let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
+    let (peak_row, reserved_most) =
+        (curve.requested.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
+    // There are many more lifetimes than are live at any moment: they are looked through once.
+    let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
+    for lifetime in &lifetimes {
+        if lifetime.is_live_after(peak_row) {
+            at_peak.push(*lifetime);
+        }
+        if lifetime.to.is_none() {
+            at_end.push(*lifetime);
+        }
+        if reserved_most.is_some_and(|(_, row)| lifetime.is_live_after(row)) {
+            at_reserved.add(lifetime);
+        }
+    }
+    // Samples are the heap's alone, unless the file says otherwise.
+    let precision = match snapshot.is_heap(device) || snapshot.has_samples() {
+        true => Precision::of(snapshot, device, &lifetimes),
+        false => Precision::default(),
+    };
+    let both = |some: &[Lifetime]| some.iter().fold(Both::default(), |both, one| both.and(one));
+    let moment = |row: Option<usize>, both: &Both, reserved_bytes, symbols: &mut Symbolizer| {
+        let (phase, operator) = row.map_or((None, None), |row| place(snapshot, row, symbols, options));
+        MomentDigest {
+            requested_bytes: both.bytes,
+            error: precision.bytes(&both.sum),
+            reserved_bytes,
+            event: row.map(|row| Moment::events_before(snapshot, device, row)),
+            seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            phase,
+            operator,
+        }
+    };
+    let reserved = reserved_most.map(|(most, row)| moment(row, &at_reserved, Some(most), symbols));
+    let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
+    let peak = moment(peak_row, &both(&at_peak), reserved_at_peak, symbols);
+    let end = both(&at_end);
+    let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
+    let step = |(at, step): (usize, &Step)| {
+        let (peak_requested_bytes, end_requested_bytes) = curve.requested.steps[at];
+        StepDigest {
+            number: step.number,
+            begin_seconds: seconds(step.begin),
+            end_seconds: seconds(step.end),
+            peak_requested_bytes,
+            peak_reserved_bytes: curve.reserved.as_ref().map(|levels| levels.steps[at].0),
+            end_requested_bytes,
+        }
+    };
+    let steps = time.steps.iter().enumerate().map(step).collect();
+    let counts = snapshot.devices.iter().find(|counts| counts.device == device);
+    let long = seconds(time.end) - seconds(time.begin);
+    DeviceDigest {
+        device: snapshot.ordinal(device),
+        name: snapshot.device_name(device),
+        is_host: snapshot.is_heap(device),
+        is_pinned: snapshot.is_pinned(device),
+        events: snapshot.events.rows_of(device).count() as u64,
+        dropped: counts.map_or(0, |counts| counts.dropped),
+        peak,
+        reserved,
+        end: EndDigest {
+            requested_bytes: end.bytes,
+            error: precision.bytes(&end.sum),
+            blocks: end.blocks.round() as u64,
+            allocated_bytes: allocated_at_end(snapshot, device),
+            reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
+        },
+        out_of_memory: out_of_memory(snapshot, device),
+        at_peak: groups(snapshot, symbols, device, &lifetimes, &at_peak, &precision, options),
+        at_end: groups(snapshot, symbols, device, &lifetimes, &at_end, &precision, options),
+        steps,
+        timeline: curve.timeline(seconds(time.begin), long),
+    }
+}
+
+/// Bytes and blocks.
+#[derive(Default)]
+struct Both {
+    bytes: u64,
+    blocks: f64,
+    sum: Sum,
+}
+
+impl Both {
+    fn add(&mut self, one: &Lifetime) {
+        self.bytes = self.bytes.saturating_add(one.bytes);
+        self.blocks += one.blocks;
+        self.sum.add(one.size_bytes as f64, one.blocks);
+    }
+
+    fn and(mut self, one: &Lifetime) -> Self {
+        self.add(one);
+        self
+    }
+}
+
+/// The phase and the operator of an event, as far as they are known.
+fn place(
+    snapshot: &Snapshot,
+    row: usize,
+    symbols: &mut Symbolizer,
+    options: &DigestOptions,
+) -> (Option<String>, Option<String>) {
+    let mut attributor = Attributor::new(snapshot, &options.patterns);
+    let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
+    let phase = attributor.phase(scope, stack, symbols).map(|phase| phase.name().to_owned());
+    let (operator, _) = attributor.operator(scope, stack, symbols);
+    (phase, memtrack_model::answer::NameAnswer::shown(&operator).name)
+}
+
+fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {
+    let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
+    rows.map(|row| OutOfMemoryDigest {
+        event: Moment::events_before(snapshot, device, row),
+        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        size_bytes: snapshot.events.size_bytes[row],
+        free_bytes: snapshot.oom_free_bytes(row),
+    })
+    .collect()
+}
+
+/// The blocks that were `live` at a moment, in groups, most bytes first.
+fn groups(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+    live: &[Lifetime],
+    precision: &Precision,
+    options: &DigestOptions,
+) -> Vec<GroupDigest> {
+    let top = TopOptions::new()
+        .rules(options.rules.clone())
+        .patterns(options.patterns.clone())
+        // Who frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
+        .for_matching();
+    // Whose stacks frees carry matters only to blocks that are known from their frees alone.
+    let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
+    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
+    for lifetime in live {
+        let place = sorter.row_of(lifetime);
+        sorter.count(place, lifetime);
+    }
+    let group = |row: TopRow| GroupDigest {
+        key: key(&row, options.by),
+        bytes: row.allocated_bytes,
+        error: row.errors.allocated_bytes,
+        blocks: row.count,
+        name: row.name,
+    };
+    let mut groups: Vec<GroupDigest> = sorter.in_places(precision).into_iter().map(group).collect();
+    groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.key.cmp(&b.key)));
+    groups
+}
+
+/// What makes a row's group the same in every rank.
+fn key(row: &TopRow, by: By) -> String {
+    let whole = |frame: &Frame| match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{file}:{line} {}", frame.function),
+        (Some(file), None) => format!("{file} {}", frame.function),
+        _ => frame.function.clone(),
+    };
+    match (by, &row.owned.mine) {
+        (By::Line, Some(mine)) => whole(mine),
+        (By::Stack | By::Python, _) if !row.stack.is_empty() => {
+            row.stack.iter().map(|line| whole(&line.frame)).collect::<Vec<_>>().join("; ")
+        }
+        _ => row.name.clone(),
+    }
+}
+
+/// Bytes that the allocator handed out, rounded; none where the file has no blocks with their states.
+fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
+    let pytorch = snapshot.pytorch.as_deref()?;
+    let segments = snapshot.segments.iter().enumerate();
+    let rows = segments.filter(|(row, segment)| segment.device == device && *row < pytorch.segments.len());
+    let mut allocated = None;
+    for (segment, _) in rows {
+        let sum = allocated.get_or_insert(0u64);
+        for block in pytorch.segments.rows(segment, Key::Blocks) {
+            let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
+            if state == b"active_allocated" {
+                *sum = sum.saturating_add(pytorch.blocks.number(block, Key::Size));
+            }
+        }
+    }
+    allocated
+}

@@ -1,0 +1,148 @@
+//! When a rank is the odd one. Equal ranks name nobody, noise names nobody, and two ranks cannot tell which of them is odd:
+//! a number is an outlier if it is off the median by more than each of
+//!
+//! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD is what a standard deviation would be),
+//! * [`SHARE`] of the median,
+//! * [`LEAST_BYTES`],
+//!
+//! and, where it is an estimate, by more than its error. Medians do not move with the outliers, as long as these are the fewer.
+
+use crate::analysis::estimate::Estimate;
+
+/// Ranks without which nobody is odd.
+pub const LEAST_RANKS: usize = 3;
+/// How many scaled median absolute deviations are too many.
+pub const DEVIATIONS: f64 = 5.0;
+/// What part of the median a deviation has to exceed.
+pub const SHARE: f64 = 0.05;
+/// Bytes that a deviation has to exceed.
+pub const LEAST_BYTES: u64 = 1 << 20;
+
+/// What makes a median absolute deviation comparable with a standard deviation.
+const SCALE: f64 = 1.4826;
+
+/// The middle of some numbers and how far from it they usually are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Middle {
+    /// How many numbers there are.
+    pub count: usize,
+    /// The median; of an even number of them the mean of the two in the middle, rounded down.
+    pub median: u64,
+    /// The median of how far they are from it.
+    pub deviation: u64,
+    /// The smallest.
+    pub least: u64,
+    /// The largest.
+    pub most: u64,
+}
+
+impl Middle {
+    /// That of `numbers`; none without any.
+    pub fn of(numbers: &[u64]) -> Option<Self> {
+        let mut sorted = numbers.to_vec();
+        let median = median(&mut sorted)?;
+        let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
+        let mut off: Vec<u64> = sorted.iter().map(|number| number.abs_diff(median)).collect();
+        Some(Self { count: numbers.len(), median, deviation: self::median(&mut off)?, least, most })
+    }
+
+    /// By how many bytes a number may be off before its rank is the odd one.
+    pub fn tolerance(&self) -> u64 {
+        let by_spread = self.deviation as f64 * SCALE * DEVIATIONS;
+        let by_share = self.median as f64 * SHARE;
+        LEAST_BYTES.max(by_spread as u64).max(by_share as u64)
+    }
+
+    /// Whether `number` is too far off.
+    pub fn is_outlier(&self, number: u64, error: &Estimate) -> bool {
+        let off = number.abs_diff(self.median);
+        let may_be_off = if error.is_exact() {
+            0.0
+        } else if number > self.median {
+            error.value - error.low
+        } else {
+            error.high - error.value
+        };
+        self.count >= LEAST_RANKS && off > self.tolerance() && off as f64 > may_be_off
+    }
+}
+
+/// The median of some numbers, which are sorted for it; of an even number of them the mean of the two in the middle, rounded
+/// down.
+pub(super) fn median(numbers: &mut [u64]) -> Option<u64> {
+    numbers.sort_unstable();
+    let upper = numbers.get(numbers.len() / 2).copied()?;
+    match numbers.len() % 2 {
+        0 => Some(numbers[numbers.len() / 2 - 1].midpoint(upper)),
+        _ => Some(upper),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn odd(numbers: &[u64]) -> Vec<usize> {
+        let Some(middle) = Middle::of(numbers) else { return Vec::new() };
+        let is_odd = |&at: &usize| middle.is_outlier(numbers[at], &Estimate::exact(numbers[at] as f64));
+        (0..numbers.len()).filter(is_odd).collect()
+    }
+
+    #[test]
+    fn equal_ranks_and_two_of_them_name_nobody() {
+        assert_eq!(odd(&[]), [0; 0]);
+        assert_eq!(odd(&[7 * MIB]), [0; 0]);
+        assert_eq!(odd(&[MIB, 900 * MIB]), [0; 0]);
+        assert_eq!(odd(&[64 * MIB; 64]), [0; 0]);
+        assert_eq!(odd(&[0; 8]), [0; 0]);
+    }
+
+    #[test]
+    fn the_one_that_holds_more_or_less_is_named() {
+        assert_eq!(odd(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
+        let mut many = vec![1000 * MIB; 64];
+        many[13] = 1200 * MIB;
+        many[40] = 300 * MIB;
+        assert_eq!(odd(&many), [13, 40]);
+    }
+
+    #[test]
+    fn a_few_percent_or_a_few_bytes_are_noise() {
+        assert_eq!(odd(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
+        assert_eq!(odd(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
+        assert_eq!(odd(&[1000, 1000, 1000, 900_000]), [0; 0]);
+        assert_eq!(odd(&[0, 0, 0, MIB + 1]), [3]);
+    }
+
+    #[test]
+    fn where_ranks_differ_widely_more_is_needed() {
+        let spread: Vec<u64> = (0..16).map(|rank| (100 + 10 * rank) * MIB).collect();
+        assert_eq!(odd(&spread), [0; 0]);
+        let mut one = spread;
+        one[3] = 900 * MIB;
+        assert_eq!(odd(&one), [3]);
+    }
+
+    #[test]
+    fn an_estimate_has_to_be_off_by_more_than_its_error() {
+        let middle = Middle::of(&[100 * MIB, 100 * MIB, 100 * MIB, 150 * MIB]).unwrap();
+        let of = |low: u64, high: u64| Estimate {
+            value: (150 * MIB) as f64,
+            standard_error: 1.0,
+            low: (low * MIB) as f64,
+            high: (high * MIB) as f64,
+            bound: (high * MIB) as f64,
+        };
+        assert!(middle.is_outlier(150 * MIB, &of(140, 160)));
+        assert!(!middle.is_outlier(150 * MIB, &of(90, 210)));
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_the_range_have_a_median() {
+        let middle = Middle::of(&[u64::MAX, u64::MAX, u64::MAX - 2, 0]).unwrap();
+        assert_eq!((middle.median, middle.least, middle.most), (u64::MAX - 1, 0, u64::MAX));
+    }
+}

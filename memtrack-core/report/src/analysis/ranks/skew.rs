@@ -1,0 +1,102 @@
+//! How far the ranks are apart in each step, and who is ahead. Steps are the same if their numbers are; a rank that has a
+//! step of that number twice counts with the first.
+
+use super::digest::{RankDigest, StepDigest};
+use super::rule::median;
+use std::collections::BTreeMap;
+
+/// The steps that several ranks have.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Skew {
+    /// What steps are called.
+    pub name: String,
+    /// The steps, by number.
+    pub steps: Vec<StepSkew>,
+    /// How often each rank alone was the highest, most often first: its place in [`Ranks::ranks`](super::Ranks::ranks).
+    pub highest: Vec<(usize, usize)>,
+}
+
+/// How far the ranks are apart in one step.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepSkew {
+    /// Its number.
+    pub number: u64,
+    /// How many ranks have it.
+    pub ranks: usize,
+    /// The median over these ranks of the most requested bytes that were live in it.
+    pub median: u64,
+    /// The most that any of them had.
+    pub most: u64,
+    /// Which of them had that, as a place in [`Ranks::ranks`](super::Ranks::ranks); none where several did.
+    pub highest: Option<usize>,
+    /// The median of what was live when it ended.
+    pub end_median: u64,
+    /// The most that was live when it ended.
+    pub end_most: u64,
+}
+
+impl StepSkew {
+    /// How many times the median the highest rank had; 1 if all had the same, infinite where most had nothing.
+    pub fn ratio(&self) -> f64 {
+        match (self.most, self.median) {
+            (0, _) => 1.0,
+            (most, median) => most as f64 / median as f64,
+        }
+    }
+}
+
+impl Skew {
+    /// Of the steps that at least two of the ranks have.
+    pub(super) fn of(ranks: &[RankDigest], members: &[(usize, usize)]) -> Option<Self> {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for &(rank, _) in members {
+            ranks[rank].step_name.as_deref().map(|name| *names.entry(name).or_default() += 1);
+        }
+        let name = names.into_iter().max_by_key(|&(_, ranks)| ranks)?.0;
+        let mut by_number: BTreeMap<u64, BTreeMap<usize, &StepDigest>> = BTreeMap::new();
+        for &(rank, at) in members.iter().filter(|&&(rank, _)| ranks[rank].step_name.as_deref() == Some(name))
+        {
+            for step in &ranks[rank].devices[at].steps {
+                by_number.entry(step.number).or_default().entry(rank).or_insert(step);
+            }
+        }
+        let steps: Vec<StepSkew> = by_number
+            .into_iter()
+            .filter(|(_, ranks)| ranks.len() >= 2)
+            .filter_map(|(number, ranks)| step(number, &ranks))
+            .collect();
+        let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+        for rank in steps.iter().filter_map(|step| step.highest) {
+            *times.entry(rank).or_default() += 1;
+        }
+        let mut highest: Vec<(usize, usize)> = times.into_iter().collect();
+        highest.sort_by_key(|&(rank, times)| (std::cmp::Reverse(times), rank));
+        (!steps.is_empty()).then(|| Self { name: name.to_owned(), steps, highest })
+    }
+
+    /// The step in which the ranks were furthest apart.
+    pub fn worst(&self) -> Option<&StepSkew> {
+        self.steps.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()).then(b.number.cmp(&a.number)))
+    }
+}
+
+fn step(number: u64, ranks: &BTreeMap<usize, &StepDigest>) -> Option<StepSkew> {
+    let numbers = |of: fn(&StepDigest) -> u64| ranks.values().map(|step| of(step)).collect::<Vec<u64>>();
+    let mut peaks = numbers(|step| step.peak_requested_bytes);
+    let mut ends = numbers(|step| step.end_requested_bytes);
+    let most = peaks.iter().copied().max()?;
+    let mut at_most =
+        ranks.iter().filter(|(_, step)| step.peak_requested_bytes == most).map(|(&rank, _)| rank);
+    let highest = at_most.next().filter(|_| at_most.next().is_none());
+    Some(StepSkew {
+        number,
+        ranks: ranks.len(),
+        median: median(&mut peaks)?,
+        most,
+        highest,
+        end_most: ends.iter().copied().max()?,
+        end_median: median(&mut ends)?,
+    })
+}

@@ -1,0 +1,170 @@
+//! The steps that a program marked: by moments at which one ends ([`Marks`](memtrack_model::snapshot::Marks) of recordings) or
+//! by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
+
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::snapshot::pytorch::Key;
+use std::collections::BTreeMap;
+
+/// What the profiler calls the steps of a PyTorch program, each with its number behind `#`.
+const PROFILER_STEP: &str = "ProfilerStep";
+/// What steps are called in general.
+const STEP: &str = "step";
+/// Names with one of these in them are taken for steps' where nobody says what steps are called.
+const STEPS: [&str; 2] = ["step", "iteration"];
+/// What comes only once is no step, unless it is asked for.
+const LEAST: usize = 2;
+/// Steps beyond these are left out of a digest: the first ones.
+const MOST: usize = 1 << 16;
+
+/// One step, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) number: u64,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
+
+/// The steps called `asked`, or those that the file has of itself, and their name; `begin` and `end` are the ticks of the
+/// first and the last event.
+pub(super) fn steps(
+    snapshot: &Snapshot,
+    asked: Option<&str>,
+    begin: u64,
+    end: u64,
+) -> Option<(String, Vec<Step>)> {
+    let marked = marks(snapshot, begin);
+    let found = choose(marked, asked).or_else(|| choose(ranges(snapshot, end), asked));
+    found.map(|(name, steps)| {
+        let mut steps = one_after_another(steps);
+        let surplus = steps.len().saturating_sub(MOST);
+        steps.drain(..surplus);
+        (name, steps)
+    })
+}
+
+/// Steps that do not overlap, in order. One that begins within another begins, for this, where that ends; one that lies in
+/// another altogether is none.
+fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
+    let mut until = 0;
+    steps.retain_mut(|step| {
+        step.begin = step.begin.max(until);
+        let is_one = step.begin < step.end;
+        until = until.max(step.end);
+        is_one
+    });
+    steps
+}
+
+/// The steps among intervals by their names.
+fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Option<(String, Vec<Step>)> {
+    if let Some(name) = asked {
+        let names = [name, if name == STEP { PROFILER_STEP } else { name }];
+        return names.into_iter().find_map(|name| by_name.remove_entry(name));
+    }
+    for name in [STEP, PROFILER_STEP] {
+        if by_name.get(name).is_some_and(|steps| steps.len() >= LEAST) {
+            return by_name.remove_entry(name);
+        }
+    }
+    let is_step = |name: &str| STEPS.iter().any(|word| name.to_ascii_lowercase().contains(word));
+    by_name.retain(|name, steps| steps.len() >= LEAST && is_step(name));
+    by_name.into_iter().max_by_key(|(_, steps)| steps.len())
+}
+
+/// The intervals between moments that the program marked, by name. A mark is where a step ends; what follows the last is
+/// none.
+fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
+    let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
+    for mark in &snapshot.marks.rows {
+        let (name, number) = numbered(snapshot.marks.name(mark));
+        let steps = by_name.entry(name.to_owned()).or_default();
+        let from = steps.last().map_or(begin, |last| last.end);
+        steps.push(Step { number: number.unwrap_or(steps.len() as u64), begin: from, end: mark.ticks });
+    }
+    by_name
+}
+
+/// The ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
+fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
+    let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return by_name };
+    let rows = &pytorch.annotations;
+    // Where each range that is open lies in its list: nested ones of one name end innermost first.
+    let mut open: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
+    for row in (0..rows.len()).filter(|&row| rows.has(row, Key::Name) && rows.has(row, Key::TimeUs)) {
+        let stage = snapshot.strings.get(rows.text(row, Key::Stage));
+        let whole = snapshot.strings.get(rows.text(row, Key::Name));
+        let time = rows.number(row, Key::TimeUs);
+        match &*stage {
+            "START" => {
+                let (name, number) = numbered(&whole);
+                let steps = by_name.entry(name.to_owned()).or_default();
+                let number = number.unwrap_or(steps.len() as u64);
+                open.entry(whole.clone().into_owned()).or_default().push((name.to_owned(), steps.len()));
+                steps.push(Step { number, begin: time, end });
+            }
+            "END" => {
+                let last = open.get_mut(&*whole).and_then(Vec::pop);
+                if let Some(step) = last.and_then(|(name, at)| by_name.get_mut(&name)?.get_mut(at)) {
+                    step.end = time.max(step.begin);
+                }
+            }
+            _ => {}
+        }
+    }
+    by_name
+}
+
+/// A name without the number at its end: `ProfilerStep#3`, `step 3`, `step_3`.
+fn numbered(whole: &str) -> (&str, Option<u64>) {
+    let name = whole.trim_end_matches(|last: char| last.is_ascii_digit());
+    match whole[name.len()..].parse() {
+        Ok(number) => (name.trim_end_matches(['#', ' ', '_', '-', ':', '=']), Some(number)),
+        Err(_) => (whole, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::ThreadId;
+
+    #[test]
+    fn a_mark_ends_a_step_and_names_may_have_numbers() {
+        let mut snapshot = Snapshot::default();
+        for (ticks, name) in [(10, "step"), (15, "checkpoint"), (30, "step"), (35, "save"), (90, "step")] {
+            snapshot.marks.push(ticks, ThreadId(0), name);
+        }
+        let step = |number, begin, end| Step { number, begin, end };
+        let expected = vec![step(0, 2, 10), step(1, 10, 30), step(2, 30, 90)];
+        assert_eq!(steps(&snapshot, None, 2, 99), Some(("step".into(), expected)));
+        assert_eq!(steps(&snapshot, Some("save"), 2, 99), Some(("save".into(), vec![step(0, 2, 35)])));
+        assert_eq!(steps(&snapshot, Some("epoch"), 2, 99), None);
+        for (whole, name, number) in [
+            ("ProfilerStep#17", "ProfilerStep", Some(17)),
+            ("step 3", "step", Some(3)),
+            ("## forward ##", "## forward ##", None),
+            ("12", "", Some(12)),
+        ] {
+            assert_eq!(numbered(whole), (name, number), "{whole}");
+        }
+    }
+
+    #[test]
+    fn steps_do_not_overlap() {
+        let step = |number, begin, end| Step { number, begin, end };
+        let steps = vec![step(0, 0, 10), step(1, 2, 5), step(2, 8, 20), step(3, 20, 20), step(4, 25, 30)];
+        assert_eq!(one_after_another(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
+    }
+
+    #[test]
+    fn what_is_no_step_by_its_name_is_none_unless_it_is_asked_for() {
+        let mut snapshot = Snapshot::default();
+        for ticks in 1..9 {
+            snapshot.marks.push(ticks, ThreadId(0), "request");
+        }
+        assert_eq!(steps(&snapshot, None, 0, 9), None);
+        assert_eq!(steps(&snapshot, Some("request"), 0, 9).map(|(_, steps)| steps.len()), Some(8));
+    }
+}

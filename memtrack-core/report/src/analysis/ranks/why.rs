@@ -1,0 +1,82 @@
+//! Why a rank holds more than the others: the groups of its memory in which it differs from what is usual.
+
+use super::digest::RankDigest;
+use super::memory::Measure;
+use super::rule::median;
+use std::collections::HashMap;
+
+/// Groups that explain less than this part of the difference are left out: one in a thousand.
+const LEAST_PART: u128 = 1000;
+
+/// A group in which a rank differs from the others.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Difference {
+    /// What makes it the same group in every rank.
+    pub key: String,
+    /// What reports call it.
+    pub name: String,
+    /// The rank's own bytes.
+    pub bytes: u64,
+    /// Its own blocks.
+    pub blocks: u64,
+    /// The median over all ranks; those that lack the group have 0.
+    pub median: u64,
+    /// In how many other ranks the group is there.
+    pub others: usize,
+}
+
+impl Difference {
+    /// By how many bytes it differs; negative if the rank has less.
+    pub fn by(&self) -> i128 {
+        i128::from(self.bytes) - i128::from(self.median)
+    }
+}
+
+/// The groups in which the rank at `member` differs, that with the largest difference first.
+pub(super) fn differences(
+    ranks: &[RankDigest],
+    members: &[(usize, usize)],
+    member: (usize, usize),
+    measure: Measure,
+) -> Vec<Difference> {
+    // What was reserved is held for blocks: those at the peak say most of why.
+    let measure = if measure == Measure::Reserved { Measure::Peak } else { measure };
+    let groups = |&(rank, at): &(usize, usize)| measure.groups(&ranks[rank].devices[at]);
+    let Some(own) = groups(&member) else { return Vec::new() };
+    let mut found: HashMap<&str, (Vec<u64>, Difference)> = HashMap::new();
+    for one in members {
+        for group in groups(one).unwrap_or_default() {
+            let empty = || Difference {
+                key: group.key.clone(),
+                name: group.name.clone(),
+                bytes: 0,
+                blocks: 0,
+                median: 0,
+                others: 0,
+            };
+            let (all, difference) = found.entry(&group.key).or_insert_with(|| (Vec::new(), empty()));
+            all.push(group.bytes);
+            difference.others += usize::from(*one != member);
+        }
+    }
+    for group in own {
+        if let Some((_, difference)) = found.get_mut(&*group.key) {
+            (difference.bytes, difference.blocks) = (group.bytes, group.blocks);
+            difference.name.clone_from(&group.name);
+        }
+    }
+    let mut differences: Vec<Difference> = found
+        .into_values()
+        .map(|(mut all, difference)| {
+            all.resize(members.len(), 0);
+            Difference { median: median(&mut all).unwrap_or(0), ..difference }
+        })
+        .filter(|difference| difference.by() != 0)
+        .collect();
+    differences
+        .sort_by(|a, b| b.by().unsigned_abs().cmp(&a.by().unsigned_abs()).then_with(|| a.key.cmp(&b.key)));
+    let all: u128 = differences.iter().map(|difference| difference.by().unsigned_abs()).sum();
+    differences.retain(|difference| difference.by().unsigned_abs() * LEAST_PART >= all);
+    differences
+}
