@@ -4,6 +4,9 @@
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
 mod collapsed;
+mod course;
+mod firefox;
+mod perfetto;
 mod registry;
 mod target;
 

@@ -1,7 +1,7 @@
 //! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
 //! a row.
 
-use crate::collapsed;
+use crate::{collapsed, firefox, perfetto};
 use memtrack_formats::{Compression, packed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -80,14 +80,32 @@ impl Export {
 }
 
 /// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
-pub static EXPORTS: [Export; 1] = [Export {
-    name: "collapsed",
-    suffixes: &["folded", "collapsed"],
-    about: "stacks with the bytes in use, a line each, for flame graphs",
-    is_gzip: false,
-    of_a_moment: true,
-    write: collapsed::write,
-}];
+pub static EXPORTS: [Export; 3] = [
+    Export {
+        name: "collapsed",
+        suffixes: &["folded", "collapsed"],
+        about: "stacks with the bytes in use, a line each, for flame graphs",
+        is_gzip: false,
+        of_a_moment: true,
+        write: collapsed::write,
+    },
+    Export {
+        name: "perfetto",
+        suffixes: &["pftrace", "perfetto-trace"],
+        about: "counters, what was running and heap profiles over time, for ui.perfetto.dev",
+        is_gzip: false,
+        of_a_moment: false,
+        write: perfetto::write,
+    },
+    Export {
+        name: "firefox",
+        suffixes: &["fxprof.json"],
+        about: "every allocation with its stack, memory and what was running over time, for profiler.firefox.com",
+        is_gzip: false,
+        of_a_moment: false,
+        write: firefox::write,
+    },
+];
 
 #[cfg(test)]
 mod tests {
