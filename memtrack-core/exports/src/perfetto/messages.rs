@@ -1,5 +1,5 @@
 //! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public definitions
-//! (`protos/perfetto/trace/`). `tests/tools/perfetto.py` reads what is written with Perfetto's own definitions, and fails on a
+//! (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads what is written with Perfetto's own definitions, and fails on a
 //! field that they do not have.
 
 use prost::Message;
