@@ -3,12 +3,17 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+mod blocks;
 mod collapsed;
 mod course;
 mod firefox;
 mod perfetto;
+mod pprof;
 mod registry;
+mod speedscope;
+mod stacks;
 mod target;
+mod usage;
 
 pub use registry::{EXPORTS, Export, ExportOptions};
 pub use target::{Target, target_named, target_of, targets_listed};

@@ -1,7 +1,7 @@
 //! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
 //! a row.
 
-use crate::{collapsed, firefox, perfetto};
+use crate::{blocks, collapsed, firefox, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -80,7 +80,23 @@ impl Export {
 }
 
 /// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
-pub static EXPORTS: [Export; 3] = [
+pub static EXPORTS: [Export; 6] = [
+    Export {
+        name: "pprof",
+        suffixes: &["pb.gz", "pprof"],
+        about: "allocated and in use, by stack, for `go tool pprof`",
+        is_gzip: true,
+        of_a_moment: true,
+        write: pprof::write,
+    },
+    Export {
+        name: "speedscope",
+        suffixes: &["speedscope.json"],
+        about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
+        is_gzip: false,
+        of_a_moment: false,
+        write: speedscope::write,
+    },
     Export {
         name: "collapsed",
         suffixes: &["folded", "collapsed"],
@@ -88,6 +104,14 @@ pub static EXPORTS: [Export; 3] = [
         is_gzip: false,
         of_a_moment: true,
         write: collapsed::write,
+    },
+    Export {
+        name: "csv",
+        suffixes: &["csv"],
+        about: "a row for each block, for tables and databases",
+        is_gzip: false,
+        of_a_moment: false,
+        write: blocks::write,
     },
     Export {
         name: "perfetto",

@@ -1,7 +1,6 @@
 //! What happened when, for formats with an axis of time: the moments of events ([`Times`]), what a device held after each
-//! ([`Course`]), what was running ([`running`], [`ranges`]), and what frames are called there ([`label`]).
+//! ([`Course`]), and what was running ([`running`], [`ranges`]).
 
-pub(crate) mod label;
 pub(crate) mod ranges;
 pub(crate) mod running;
 
@@ -9,8 +8,10 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
+use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{reserved_course, tells_reserved};
+use std::collections::HashMap;
 
 /// When events were, in nanoseconds from the oldest moment of the snapshot on.
 pub(crate) struct Times<'a> {
@@ -77,6 +78,10 @@ pub(crate) struct Course<'a> {
     pub(crate) name: String,
     /// Its blocks.
     pub(crate) lifetimes: Vec<Lifetime>,
+    /// Where blocks are from, each once.
+    pub(crate) origins: Vec<Origin>,
+    /// By block: the place of its origin in [`Self::origins`].
+    pub(crate) origin_of: Vec<u32>,
     /// How high it rose.
     pub(crate) peak: Peak,
     /// Whether its numbers are estimates, because blocks were sampled.
@@ -94,8 +99,20 @@ impl<'a> Course<'a> {
         if rows.is_empty() && lifetimes.is_empty() && !has_segments {
             return None;
         }
+        let told = Origins::of(snapshot, &lifetimes);
+        let mut known: HashMap<Origin, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut origins = Vec::new();
+        let mut place = |origin| {
+            *known.entry(origin).or_insert_with(|| {
+                origins.push(origin);
+                origins.len() as u32 - 1
+            })
+        };
+        let origin_of = lifetimes.iter().map(|one| place(told.origin(one))).collect();
         Some(Self {
             snapshot,
+            origins,
+            origin_of,
             device,
             name: snapshot.device_name(device),
             peak: Peak::of(snapshot, &lifetimes),

@@ -6,10 +6,10 @@
 mod markers;
 
 use crate::ExportOptions;
-use crate::course::label::{NO_STACK, label};
 use crate::course::ranges::tracks;
 use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
 use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::stacks::{Shown, Stacks};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CounterHandle, Frame, FrameFlags, FrameInfo, GraphColor, MarkerTiming,
     ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
@@ -17,7 +17,8 @@ use fxprof_processed_profile::{
 };
 use markers::{Moment, Running};
 use memtrack_model::Snapshot;
-use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::event::DeviceId;
+use memtrack_report::analysis::ownership::short;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -39,9 +40,10 @@ pub(crate) fn write(
     let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
     let times = Times::of(snapshot);
     let mut writer = Writer::new(snapshot, &times);
+    let mut stacks = Stacks::new(snapshot, &options.rules);
     for &device in &devices {
         if let Some(course) = Course::of(snapshot, device) {
-            writer.device(&course, symbols);
+            writer.device(&course, &mut stacks, symbols);
         }
     }
     writer.scopes(&devices);
@@ -82,12 +84,14 @@ impl<'a> Writer<'a> {
     }
 
     /// A device: its allocations, its counters, and when its memory ran out.
-    fn device(&mut self, course: &Course<'_>, symbols: &mut Symbolizer) {
+    fn device(&mut self, course: &Course<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
         let process = self.profile.add_process(&course.heading(), self.snapshot.meta.pid, at(0));
         let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
         self.profile.set_thread_samples_weight_type(thread, WeightType::Bytes);
         self.profile.add_initial_visible_thread(thread);
-        self.allocations(course, symbols, thread);
+        let shown = course.origins.iter().map(|&origin| stacks.shown(origin, symbols));
+        let handles: Vec<Option<StackHandle>> = shown.map(|shown| self.stack(thread, &shown)).collect();
+        self.allocations(course, &handles, thread);
         let (before, live) = course.live();
         let requested = self.counter(process, "requested", course.about_live(), GraphColor::Blue);
         self.count(requested, before, live);
@@ -113,12 +117,11 @@ impl<'a> Writer<'a> {
 
     /// Every block, when it was allocated and when it was freed; what was live before the first event, at the beginning. A sample
     /// has the bytes that it stands for.
-    fn allocations(&mut self, course: &Course<'_>, symbols: &mut Symbolizer, thread: ThreadHandle) {
+    fn allocations(&mut self, course: &Course<'_>, stacks: &[Option<StackHandle>], thread: ThreadHandle) {
         let snapshot = self.snapshot;
-        let mut stacks = Stacks { known: HashMap::new(), thread, category: self.allocations };
-        let mut add = |profile: &mut Profile, ns, place: usize, sign: i64| {
+        let add = |profile: &mut Profile, ns, place: usize, sign: i64| {
             let one = &course.lifetimes[place];
-            let stack = stacks.of(profile, snapshot, symbols, one.stack);
+            let stack = stacks[course.origin_of[place] as usize];
             let address = match (one.from.or(one.to), one.block) {
                 (Some(row), _) => snapshot.events.address[row],
                 (None, Some(block)) => snapshot.blocks[block as usize].address,
@@ -148,6 +151,21 @@ impl<'a> Writer<'a> {
                 add(&mut self.profile, ns, place, 1);
             }
         }
+    }
+
+    /// A stack of a thread. Its frames are labels with their lines, for which the format has no other place.
+    fn stack(&mut self, thread: ThreadHandle, shown: &Shown) -> Option<StackHandle> {
+        let names: Vec<String> = match shown {
+            Shown::Stack(places) => places.iter().flat_map(|place| place.frames.iter().map(short)).collect(),
+            Shown::Unknown(texts) => texts.clone(),
+        };
+        let category_pair = self.allocations.into();
+        let mut frames = Vec::with_capacity(names.len());
+        for name in names.iter().rev() {
+            let frame = Frame::Label(self.profile.intern_string(name));
+            frames.push(FrameInfo { frame, category_pair, flags: FrameFlags::empty() });
+        }
+        self.profile.intern_stack_frames(thread, frames.into_iter())
     }
 
     fn counter(
@@ -275,45 +293,6 @@ impl<'a> Writer<'a> {
             let timing = MarkerTiming::Instant(at(self.times.ns(mark.ticks)));
             self.profile.add_marker(thread, timing, Moment { name, detail, category: self.scopes });
         }
-    }
-}
-
-/// The stacks of a thread.
-struct Stacks {
-    known: HashMap<StackId, Option<StackHandle>>,
-    thread: ThreadHandle,
-    category: CategoryHandle,
-}
-
-impl Stacks {
-    /// The stack with the names of its frames, which are labels: the format has no place for the lines of others.
-    fn of(
-        &mut self,
-        profile: &mut Profile,
-        snapshot: &Snapshot,
-        symbols: &mut Symbolizer,
-        stack: StackId,
-    ) -> Option<StackHandle> {
-        let Self { known, thread, category } = self;
-        *known.entry(stack).or_insert_with(|| {
-            let keys = snapshot.frame_keys(stack);
-            let named =
-                keys.iter().flat_map(|&key| symbols.frames(key).iter().map(label).collect::<Vec<_>>());
-            let mut names: Vec<String> = named.collect();
-            if names.is_empty() {
-                names.push(NO_STACK.to_owned());
-            }
-            let mut frames = Vec::with_capacity(names.len());
-            for name in names.iter().rev() {
-                let frame = Frame::Label(profile.intern_string(name));
-                frames.push(FrameInfo {
-                    frame,
-                    category_pair: (*category).into(),
-                    flags: FrameFlags::empty(),
-                });
-            }
-            profile.intern_stack_frames(*thread, frames.into_iter())
-        })
     }
 }
 

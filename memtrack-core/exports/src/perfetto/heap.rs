@@ -3,13 +3,14 @@
 
 use super::messages::*;
 use super::trace::Trace;
-use crate::course::label::{NO_STACK, file_of, label, line_of};
 use crate::course::{Course, Rising, Times};
-use memtrack_model::event::StackId;
+use crate::stacks::{Shown, Stacks, file_of, line_of};
 use memtrack_model::snapshot::Module;
 use memtrack_model::{Frame as NamedFrame, Snapshot};
+use memtrack_report::analysis::origin::Origin;
+use memtrack_report::analysis::ownership::short;
 use memtrack_symbols::Symbolizer;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 
 /// Stacks in one packet: packets are to stay small, so that readers need not hold a large one.
@@ -19,7 +20,7 @@ const STACKS_PER_PACKET: usize = 512;
 pub(super) fn write(
     trace: &mut Trace<'_>,
     snapshot: &Snapshot,
-    symbols: &mut Symbolizer,
+    (stacks, symbols): (&mut Stacks<'_>, &mut Symbolizer),
     times: &Times<'_>,
     course: &Course<'_>,
     pid: u32,
@@ -27,11 +28,10 @@ pub(super) fn write(
     if course.lifetimes.is_empty() {
         return Ok(());
     }
-    let mut stacks = Stacks::new(trace, snapshot);
-    let used: BTreeMap<StackId, ()> = course.lifetimes.iter().map(|one| (one.stack, ())).collect();
-    let used: Vec<StackId> = used.into_keys().collect();
-    for part in used.chunks(STACKS_PER_PACKET) {
-        stacks.describe(trace, symbols, part)?;
+    let mut described = Described::new(trace, snapshot);
+    for part in course.origins.chunks(STACKS_PER_PACKET) {
+        let shown = part.iter().map(|&origin: &Origin| stacks.shown(origin, symbols));
+        described.describe(trace, shown)?;
     }
     let mut index = 0;
     let mut clock = Rising::default();
@@ -41,13 +41,15 @@ pub(super) fn write(
             Some(row) => snapshot.events.ticks.get(row).map_or_else(|| times.end_ns(), |&at| times.ns(at)),
         };
         let ns = clock.at(ns);
-        let sums: Vec<(StackId, Sums)> = sums_after(course, after).into_iter().collect();
+        let sums = sums_after(course, after);
         let parts = sums.chunks(STACKS_PER_PACKET);
         let last = parts.len() - 1;
         for (place, part) in parts.enumerate() {
+            let first = place * STACKS_PER_PACKET;
+            let samples = part.iter().enumerate().map(|(at, sums)| sums.sample(callstack(first + at)));
             let heap = ProcessHeapSamples {
                 pid: Some(pid.into()),
-                samples: part.iter().map(|(stack, sums)| sums.sample(stacks.iid(*stack))).collect(),
+                samples: samples.collect(),
                 timestamp: Some(ns),
                 heap_name: Some(course.heading()),
                 sampling_interval_bytes: Some(interval(snapshot, course)),
@@ -60,7 +62,7 @@ pub(super) fn write(
             index += 1;
             trace.packet(&TracePacket {
                 timestamp: Some(ns),
-                trusted_packet_sequence_id: Some(stacks.sequence),
+                trusted_packet_sequence_id: Some(described.sequence),
                 sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
                 data: Some(Data::ProfilePacket(dump)),
                 ..TracePacket::default()
@@ -112,12 +114,11 @@ impl Sums {
     }
 }
 
-/// The sums by stack after a row, or before the first.
-fn sums_after(course: &Course<'_>, row: Option<usize>) -> BTreeMap<StackId, Sums> {
-    let mut sums: BTreeMap<StackId, Sums> = BTreeMap::new();
-    // All stacks are in each dump, so that a stack's numbers can be compared.
-    for one in &course.lifetimes {
-        let sums = sums.entry(one.stack).or_default();
+/// The sums by origin after a row, or before the first: of all origins, so that dumps can be compared.
+fn sums_after(course: &Course<'_>, row: Option<usize>) -> Vec<Sums> {
+    let mut sums = vec![Sums::default(); course.origins.len()];
+    for (one, &origin) in course.lifetimes.iter().zip(&course.origin_of) {
+        let sums = &mut sums[origin as usize];
         // `None < Some(0)`: what was live from the start comes before every row.
         if one.from <= row {
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(one.bytes);
@@ -131,6 +132,11 @@ fn sums_after(course: &Course<'_>, row: Option<usize>) -> BTreeMap<StackId, Sums
     sums
 }
 
+/// What the stack of an origin is called by; 0 would be none.
+fn callstack(origin: usize) -> u64 {
+    origin as u64 + 1
+}
+
 /// A frame as Perfetto tells them apart.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FrameKey {
@@ -142,10 +148,9 @@ struct FrameKey {
 }
 
 /// The strings, frames and stacks that a sequence has described.
-struct Stacks<'a> {
+struct Described<'a> {
     snapshot: &'a Snapshot,
     sequence: u32,
-    begun: bool,
     /// By start.
     modules: Vec<&'a Module>,
     names: HashMap<String, u64>,
@@ -153,54 +158,51 @@ struct Stacks<'a> {
     paths: HashMap<String, u64>,
     mappings: HashMap<(String, u64), u64>,
     frames: HashMap<FrameKey, u64>,
+    callstacks: usize,
 }
 
-impl<'a> Stacks<'a> {
+impl<'a> Described<'a> {
     fn new(trace: &mut Trace<'_>, snapshot: &'a Snapshot) -> Self {
         let mut modules: Vec<&Module> = snapshot.modules.iter().collect();
         modules.sort_by_key(|module| module.start);
         Self {
             snapshot,
             sequence: trace.sequence(),
-            begun: false,
             modules,
             names: HashMap::new(),
             sources: HashMap::new(),
             paths: HashMap::new(),
             mappings: HashMap::new(),
             frames: HashMap::new(),
+            callstacks: 0,
         }
     }
 
-    /// What a stack is called by: 0 means none.
-    fn iid(&self, stack: StackId) -> u64 {
-        u64::from(stack.0) + 1
-    }
-
-    /// Writes some stacks, with the frames and strings that are new.
-    fn describe(
-        &mut self,
-        trace: &mut Trace<'_>,
-        symbols: &mut Symbolizer,
-        some: &[StackId],
-    ) -> io::Result<()> {
+    /// Writes the next stacks, with the frames and strings that are new.
+    fn describe(&mut self, trace: &mut Trace<'_>, some: impl Iterator<Item = Shown>) -> io::Result<()> {
+        let flags = if self.callstacks == 0 { INCREMENTAL_STATE_CLEARED } else { NEEDS_INCREMENTAL_STATE };
         let mut fresh = InternedData::default();
-        for &stack in some {
+        for shown in some {
             let mut frames: Vec<u64> = Vec::new();
-            for &key in self.snapshot.frame_keys(stack).iter() {
-                for frame in symbols.frames(key).iter() {
-                    frames.push(self.frame(key, frame, &mut fresh));
+            match shown {
+                Shown::Stack(places) => {
+                    for place in &places {
+                        frames.extend(
+                            place.frames.iter().map(|frame| self.frame(Some(place.key), frame, &mut fresh)),
+                        );
+                    }
+                }
+                Shown::Unknown(texts) => {
+                    for function in texts {
+                        let frame = NamedFrame { function, ..NamedFrame::default() };
+                        frames.push(self.frame(None, &frame, &mut fresh));
+                    }
                 }
             }
-            if frames.is_empty() {
-                let none = NamedFrame { function: NO_STACK.to_owned(), ..NamedFrame::default() };
-                frames.push(self.frame(0, &none, &mut fresh));
-            }
             frames.reverse();
-            fresh.callstacks.push(Callstack { iid: Some(self.iid(stack)), frame_ids: frames });
+            fresh.callstacks.push(Callstack { iid: Some(callstack(self.callstacks)), frame_ids: frames });
+            self.callstacks += 1;
         }
-        let flags = if self.begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
-        self.begun = true;
         trace.packet(&TracePacket {
             timestamp: Some(0),
             trusted_packet_sequence_id: Some(self.sequence),
@@ -210,14 +212,15 @@ impl<'a> Stacks<'a> {
         })
     }
 
-    /// The number of a frame, whose key is an address in a recording.
-    fn frame(&mut self, key: u64, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
-        let module = if self.snapshot.pytorch.is_none() { self.module(key) } else { None };
+    /// The number of a frame, whose key is an address in a recording; none of what stands for a stack.
+    fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
+        let address = key.filter(|_| self.snapshot.pytorch.is_none());
+        let module = address.and_then(|address| Some((address, self.module(address)?)));
         let (mapping, rel_pc) = match module {
-            Some(module) => {
+            Some((address, module)) => {
                 let path = module.path.clone();
                 let mapping = self.mapping((path, module.start), Some(module), fresh);
-                (mapping, key.saturating_sub(1).wrapping_sub(module.bias))
+                (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
             }
             // A script's file stands for the binary.
             None => {
@@ -225,12 +228,14 @@ impl<'a> Stacks<'a> {
                 (self.mapping((path, 0), None, fresh), 0)
             }
         };
+        // The line belongs to the name: Perfetto takes frames of one name at one address for one, and scripts have no addresses.
+        let name = if key.is_some() { short(frame) } else { frame.function.clone() };
         let frame_key = FrameKey {
-            name: intern(&mut self.names, &label(frame), &mut fresh.function_names),
+            name: intern(&mut self.names, &name, &mut fresh.function_names),
             mapping,
             rel_pc,
             source: file_of(frame).map(|file| intern(&mut self.sources, file, &mut fresh.source_paths)),
-            line: line_of(frame),
+            line: line_of(frame).filter(|_| file_of(frame).is_some()),
         };
         let next = self.frames.len() as u64 + 1;
         *self.frames.entry(frame_key).or_insert_with_key(|key| {

@@ -10,6 +10,7 @@ use crate::ExportOptions;
 use crate::course::ranges::{Range, tracks};
 use crate::course::running::{Step, kind_name, lane_name, scopes};
 use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::stacks::Stacks;
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_symbols::Symbolizer;
@@ -32,10 +33,12 @@ pub(crate) fn write(
     let times = Times::of(snapshot);
     let mut out = BufWriter::with_capacity(BUFFERED, out);
     let mut writer = Writer::begin(snapshot, &times, Trace::new(&mut out))?;
+    let mut stacks = Stacks::new(snapshot, &options.rules);
     for &device in &devices {
         if let Some(course) = Course::of(snapshot, device) {
             writer.device(&course)?;
-            heap::write(&mut writer.trace, snapshot, symbols, &times, &course, writer.pid)?;
+            let named = (&mut stacks, &mut *symbols);
+            heap::write(&mut writer.trace, snapshot, named, &times, &course, writer.pid)?;
         }
     }
     writer.scopes(&devices)?;

@@ -122,7 +122,7 @@ impl Estimate {
     }
 
     /// The number as a count: `23,000 ± 4 %`, or as a bound, `< 700`.
-    pub(super) fn as_count(&self, count: u64) -> String {
+    pub fn as_count(&self, count: u64) -> String {
         // Digits that the error makes meaningless are not shown.
         let digits = |value: f64, of: f64| {
             let unit = 10_f64.powf(of.max(1.0).log10().floor());
@@ -174,7 +174,7 @@ enum Shown {
 
 /// A sum over blocks, some of which are samples, while it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Sum {
+pub struct Sum {
     /// Over the blocks that were recorded, each for itself.
     recorded: f64,
     /// Over what they stand for.
@@ -186,7 +186,7 @@ pub(crate) struct Sum {
 
 impl Sum {
     /// Adds a block that counts for `amount` and stands for `weight` blocks.
-    pub(crate) fn add(&mut self, amount: f64, weight: f64) {
+    pub fn add(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded += amount;
         self.value += value;
@@ -197,12 +197,13 @@ impl Sum {
     }
 
     /// What the sum comes to.
-    pub(crate) fn value(&self) -> f64 {
+    pub fn value(&self) -> f64 {
         self.value
     }
 
     /// Both sums together.
-    pub(crate) fn with(self, other: &Self) -> Self {
+    #[must_use]
+    pub fn with(self, other: &Self) -> Self {
         Self {
             recorded: self.recorded + other.recorded,
             value: self.value + other.value,
@@ -250,7 +251,7 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
 
 /// What the samples of one device's recording can tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Precision {
+pub struct Precision {
     /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
     next_bytes: f64,
     next_blocks: f64,
@@ -261,7 +262,7 @@ pub(crate) struct Precision {
 
 impl Precision {
     /// Of the blocks of `device`, whose lifetimes these are.
-    pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+    pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
         // Where nobody says what went unrecorded, the exact counts may.
@@ -311,12 +312,12 @@ impl Precision {
     }
 
     /// A sum of bytes.
-    pub(crate) fn bytes(&self, sum: &Sum) -> Estimate {
+    pub fn bytes(&self, sum: &Sum) -> Estimate {
         sum.estimate(self.next_bytes, self.unrecorded_bytes)
     }
 
     /// A sum of blocks.
-    pub(super) fn blocks(&self, sum: &Sum) -> Estimate {
+    pub fn blocks(&self, sum: &Sum) -> Estimate {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 

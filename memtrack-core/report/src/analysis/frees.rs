@@ -23,7 +23,7 @@ enum Carried {
 }
 
 /// The frees of one device.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Frees<'a> {
     snapshot: &'a Snapshot,
     carried: Carried,

@@ -1,7 +1,8 @@
 //! From events to lifetimes: from which event to which each block was live. `peak`, `top` and `phases` use these
 //! instead of each pairing frees with allocations itself.
 
-use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
+use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
 use std::collections::HashMap;
 
@@ -56,6 +57,37 @@ impl Lifetime {
     fn of_block(snapshot: &Snapshot, row: usize) -> Self {
         let LiveBlock { scope, stack, .. } = snapshot.blocks[row];
         Self { scope, stack, block: Some(row as u32), ..Self::new(snapshot.weighed_block(row)) }
+    }
+
+    /// Its address.
+    pub fn address(&self, snapshot: &Snapshot) -> u64 {
+        match self.from.or(self.to) {
+            Some(row) => snapshot.events.address[row],
+            None => self.in_the_table(snapshot).map_or(0, |block| block.address),
+        }
+    }
+
+    /// The stream that owns it.
+    pub fn stream(&self, snapshot: &Snapshot) -> StreamId {
+        match self.from.or(self.to) {
+            Some(row) => snapshot.events.stream[row],
+            None => self.in_the_table(snapshot).map_or(StreamId::default(), |block| block.stream),
+        }
+    }
+
+    /// What a profile says the block was for, or what was found out of the operators that a recording has
+    /// ([`Snapshot::categories`]); none where nobody knows.
+    pub fn category(&self, snapshot: &Snapshot) -> Option<String> {
+        let row = self.from.or(self.to)?;
+        if let Some(categories) = snapshot.categories.get() {
+            return categories.of_event(row).map(str::to_owned);
+        }
+        let pytorch = snapshot.pytorch.as_deref().filter(|pytorch| pytorch.events.has(row, Key::Category))?;
+        Some(snapshot.strings.get(pytorch.events.text(row, Key::Category)).into_owned())
+    }
+
+    fn in_the_table<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a LiveBlock> {
+        self.block.and_then(|row| snapshot.blocks.get(row as usize))
     }
 
     /// Whether it is live right after event `row`; with none, whether it is before the first event.

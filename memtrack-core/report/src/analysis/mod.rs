@@ -17,6 +17,7 @@ pub mod limits;
 pub mod live_flame;
 pub mod moment;
 pub mod net;
+pub mod origin;
 pub mod ownership;
 pub mod patterns;
 pub mod peak;

@@ -14,15 +14,15 @@ pub use draw::flame_graph;
 pub use json::{FlameDevice, FlameFrame, FlameMoment, FlameStack};
 
 use super::estimate::{Estimate, Precision, Sum};
-use super::frees::Frees;
-use super::lifetimes::{Lifetime, lifetimes};
+use super::lifetimes::lifetimes;
 use super::moment::Moment;
+use super::origin::{Origin, Origins};
 use super::ownership::{Owner, Owners, Rules, short};
 use super::peak::Peak;
 use super::top::frames::is_python;
 use super::top::rows::{BEFORE, NO_STACK};
 use memtrack_model::Frame;
-use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{capitalised, human_bytes, human_count, printable};
 use memtrack_symbols::Symbolizer;
@@ -183,16 +183,16 @@ impl LiveStacks {
         let lifetimes = lifetimes(snapshot, device);
         let precision = Precision::of(snapshot, device, &lifetimes);
         let row = if at == Moment::Peak { Peak::of(snapshot, &lifetimes).row } else { at.row() };
-        let frees = Frees::of(snapshot, &lifetimes);
+        let origins = Origins::of(snapshot, &lifetimes);
         let mut owners = Owners::new(rules);
-        let mut known: HashMap<Whose, usize> = HashMap::new();
+        let mut known: HashMap<Origin, usize> = HashMap::new();
         let mut stacks: Vec<LiveStack> = Vec::new();
         let (mut bytes, mut blocks) = (0u64, 0.0);
         let (mut bytes_sum, mut blocks_sum) = (Sum::default(), Sum::default());
         for lifetime in lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row)) {
-            let whose = Whose::of(snapshot, &frees, lifetime);
-            let place = *known.entry(whose).or_insert_with(|| {
-                stacks.push(whose.stack(snapshot, symbols, &mut owners));
+            let origin = origins.origin(lifetime);
+            let place = *known.entry(origin).or_insert_with(|| {
+                stacks.push(LiveStack::of(origin, snapshot, symbols, &mut owners));
                 stacks.len() - 1
             });
             let stack = &mut stacks[place];
@@ -227,48 +227,28 @@ impl LiveStacks {
     }
 }
 
-/// What is known of where a block is from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Whose {
-    Allocated(StackId),
-    /// It is older than the trace, in which this stack freed it.
-    Freed(StackId),
-    Older,
-    NoStack,
-}
-
-impl Whose {
-    fn of(snapshot: &Snapshot, frees: &Frees<'_>, lifetime: &Lifetime) -> Self {
-        let has_frames = |stack: &StackId| !snapshot.frame_keys(*stack).is_empty();
-        let own = Some(lifetime.stack).filter(|_| lifetime.known).filter(has_frames);
-        match (own.or_else(|| frees.allocation(lifetime)), frees.freeing(lifetime)) {
-            (Some(stack), _) => Self::Allocated(stack),
-            (None, Some(stack)) => Self::Freed(stack),
-            (None, None) if lifetime.from.is_none() && !snapshot.events.is_empty() => Self::Older,
-            (None, None) => Self::NoStack,
-        }
-    }
-
-    fn stack(self, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> LiveStack {
+impl LiveStack {
+    /// What is known of the blocks of that origin, without numbers.
+    fn of(origin: Origin, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> Self {
         let (mut frames, mut freed_at) = (Vec::new(), None);
-        match self {
-            Self::Allocated(stack) => {
+        match origin {
+            Origin::Allocated(stack) => {
                 let all = owners.functions(&snapshot.frame_keys(stack), symbols);
                 let says_nothing = all.iter().all(|(_, owner)| *owner == Owner::Noise);
                 // A stack of nothing but noise is shown as it is.
                 frames = all;
                 frames.retain(|(_, owner)| says_nothing || *owner != Owner::Noise);
             }
-            Self::Freed(stack) => {
+            Origin::Freed(stack) => {
                 let owned = owners.owner(&snapshot.frame_keys(stack), symbols);
                 let mine = owned.mine.map(|line| (line, Owner::Mine));
                 freed_at = mine.or(owned.called.map(|line| (line, Owner::Framework)));
             }
-            Self::Older | Self::NoStack => {}
+            Origin::Older | Origin::NoStack => {}
         }
-        LiveStack {
+        Self {
             frames,
-            older: matches!(self, Self::Freed(_) | Self::Older),
+            older: matches!(origin, Origin::Freed(_) | Origin::Older),
             freed_at,
             bytes: 0,
             blocks: 0.0,

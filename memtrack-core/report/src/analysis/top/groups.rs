@@ -39,7 +39,7 @@ impl<'a> Groups<'a> {
             By::Size => {
                 format!("{} ({} bytes)", human_bytes(lifetime.size_bytes), human_count(lifetime.size_bytes))
             }
-            By::Stream => match self.stream(lifetime) {
+            By::Stream => match lifetime.stream(self.snapshot).0 {
                 0 => "default stream".into(),
                 stream => format!("stream {stream:#x}"),
             },
@@ -47,22 +47,13 @@ impl<'a> Groups<'a> {
                 Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
             },
-            By::Category => self.category(lifetime).unwrap_or_else(|| NO_CATEGORY.into()),
+            By::Category => lifetime.category(self.snapshot).unwrap_or_else(|| NO_CATEGORY.into()),
             By::Metadata => {
                 let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
                 text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
             }
             _ => return None,
         })
-    }
-
-    fn stream(&self, lifetime: &Lifetime) -> u64 {
-        let block = lifetime.block.and_then(|row| self.snapshot.blocks.get(row as usize));
-        match (lifetime.from.or(lifetime.to), block) {
-            (Some(row), _) => self.snapshot.events.stream[row].0,
-            (None, Some(block)) => block.stream.0,
-            (None, None) => 0,
-        }
     }
 
     /// The pool that an event says, or else that of the segment that has the address at the end.
@@ -80,21 +71,6 @@ impl<'a> Groups<'a> {
         let after = self.segments.partition_point(|&(start, _, _)| start <= address);
         let &(_, end, segment) = self.segments.get(after.checked_sub(1)?)?;
         if address < end { pytorch.segments.named_pool(segment, Key::SegmentPoolId) } else { None }
-    }
-
-    /// What a profile says the block was for, or what was found out of the operators that a recording has.
-    fn category(&self, lifetime: &Lifetime) -> Option<String> {
-        if let Some(categories) = self.snapshot.categories.get() {
-            return categories.of_event(lifetime.from.or(lifetime.to)?).map(str::to_owned);
-        }
-        self.text(lifetime, Key::Category)
-    }
-
-    /// A text of the block's event.
-    fn text(&self, lifetime: &Lifetime, key: Key) -> Option<String> {
-        let pytorch = self.snapshot.pytorch.as_deref()?;
-        let row = lifetime.from.or(lifetime.to).filter(|&row| pytorch.events.has(row, key))?;
-        Some(self.snapshot.strings.get(pytorch.events.text(row, key)).into_owned())
     }
 }
 

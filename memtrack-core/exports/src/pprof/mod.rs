@@ -1,0 +1,172 @@
+//! pprof's `profile.proto`, gzip: what was allocated and what is in use, blocks and bytes, by stack. One file has all
+//! devices; each sample's labels say which one, on which stream, in which operator and phase.
+//!
+//! Where small blocks were sampled, values are those of all the blocks that the samples stand for, and comments say how
+//! far off the sums may be.
+
+mod messages;
+mod tables;
+
+use crate::ExportOptions;
+use crate::stacks::{Shown, Stacks};
+use crate::usage::{Counts, Group, Usage};
+use flate2::write::GzEncoder;
+use memtrack_model::Snapshot;
+use memtrack_model::event::{DeviceId, StackId, StreamId};
+use memtrack_report::analysis::attribution::{Attributor, Source};
+use memtrack_report::analysis::moment::Moment;
+use memtrack_report::analysis::origin::Origin;
+use memtrack_report::analysis::patterns::Patterns;
+use memtrack_symbols::Symbolizer;
+use messages::{Label, Profile, Sample, ValueType};
+use prost::Message;
+use std::collections::HashSet;
+use std::io::{self, Write};
+use tables::Tables;
+
+/// The values of a sample, in their order, and their units. The last is what tools show first.
+const TYPES: [(&str, &str); 4] = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+];
+
+/// Writes the profile.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let profile = profile(snapshot, symbols, options);
+    let mut packer = GzEncoder::new(out, flate2::Compression::default());
+    packer.write_all(&profile.encode_to_vec())?;
+    packer.finish()?;
+    Ok(())
+}
+
+fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOptions) -> Profile {
+    let usages: Vec<(DeviceId, Moment, Usage)> = options
+        .devices
+        .iter()
+        .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
+        .collect();
+    // All stacks are named before the first location is made: only then is known which binaries are missing.
+    let mut stacks = Stacks::new(snapshot, &options.rules);
+    let shown: Vec<Vec<Shown>> = usages
+        .iter()
+        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.shown(row.group.origin, symbols)).collect())
+        .collect();
+    let missing: HashSet<_> = symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
+    let mut tables = Tables::new(&snapshot.modules, &missing);
+    let patterns = Patterns::default();
+    let mut labels = Labels { snapshot, attributor: Attributor::new(snapshot, &patterns) };
+
+    let mut profile = Profile::default();
+    for (kind, unit) in TYPES {
+        profile.sample_type.push(ValueType { kind: tables.string(kind), unit: tables.string(unit) });
+    }
+    profile.default_sample_type = tables.string(TYPES[3].0);
+    for ((device, moment, usage), shown) in usages.iter().zip(&shown) {
+        let name = snapshot.device_name(*device);
+        for (row, shown) in usage.rows.iter().zip(shown) {
+            let location_id = match shown {
+                Shown::Stack(places) => places.iter().map(|place| tables.location(place)).collect(),
+                Shown::Unknown(texts) => texts.iter().map(|text| tables.text(text)).collect(),
+            };
+            let [blocks, bytes] = values(row.allocated);
+            let [blocks_in_use, bytes_in_use] = values(row.in_use[0]);
+            profile.sample.push(Sample {
+                location_id,
+                value: vec![blocks, bytes, blocks_in_use, bytes_in_use],
+                label: labels.of(&name, row.group, symbols, &mut tables),
+            });
+        }
+        if usage.rows.is_empty() {
+            continue;
+        }
+        let mut comments = vec![
+            format!("{name}: inuse: {} {}", usage.in_use[0].words(), moment.name()),
+            format!("{name}: alloc: {}, allocated within the trace", usage.allocated.words()),
+        ];
+        if usage.in_use[0].is_estimate() || usage.allocated.is_estimate() {
+            comments.push(format!(
+                "{name}: small blocks were sampled: values are estimates, errors are those of 95 in 100 cases"
+            ));
+        }
+        profile.comment.extend(comments.iter().map(|comment| tables.string(comment)));
+    }
+    let words = "bytes are requested bytes; in use and older than the trace: not among what was allocated";
+    profile.comment.push(tables.string(words));
+    add_times(&mut profile, snapshot);
+    add_period(&mut profile, snapshot, &mut tables);
+    profile.string_table = tables.strings;
+    profile.function = tables.functions;
+    profile.location = tables.locations;
+    profile.mapping = tables.mappings;
+    profile
+}
+
+/// Blocks and bytes as whole numbers.
+fn values(counts: Counts) -> [i64; 2] {
+    [counts.blocks.round() as i64, i64::try_from(counts.bytes).unwrap_or(i64::MAX)]
+}
+
+/// When it began and how long it took, as far as events say.
+fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
+    let ns = |ticks: u64| snapshot.clock.time_ns(ticks);
+    let Some(last) = snapshot.events.ticks.iter().max() else { return };
+    let start = snapshot.clock.first.1;
+    let end = ns(*last).max(start);
+    profile.time_nanos = i64::try_from(start).unwrap_or(0);
+    profile.duration_nanos = i64::try_from(end - start).unwrap_or(0);
+}
+
+/// How many bytes apart samples were: 1 where every block was recorded; not said where the distance changed.
+fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
+    let period = match snapshot.meta.sample_mean_bytes {
+        mean if mean > 0 => mean,
+        _ if snapshot.has_samples() || snapshot.may_lack_small_blocks() => return,
+        _ => 1,
+    };
+    profile.period_type = Some(ValueType { kind: tables.string("space"), unit: tables.string("bytes") });
+    profile.period = i64::try_from(period).unwrap_or(0);
+}
+
+/// Says what else is known of samples.
+struct Labels<'a> {
+    snapshot: &'a Snapshot,
+    attributor: Attributor<'a>,
+}
+
+impl Labels<'_> {
+    fn of(
+        &mut self,
+        device: &str,
+        group: Group,
+        symbols: &mut Symbolizer,
+        tables: &mut Tables,
+    ) -> Vec<Label> {
+        let stack = match group.origin {
+            Origin::Allocated(stack) => stack,
+            _ => StackId::NONE,
+        };
+        let mut label = |key: &str, text: &str| Label { key: tables.string(key), text: tables.string(text) };
+        let mut labels = vec![label("device", device)];
+        if group.stream != StreamId::default() {
+            labels.push(label("stream", &format!("{:#x}", group.stream.0)));
+        }
+        let (operator, source) = self.attributor.operator(group.scope, stack, symbols);
+        if source != Source::Unattributed {
+            labels.push(label("operator", &operator));
+        }
+        if !self.snapshot.scopes.place(group.scope).modules.is_empty() {
+            labels.push(label("module", &self.attributor.module(group.scope, stack, symbols)));
+        }
+        if let Some(phase) = self.attributor.phase(group.scope, stack, symbols) {
+            labels.push(label("phase", phase.name()));
+        }
+        labels
+    }
+}

@@ -1,0 +1,127 @@
+//! The interned parts of a profile: strings, functions, locations and the binaries they are in.
+
+use super::messages::{Function, Line, Location, Mapping};
+use crate::stacks::{Place, file_of, line_of};
+use memtrack_model::Frame;
+use memtrack_model::snapshot::Module;
+use std::collections::{HashMap, HashSet};
+
+/// The tables while they grow.
+pub(crate) struct Tables {
+    pub(crate) strings: Vec<String>,
+    string_rows: HashMap<String, i64, foldhash::fast::RandomState>,
+    pub(crate) functions: Vec<Function>,
+    function_ids: HashMap<(i64, i64), u64, foldhash::fast::RandomState>,
+    pub(crate) locations: Vec<Location>,
+    location_ids: HashMap<Place, u64, foldhash::fast::RandomState>,
+    pub(crate) mappings: Vec<Mapping>,
+    /// Whether keys are addresses, and of a binary that was not found, so that its functions have no names.
+    modules: Vec<(Module, bool)>,
+    mapping_ids: HashMap<usize, u64>,
+}
+
+impl Tables {
+    /// For stacks through `modules`, of which those with these paths and starts were not found.
+    pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
+        let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
+        let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();
+        modules.sort_by_key(|(module, _)| module.start);
+        Self {
+            strings: vec![String::new()],
+            string_rows: HashMap::from_iter([(String::new(), 0)]),
+            functions: Vec::new(),
+            function_ids: HashMap::default(),
+            locations: Vec::new(),
+            location_ids: HashMap::default(),
+            mappings: Vec::new(),
+            modules,
+            mapping_ids: HashMap::new(),
+        }
+    }
+
+    /// The row of a text.
+    pub(crate) fn string(&mut self, text: &str) -> i64 {
+        if let Some(&row) = self.string_rows.get(text) {
+            return row;
+        }
+        let row = self.strings.len() as i64;
+        self.strings.push(text.to_owned());
+        self.string_rows.insert(text.to_owned(), row);
+        row
+    }
+
+    /// The location of a place of a stack.
+    pub(crate) fn location(&mut self, place: &Place) -> u64 {
+        if let Some(&id) = self.location_ids.get(place) {
+            return id;
+        }
+        // A return address may be the first of the next function; the call is before it.
+        let call = place.key.saturating_sub(1);
+        let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
+        let module = module.filter(|&row| call < self.modules[row].0.end);
+        let mapping_id = module.map_or(0, |row| self.mapping(row));
+        let is_unnamed = module.is_some_and(|row| self.modules[row].1);
+        // What is not in a binary has no address: PyTorch's files number their frames.
+        let address = if module.is_some() { call } else { 0 };
+        let line =
+            if is_unnamed { Vec::new() } else { place.frames.iter().map(|frame| self.line(frame)).collect() };
+        let id = self.add(Location { id: 0, mapping_id, address, line });
+        self.location_ids.insert(place.clone(), id);
+        id
+    }
+
+    /// The location of a text that stands for a function.
+    pub(crate) fn text(&mut self, text: &str) -> u64 {
+        let frame = Frame { function: text.to_owned(), ..Frame::default() };
+        let place = Place { key: 0, frames: vec![frame] };
+        if let Some(&id) = self.location_ids.get(&place) {
+            return id;
+        }
+        let line = vec![self.line(&place.frames[0])];
+        let id = self.add(Location { id: 0, mapping_id: 0, address: 0, line });
+        self.location_ids.insert(place, id);
+        id
+    }
+
+    fn add(&mut self, location: Location) -> u64 {
+        let id = self.locations.len() as u64 + 1;
+        self.locations.push(Location { id, ..location });
+        id
+    }
+
+    fn line(&mut self, frame: &Frame) -> Line {
+        let (name, file) = (self.string(&frame.function), self.string(file_of(frame).unwrap_or_default()));
+        let next = self.functions.len() as u64 + 1;
+        let id = *self.function_ids.entry((name, file)).or_insert(next);
+        if id == next {
+            // Without a name of the linker's, tools leave this one as it is: they would take `<module>` for a C++ template.
+            self.functions.push(Function { id, name, filename: file });
+        }
+        Line { function_id: id, line: line_of(frame).map_or(0, i64::from) }
+    }
+
+    fn mapping(&mut self, row: usize) -> u64 {
+        if let Some(&id) = self.mapping_ids.get(&row) {
+            return id;
+        }
+        let (module, is_missing) = &self.modules[row];
+        let (start, limit, named) = (module.start, module.end, !is_missing);
+        let (path, build_id) = (module.path.clone(), module.build_id.clone());
+        let id = self.mappings.len() as u64 + 1;
+        let (filename, build_id) = (self.string(&path), self.string(&build_id));
+        // A tool need not look for names that are there.
+        self.mappings.push(Mapping {
+            id,
+            memory_start: start,
+            memory_limit: limit,
+            filename,
+            build_id,
+            has_functions: named,
+            has_filenames: named,
+            has_line_numbers: named,
+            has_inline_frames: named,
+        });
+        self.mapping_ids.insert(row, id);
+        id
+    }
+}

@@ -1,0 +1,173 @@
+//! speedscope's own format: for each device, what was in use at its peak and at the end, and what was allocated in all.
+//! Stacks have no order in time: the view "left heavy" is the one to look at, the largest first.
+
+use crate::ExportOptions;
+use crate::stacks::{Shown, Stacks, file_of, line_of};
+use crate::usage::{Counts, Row, Total, Usage};
+use memtrack_model::units::capitalised;
+use memtrack_model::{Frame, Snapshot};
+use memtrack_report::analysis::moment::Moment;
+use memtrack_symbols::Symbolizer;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// A file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    exporter: String,
+    name: String,
+    active_profile_index: usize,
+    shared: Shared,
+    profiles: Vec<Profile>,
+}
+
+#[derive(Serialize)]
+struct Shared {
+    frames: Vec<Named>,
+}
+
+/// A function.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+struct Named {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+/// Stacks with bytes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    /// Outermost function first.
+    samples: Vec<Vec<usize>>,
+    weights: Vec<u64>,
+}
+
+/// Writes the file.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut stacks = Stacks::new(snapshot, &options.rules);
+    let mut frames = Frames::default();
+    let mut profiles = Vec::new();
+    let moments = [Moment::Peak, Moment::End];
+    for &(device, _) in &options.devices {
+        let usage = Usage::of(snapshot, device, &moments, false);
+        let shown: Vec<Vec<usize>> =
+            usage.rows.iter().map(|row| frames.stack(&stacks.shown(row.group.origin, symbols))).collect();
+        let name = capitalised(&snapshot.device_name(device));
+        for (place, moment) in moments.iter().enumerate() {
+            let title = format!("{name}: in use {}", moment.name());
+            profiles.extend(profile(&title, &usage, &shown, &usage.in_use[place], |row| row.in_use[place]));
+        }
+        let title = format!("{name}: allocated in all");
+        profiles.extend(profile(&title, &usage, &shown, &usage.allocated, |row| row.allocated));
+    }
+    if profiles.is_empty() {
+        // A file without profiles is refused.
+        let (samples, weights) = (Vec::new(), Vec::new());
+        let name = "Nothing was in use".to_owned();
+        profiles.push(Profile {
+            kind: "sampled",
+            name,
+            unit: "bytes",
+            start_value: 0,
+            end_value: 0,
+            samples,
+            weights,
+        });
+    }
+    let program = &snapshot.meta.program;
+    let name = if program.is_empty() { "memory" } else { program.rsplit('/').next().unwrap_or(program) };
+    let file = File {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        exporter: format!("memtrack {}", env!("CARGO_PKG_VERSION")),
+        name: name.to_owned(),
+        active_profile_index: 0,
+        shared: Shared { frames: frames.rows },
+        profiles,
+    };
+    serde_json::to_writer(&mut *out, &file)?;
+    out.write_all(b"\n")
+}
+
+/// The stacks with their bytes, the largest first; none where there are no bytes.
+fn profile(
+    title: &str,
+    usage: &Usage,
+    shown: &[Vec<usize>],
+    total: &Total,
+    counts: impl Fn(&Row) -> Counts,
+) -> Option<Profile> {
+    let mut stacks: Vec<(&Vec<usize>, u64)> = Vec::new();
+    for (row, shown) in usage.rows.iter().zip(shown) {
+        let bytes = counts(row).bytes;
+        if bytes > 0 {
+            stacks.push((shown, bytes));
+        }
+    }
+    stacks.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    let end_value = stacks.iter().fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
+    (!stacks.is_empty()).then(|| Profile {
+        kind: "sampled",
+        name: format!("{title}, {}", total.words()),
+        unit: "bytes",
+        start_value: 0,
+        end_value,
+        weights: stacks.iter().map(|&(_, bytes)| bytes).collect(),
+        samples: stacks.into_iter().map(|(stack, _)| stack.clone()).collect(),
+    })
+}
+
+/// The functions, each once.
+#[derive(Default)]
+struct Frames {
+    rows: Vec<Named>,
+    places: HashMap<Named, usize, foldhash::fast::RandomState>,
+}
+
+impl Frames {
+    /// The numbers of a stack's functions, outermost first.
+    fn stack(&mut self, shown: &Shown) -> Vec<usize> {
+        let mut stack: Vec<usize> = match shown {
+            Shown::Stack(places) => {
+                places.iter().flat_map(|place| &place.frames).map(|frame| self.place(named(frame))).collect()
+            }
+            Shown::Unknown(texts) => texts
+                .iter()
+                .map(|text| self.place(Named { name: text.clone(), file: None, line: None }))
+                .collect(),
+        };
+        stack.reverse();
+        stack
+    }
+
+    fn place(&mut self, named: Named) -> usize {
+        let next = self.rows.len();
+        let place = *self.places.entry(named.clone()).or_insert(next);
+        if place == next {
+            self.rows.push(named);
+        }
+        place
+    }
+}
+
+fn named(frame: &Frame) -> Named {
+    Named { name: frame.function.clone(), file: file_of(frame).map(str::to_owned), line: line_of(frame) }
+}

@@ -1,0 +1,80 @@
+//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership, as
+//! `memtrack memory --at` has them.
+
+use memtrack_model::{Frame, Snapshot};
+use memtrack_report::analysis::origin::Origin;
+use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
+use memtrack_symbols::Symbolizer;
+
+/// The functions that one key stands for: those that were inlined, then the one they were compiled into.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// A return address, or the number of a frame.
+    pub(crate) key: u64,
+    /// Innermost first, at least one.
+    pub(crate) frames: Vec<Frame>,
+}
+
+/// A stack, or what stands for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Shown {
+    /// Innermost first, at least one place.
+    Stack(Vec<Place>),
+    /// Blocks without a stack: what is said in its place, innermost first.
+    Unknown(Vec<String>),
+}
+
+/// Names stacks.
+pub(crate) struct Stacks<'a> {
+    snapshot: &'a Snapshot,
+    owners: Owners<'a>,
+}
+
+impl<'a> Stacks<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, rules: &'a Rules) -> Self {
+        Self { snapshot, owners: Owners::new(rules) }
+    }
+
+    /// What is shown of blocks of that origin.
+    pub(crate) fn shown(&mut self, origin: Origin, symbols: &mut Symbolizer) -> Shown {
+        match (origin, origin.stands_for_stack()) {
+            (Origin::Allocated(stack), _) => {
+                let keys = self.snapshot.frame_keys(stack);
+                Shown::Stack(self.places(&keys, symbols))
+            }
+            (Origin::Freed(stack), instead) => {
+                let owned = self.owners.owner(&self.snapshot.frame_keys(stack), symbols);
+                let freed_at = owned.mine.or(owned.called).map(|frame| format!("freed at {}", short(&frame)));
+                Shown::Unknown(freed_at.into_iter().chain(instead.map(str::to_owned)).collect())
+            }
+            (_, instead) => Shown::Unknown(instead.map(str::to_owned).into_iter().collect()),
+        }
+    }
+
+    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Place> {
+        let functions = self.owners.functions(keys, symbols);
+        // A stack of nothing but noise is shown as it is.
+        let says_nothing = functions.iter().all(|(_, owner)| *owner == Owner::Noise);
+        let mut functions = functions.into_iter();
+        let mut places = Vec::with_capacity(keys.len());
+        for &key in keys {
+            let here = functions.by_ref().take(symbols.frames(key).len());
+            let told = here.filter(|(_, owner)| says_nothing || *owner != Owner::Noise);
+            let frames: Vec<Frame> = told.map(|(frame, _)| frame).collect();
+            if !frames.is_empty() {
+                places.push(Place { key, frames });
+            }
+        }
+        places
+    }
+}
+
+/// The file of a frame, if it is known: PyTorch writes `??` where it is not.
+pub(crate) fn file_of(frame: &Frame) -> Option<&str> {
+    frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
+}
+
+/// The line of a frame, if it is known.
+pub(crate) fn line_of(frame: &Frame) -> Option<u32> {
+    frame.line.filter(|&line| line > 0)
+}

@@ -1,0 +1,131 @@
+//! What a device allocated and what was in use at some moments, added up by origin: what profiles are made of.
+
+use memtrack_model::Snapshot;
+use memtrack_model::event::{DeviceId, ScopeId, StreamId};
+use memtrack_report::analysis::estimate::{Estimate, Precision, Sum};
+use memtrack_report::analysis::lifetimes::lifetimes;
+use memtrack_report::analysis::moment::Moment;
+use memtrack_report::analysis::origin::{Origin, Origins};
+use memtrack_report::analysis::peak::Peak;
+use std::collections::HashMap;
+
+/// What makes blocks one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Group {
+    pub(crate) origin: Origin,
+    pub(crate) scope: ScopeId,
+    pub(crate) stream: StreamId,
+}
+
+/// Blocks and their requested bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Counts {
+    pub(crate) blocks: f64,
+    pub(crate) bytes: u64,
+}
+
+impl Counts {
+    fn add(&mut self, blocks: f64, bytes: u64) {
+        self.blocks += blocks;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+/// The blocks of one group. What is not of the trace, because it is older, was not allocated in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) group: Group,
+    pub(crate) allocated: Counts,
+    /// In use at each of the moments.
+    pub(crate) in_use: Vec<Counts>,
+}
+
+/// A sum over all rows, and how far off it may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Total {
+    pub(crate) counts: Counts,
+    pub(crate) bytes_error: Estimate,
+    pub(crate) blocks_error: Estimate,
+}
+
+impl Total {
+    /// `6.37 GiB in 885 blocks`, with the error where there is one.
+    pub(crate) fn words(&self) -> String {
+        let blocks = self.counts.blocks.round() as u64;
+        let bytes = self.bytes_error.as_bytes(self.counts.bytes);
+        format!("{bytes} in {}", self.blocks_error.as_counted(blocks, "block"))
+    }
+
+    /// Whether it is an estimate.
+    pub(crate) fn is_estimate(&self) -> bool {
+        !self.bytes_error.is_exact() || !self.blocks_error.is_exact()
+    }
+}
+
+/// One device.
+#[derive(Clone, Debug)]
+pub(crate) struct Usage {
+    /// In the order in which the groups first appear.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) allocated: Total,
+    /// For each of the moments.
+    pub(crate) in_use: Vec<Total>,
+}
+
+impl Usage {
+    /// Adds up the blocks of `device` for these moments. Groups are told apart by scopes and streams only if
+    /// `by_labels` is set.
+    pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, moments: &[Moment], by_labels: bool) -> Self {
+        let lifetimes = lifetimes(snapshot, device);
+        let precision = Precision::of(snapshot, device, &lifetimes);
+        let origins = Origins::of(snapshot, &lifetimes);
+        let after = |moment: &Moment| match moment {
+            Moment::Peak => Peak::of(snapshot, &lifetimes).row,
+            moment => moment.row(),
+        };
+        let after: Vec<Option<usize>> = moments.iter().map(after).collect();
+        let mut places: HashMap<Group, usize, foldhash::fast::RandomState> = HashMap::default();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut sums = vec![Summed::default(); moments.len() + 1];
+        for lifetime in &lifetimes {
+            // A free's scope is its own, not that of the block's allocation.
+            let scope = if by_labels && lifetime.known { lifetime.scope } else { ScopeId::NONE };
+            let stream = if by_labels { lifetime.stream(snapshot) } else { StreamId::default() };
+            let group = Group { origin: origins.origin(lifetime), scope, stream };
+            let (is_allocated, in_use) =
+                (lifetime.from.is_some(), after.iter().map(|&row| lifetime.is_live_after(row)));
+            let counted: Vec<bool> = std::iter::once(is_allocated).chain(in_use).collect();
+            if !counted.contains(&true) {
+                continue;
+            }
+            let place = *places.entry(group).or_insert_with(|| {
+                let in_use = vec![Counts::default(); moments.len()];
+                rows.push(Row { group, allocated: Counts::default(), in_use });
+                rows.len() - 1
+            });
+            let row = &mut rows[place];
+            let counts = std::iter::once(&mut row.allocated).chain(&mut row.in_use);
+            for ((counts, sum), _) in counts.zip(&mut sums).zip(counted).filter(|(_, counted)| *counted) {
+                counts.add(lifetime.blocks, lifetime.bytes);
+                sum.counts.add(lifetime.blocks, lifetime.bytes);
+                sum.bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+                sum.blocks.add(1.0, lifetime.blocks);
+            }
+        }
+        let mut totals = sums.iter().map(|sum| Total {
+            counts: sum.counts,
+            bytes_error: precision.bytes(&sum.bytes),
+            blocks_error: precision.blocks(&sum.blocks),
+        });
+        let allocated = totals.next().unwrap_or_default();
+        let in_use = totals.collect();
+        Self { rows, allocated, in_use }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Summed {
+    counts: Counts,
+    bytes: Sum,
+    blocks: Sum,
+}
