@@ -7,6 +7,8 @@ mod blocks;
 mod collapsed;
 mod course;
 mod firefox;
+#[cfg(test)]
+mod fixtures;
 mod perfetto;
 mod pprof;
 mod registry;

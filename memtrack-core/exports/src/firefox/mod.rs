@@ -4,6 +4,10 @@
 //! a process of its own, whose threads show what was running.
 
 mod markers;
+#[cfg(test)]
+mod reader;
+#[cfg(test)]
+mod tests;
 
 use crate::ExportOptions;
 use crate::course::ranges::tracks;

@@ -4,6 +4,8 @@
 
 mod heap;
 mod messages;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use crate::ExportOptions;
