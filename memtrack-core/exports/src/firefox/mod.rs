@@ -34,6 +34,11 @@ const BUFFERED: usize = 64 << 10;
 /// repeated, so that the line is level until it changes.
 const PAUSE_NS: u64 = 1_000_000;
 
+/// The profiler finds the allocation of what is freed by its address. What else was at the address of a block that is older than
+/// the trace is not known, so these blocks get addresses of their own, from this one on: above all memory, and exact in
+/// JavaScript's numbers.
+const OLDER: u64 = 1 << 52;
+
 /// Writes the snapshot's devices that were asked for.
 pub(crate) fn write(
     snapshot: &Snapshot,
@@ -120,18 +125,21 @@ impl<'a> Writer<'a> {
     }
 
     /// Every block, when it was allocated and when it was freed; what was live before the first event, at the beginning. A sample
-    /// has the bytes that it stands for.
+    /// has the bytes that it stands for. Blocks without bytes are left out.
     fn allocations(&mut self, course: &Course<'_>, stacks: &[Option<StackHandle>], thread: ThreadHandle) {
         let snapshot = self.snapshot;
         let add = |profile: &mut Profile, ns, place: usize, sign: i64| {
             let one = &course.lifetimes[place];
             let stack = stacks[course.origin_of[place] as usize];
-            let address = match (one.from.or(one.to), one.block) {
-                (Some(row), _) => snapshot.events.address[row],
-                (None, Some(block)) => snapshot.blocks[block as usize].address,
-                (None, None) => 0,
+            let address = match one.from {
+                Some(row) => snapshot.events.address[row],
+                None => OLDER + place as u64,
             };
             let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
+            // Nothing would tell its allocation from its free.
+            if bytes == 0 {
+                return;
+            }
             profile.add_allocation_sample(thread, at(ns), stack, address, sign * bytes);
         };
         let lifetimes = &course.lifetimes;
