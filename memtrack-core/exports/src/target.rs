@@ -39,27 +39,31 @@ impl Target {
 /// A sentence that lists the possible names.
 pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    target_with(&name)?.ok_or_else(|| {
+        format!("the name must end in {}, followed by .gz or .zst to compress it", endings_listed())
+    })
+}
+
+/// What a name in lower case stands for; `None` where it is nothing known.
+///
+/// # Errors
+/// Why it cannot be compressed that way.
+fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     // `.pb.gz` is a name of its own, and no `.pb` that is compressed.
-    let whole = ends_like(&name).filter(|(export, _)| export.is_gzip);
-    if let Some((export, _)) = whole {
-        return Ok((Target::Export(export), Compression::None));
+    if let Some(export) = ends_like(name).filter(|export| export.is_gzip) {
+        return Ok(Some((Target::Export(export), Compression::None)));
     }
-    let (name, compression) = packing(&name);
-    if let Some((export, _)) = ends_like(name) {
+    let (name, compression) = packing(name);
+    if let Some(export) = ends_like(name) {
         return match compression {
             Compression::Zstd if export.is_gzip => {
                 Err(format!("{} files are gzip already: leave .zst out", export.name))
             }
-            _ => Ok((Target::Export(export), compression)),
+            _ => Ok(Some((Target::Export(export), compression))),
         };
     }
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
-    match format_named(suffix) {
-        Some(format) => Ok((Target::Snapshot(format), compression)),
-        None => {
-            Err(format!("the name must end in {}, followed by .gz or .zst to compress it", endings_listed()))
-        }
-    }
+    Ok(format_named(suffix).map(|format| (Target::Snapshot(format), compression)))
 }
 
 /// What the name of a format (`json`, `pprof`, `csv.zst`) stands for, and how its files are to be compressed.
@@ -72,8 +76,8 @@ pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
     let suffix = EXPORTS.iter().find(|export| export.name == plain).map(|export| export.suffixes[0]);
     // The usual ending may be a compressed one.
     let name = suffix.map_or(name.clone(), |suffix| format!("{suffix}{}", compression.suffix()));
-    target_of(Path::new(&format!("output.{name}")))
-        .map_err(|_| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
+    target_with(&format!("output.{name}"))?
+        .ok_or_else(|| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
 }
 
 /// What a snapshot can be written as, as a sentence lists it: `pickle, json, …`.
@@ -82,13 +86,15 @@ pub fn targets_listed() -> String {
     sentence(formats.chain(EXPORTS.iter().map(|export| export.name)))
 }
 
-/// The export whose files end like this, and the ending.
-fn ends_like(name: &str) -> Option<(&'static Export, &'static str)> {
+/// The export whose files' names end like this.
+fn ends_like(name: &str) -> Option<&'static Export> {
+    let fits = |suffix: &str| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
     let endings =
         EXPORTS.iter().flat_map(|export| export.suffixes.iter().map(move |suffix| (export, *suffix)));
-    let fits =
-        endings.filter(|(_, suffix)| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.')));
-    fits.max_by_key(|(_, suffix)| suffix.len())
+    endings
+        .filter(|(_, suffix)| fits(suffix))
+        .max_by_key(|(_, suffix)| suffix.len())
+        .map(|(export, _)| export)
 }
 
 /// The usual endings of names, as a sentence lists them: `.pickle, .json, …`.
@@ -102,4 +108,75 @@ fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
     let mut names: Vec<String> = names.map(Into::into).collect();
     let last = names.pop().unwrap_or_default();
     format!("{} or {last}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(found: Result<(Target, Compression), String>) -> Result<(&'static str, String), String> {
+        found.map(|(target, compression)| (target.name(), target.suffix(compression)))
+    }
+
+    #[test]
+    fn names_say_what_to_write_and_the_longest_ending_decides() {
+        let of = |name: &str| told(target_of(Path::new(name)));
+        for (name, format, suffix) in [
+            ("a.json", "json", "json"),
+            ("a.b.PKL.gz", "pickle", "pickle.gz"),
+            ("a.speedscope.json", "speedscope", "speedscope.json"),
+            ("a.speedscope.json.gz", "speedscope", "speedscope.json.gz"),
+            ("a.pb.gz", "pprof", "pb.gz"),
+            ("a.pprof", "pprof", "pb.gz"),
+            // Once is enough.
+            ("a.pprof.gz", "pprof", "pb.gz"),
+            ("a.Collapsed.zst", "collapsed", "folded.zst"),
+            ("a.csv.zst", "csv", "csv.zst"),
+        ] {
+            assert_eq!(of(name), Ok((format, suffix.to_owned())), "{name}");
+        }
+        // What stands before the ending is a name, if only an empty one.
+        assert_eq!(of(".csv"), Ok(("csv", "csv".to_owned())));
+        for name in ["csv", "a.pb", "a.txt", "speedscope.json.bak", "a.gz", "acsv"] {
+            let why = of(name).unwrap_err();
+            assert!(
+                why.starts_with("the name must end in .pickle, .json, .memtrack, .pb.gz, "),
+                "{name}: {why}"
+            );
+        }
+        assert_eq!(of("a.pb.gz.zst").unwrap_err(), "pprof files are gzip already: leave .zst out");
+    }
+
+    #[test]
+    fn formats_have_names_that_need_not_be_endings() {
+        for (name, format, suffix) in [
+            ("pprof", "pprof", "pb.gz"),
+            (".pb.gz", "pprof", "pb.gz"),
+            ("speedscope", "speedscope", "speedscope.json"),
+            ("SPEEDSCOPE.gz", "speedscope", "speedscope.json.gz"),
+            ("collapsed", "collapsed", "folded"),
+            ("json.zst", "json", "json.zst"),
+        ] {
+            assert_eq!(told(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
+        }
+        for (name, said) in [
+            ("xml", "use pickle, json, memtrack, pprof, "),
+            ("", "use pickle, json, memtrack, pprof, "),
+            ("pprof.zst", "pprof files are gzip already"),
+        ] {
+            assert!(target_named(name).unwrap_err().contains(said), "{name}");
+        }
+    }
+
+    /// Two exports that share a name or an ending would hide one another.
+    #[test]
+    fn every_export_is_found_by_its_name_and_by_all_its_endings() {
+        for export in &EXPORTS {
+            for name in export.suffixes.iter().chain([&export.name]) {
+                let found = target_named(name).map(|(target, _)| target.name());
+                assert_eq!(found, Ok(export.name), "{name}");
+            }
+            assert!(!export.about.ends_with('.') && export.about.len() < 100, "{}", export.about);
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod cycles;
 mod diff;
 mod export_cycles;
 mod export_script;
+mod exports;
 mod gpus;
 mod here;
 mod hostile;

@@ -1,0 +1,501 @@
+//! `memtrack convert` to formats of other tools: the files are decoded again, and their sums are those of `memtrack peak`
+//! and `memtrack top`. What the tools themselves say of them is in `tests/tools/exports.py`.
+
+use flate2::read::GzDecoder;
+use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_core::snapshot::{Sampling, Snapshot, SnapshotFiles};
+use memtrack_tests::snapshots::{event, small};
+use memtrack_tests::verbs::{json, text};
+use memtrack_tests::{fixture, memtrack};
+use prost::Message;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// `profile.proto`, as far as these tests read it: declared once more, because the writer's own declaration would find its
+/// own mistakes in order.
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<Pair>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(int64, tag = "12")]
+    period: i64,
+    #[prost(int64, repeated, tag = "13")]
+    comment: Vec<i64>,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+/// A type of value with its unit, or a label's key with its text.
+#[derive(Clone, PartialEq, Message)]
+struct Pair {
+    #[prost(int64, tag = "1")]
+    first: i64,
+    #[prost(int64, tag = "2")]
+    second: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Pair>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    memory_start: u64,
+    #[prost(uint64, tag = "3")]
+    memory_limit: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(int64, tag = "6")]
+    build_id: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(uint64, tag = "3")]
+    address: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+}
+
+impl Profile {
+    fn read(path: &Path) -> Self {
+        let mut bytes = Vec::new();
+        GzDecoder::new(&fs::read(path).unwrap()[..]).read_to_end(&mut bytes).unwrap();
+        Self::decode(&bytes[..]).unwrap()
+    }
+
+    fn text(&self, row: i64) -> &str {
+        &self.string_table[usize::try_from(row).unwrap()]
+    }
+
+    fn label(&self, sample: &Sample, key: &str) -> Option<&str> {
+        let label = sample.label.iter().find(|label| self.text(label.first) == key)?;
+        Some(self.text(label.second))
+    }
+
+    /// The sums of the four values by device.
+    fn sums(&self) -> BTreeMap<String, [i64; 4]> {
+        let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
+        for sample in &self.sample {
+            let sum = sums.entry(self.label(sample, "device").unwrap().to_owned()).or_default();
+            sum.iter_mut().zip(&sample.value).for_each(|(sum, value)| *sum += value);
+        }
+        sums
+    }
+
+    /// The functions of a sample, innermost first.
+    fn functions(&self, sample: &Sample) -> Vec<(&str, &str, i64)> {
+        let locations = sample.location_id.iter().map(|&id| &self.location[id as usize - 1]);
+        let lines = locations.flat_map(|location| &location.line);
+        lines
+            .map(|line| {
+                let function = &self.function[line.function_id as usize - 1];
+                (self.text(function.name), self.text(function.filename), line.line)
+            })
+            .collect()
+    }
+
+    fn comments(&self) -> Vec<&str> {
+        self.comment.iter().map(|&row| self.text(row)).collect()
+    }
+}
+
+fn convert(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(memtrack()).arg("convert").args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn converted(from: &Path, folder: &Path, to: &str, more: &[&str]) -> PathBuf {
+    let output = convert(folder, &[&[from.to_str().unwrap(), to, "--force"], more].concat());
+    assert_eq!(output.status.code(), Some(0), "{to}: {}", String::from_utf8_lossy(&output.stderr));
+    folder.join(to)
+}
+
+/// A sampled heap and two devices, one of which has a second stream.
+fn recording() -> Snapshot {
+    let mut snapshot = small();
+    snapshot.meta.sample_threshold_bytes = 4096;
+    snapshot.meta.sample_mean_bytes = 4096;
+    snapshot.devices.clear();
+    let (unrecorded_blocks, unrecorded_bytes) = (2_000, 900_000);
+    snapshot.sampling = Some(Sampling {
+        unrecorded_blocks,
+        unrecorded_bytes,
+        widest_interval_bytes: 4096,
+        ..Sampling::default()
+    });
+    for number in 0..300u64 {
+        let device = [DeviceId::HOST, DeviceId(0), DeviceId(1)][number as usize % 3];
+        let alloc = Event {
+            device,
+            stack: StackId(number as u32 % 3),
+            scope: ScopeId(number as u32 % 4),
+            stream: StreamId(if device == DeviceId(1) { number % 2 * 0xab } else { 0 }),
+            flags: if device == DeviceId::HOST { EventFlags::SAMPLED } else { EventFlags::default() },
+            ..event(2_000 + 10 * number, Action::Alloc, 0x6000_0000 + (number << 20), 16 + 13 * number)
+        };
+        snapshot.events.push(&alloc);
+        if number % 4 == 0 {
+            snapshot.events.push(&Event { ticks: alloc.ticks + 3_000, action: Action::Free, ..alloc });
+        }
+    }
+    snapshot.events.sort_by_ticks();
+    snapshot
+}
+
+/// The recording in a file, and every fixture that has events on some device.
+fn inputs(folder: &Path) -> Vec<PathBuf> {
+    let recorded = folder.join("recorded.memtrack");
+    recording().save(&recorded).unwrap();
+    let samples = ["multi-gpu", "basic-2", "wrapped", "host-pinned", "cpp-frames"];
+    let samples = samples.map(|name| fixture(&format!("snapshots/samples/{name}.pickle")));
+    let made = ["trace_unmatched", "trace_overlap", "trace_multi_device", "profile_like"];
+    let made = made.map(|name| fixture(&format!("snapshots/synth/{name}.pickle")));
+    [recorded].into_iter().chain(samples).chain(made).collect()
+}
+
+/// What `peak` and `top` say of each device: requested bytes and blocks, at the peak and in all.
+fn told(file: &Path) -> BTreeMap<String, [i64; 4]> {
+    let mut told: BTreeMap<String, [i64; 4]> = BTreeMap::new();
+    for (verb, place) in [(&["top", "--by", "stack"][..], 0), (&["peak"], 2)] {
+        for device in json(verb, file)["devices"].as_array().unwrap() {
+            let totals = &device["totals"];
+            let sums = told.entry(device["device"]["name"].as_str().unwrap().to_owned()).or_default();
+            sums[place] = totals["count"].as_i64().unwrap();
+            sums[place + 1] = totals["requested_bytes"].as_i64().unwrap();
+        }
+    }
+    told.retain(|_, sums| *sums != [0; 4]);
+    told
+}
+
+#[test]
+fn pprof_says_of_each_device_what_top_and_peak_say() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in inputs(folder.path()) {
+        let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
+        let types: Vec<_> = profile
+            .sample_type
+            .iter()
+            .map(|kind| (profile.text(kind.first), profile.text(kind.second)))
+            .collect();
+        let expected = [
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes"),
+        ];
+        assert_eq!(types, expected);
+        assert_eq!(profile.text(profile.default_sample_type), "inuse_space");
+        assert_eq!(profile.text(0), "");
+        let (found, expected) = (profile.sums(), told(&file));
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            expected.keys().collect::<Vec<_>>(),
+            "{}",
+            file.display()
+        );
+        for (device, sums) in &found {
+            let expected = expected[device];
+            assert_eq!((sums[1], sums[3]), (expected[1], expected[3]), "{} {device}", file.display());
+            // Blocks that samples stand for are no whole numbers: each row rounds its own.
+            let rounded = profile.sample.len() as i64;
+            let off = if device == "host heap" { rounded } else { 0 };
+            assert!((sums[0] - expected[0]).abs() <= off && (sums[2] - expected[2]).abs() <= off, "{device}");
+        }
+        for (place, location) in profile.location.iter().enumerate() {
+            assert_eq!(location.id, place as u64 + 1);
+        }
+    }
+}
+
+#[test]
+fn a_profile_says_which_of_its_numbers_are_estimates_and_how_far_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.memtrack");
+    recording().save(&file).unwrap();
+    let profile = Profile::read(&converted(&file, folder.path(), "a.pprof", &[]));
+    let comments = profile.comments();
+    let of = |start: &str| comments.iter().find(|comment| comment.starts_with(start)).copied().unwrap();
+    assert!(of("host heap: inuse: ").contains(" ± ") && of("host heap: inuse: ").ends_with(" at the peak"));
+    assert!(of("host heap: alloc: ").contains(" ± "), "{comments:?}");
+    assert!(of("host heap: small blocks were sampled").contains("estimates"));
+    // Devices are exact, and say so by saying nothing.
+    assert!(!of("device 0: inuse: ").contains('±'));
+    assert!(!comments.iter().any(|comment| comment.starts_with("device 0: small")));
+    assert_eq!(profile.period, 4096);
+    // The newest event is a free of the last block but three.
+    assert_eq!((profile.time_nanos, profile.duration_nanos), (0, 2_000 + 10 * 296 + 3_000));
+}
+
+#[test]
+fn a_profile_has_labels_and_the_binaries_of_frames_without_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.memtrack");
+    recording().save(&file).unwrap();
+    let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
+    let labels = |key: &str| {
+        let mut texts: Vec<_> =
+            profile.sample.iter().filter_map(|sample| profile.label(sample, key)).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        texts
+    };
+    assert_eq!(labels("device"), ["device 0", "device 1", "host heap"]);
+    assert_eq!(labels("stream"), ["0xab"]);
+    assert_eq!(labels("operator"), ["encoder.forward.matmul"]);
+    assert_eq!(labels("module"), ["encoder"]);
+    assert_eq!(labels("phase"), ["forward"]);
+    // The program of that recording is nowhere: tools look for it by its build id.
+    let [mapping] = &profile.mapping[..] else { panic!("{:?}", profile.mapping) };
+    assert_eq!(profile.text(mapping.filename), "/bin/program");
+    assert_eq!(profile.text(mapping.build_id), "00112233445566778899");
+    assert_eq!(
+        (mapping.id, mapping.memory_start, mapping.memory_limit),
+        (1, 0x5555_0000_1000, 0x5555_0000_9000)
+    );
+    assert!(!mapping.has_functions);
+    let unnamed: Vec<_> = profile.location.iter().filter(|location| location.mapping_id == 1).collect();
+    // The calls, before the addresses to which they return.
+    let mut calls: Vec<_> = unnamed.iter().map(|location| location.address).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, [0x5555_0000_1233, 0x5555_0000_2344, 0x5555_0000_3455]);
+    assert!(unnamed.iter().all(|location| location.line.is_empty()));
+    assert!(profile.sample.iter().any(|sample| profile.functions(sample) == [("(no stack)", "", 0)]));
+}
+
+#[test]
+fn a_profile_names_functions_with_their_files_and_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/multi-gpu.pickle");
+    let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
+    let stack = [("case_multi", "/workspace/train.py", 80), ("<module>", "/workspace/launch.py", 27)];
+    assert!(profile.sample.iter().all(|sample| profile.functions(sample) == stack));
+    // PyTorch's files number their frames.
+    assert!(profile.mapping.is_empty() && profile.location.iter().all(|location| location.address == 0));
+}
+
+#[test]
+fn devices_and_moments_can_be_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.memtrack");
+    recording().save(&file).unwrap();
+    let of = |more: &[&str]| Profile::read(&converted(&file, folder.path(), "a.pb.gz", more)).sums();
+    let end = of(&["--at", "end", "--device", "1"]);
+    assert_eq!(end.keys().collect::<Vec<_>>(), ["device 1"]);
+    let told = json(&["top", "--at", "end", "--device", "1"], &file);
+    assert_eq!(Some(end["device 1"][3]), told["devices"][0]["totals"]["requested_bytes"].as_i64());
+    assert_ne!(end["device 1"][3], of(&[])["device 1"][3]);
+    for (arguments, said) in [
+        (&["a.memtrack", "b.csv", "--at", "peak"][..], "--at: a csv file is about the whole time"),
+        (&["a.memtrack", "b.json", "--device", "0"], "--device: a json file has all of a snapshot"),
+        (&["a.memtrack", "b.pickle", "--at", "end"], "--at: a pickle file"),
+        (&["a.memtrack", "b.pb.gz", "--at", "oom"], "device 0 never ran out of memory"),
+        (&["a.memtrack", "b.pb.gz.zst"], "pprof files are gzip already"),
+        (&["a.memtrack", "-", "--to", "perf"], "--to perf: use pickle, json, memtrack, pprof"),
+    ] {
+        let output = convert(folder.path(), arguments);
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && why.contains(said), "{arguments:?}: {why}");
+    }
+}
+
+#[test]
+fn collapsed_stacks_are_those_of_memory_and_flame_graphs_can_be_made_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in inputs(folder.path()) {
+        for at in ["peak", "end"] {
+            let lines =
+                fs::read_to_string(converted(&file, folder.path(), "a.folded", &["--at", at])).unwrap();
+            assert_eq!(lines, text(&["memory", "--at", at, "--folded"], &file), "{}", file.display());
+            let bytes = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+            let told = json(&["top", "--by", "stack", "--at", at], &file);
+            let told = told["devices"].as_array().unwrap().iter();
+            let told: u64 = told.map(|device| device["totals"]["requested_bytes"].as_u64().unwrap()).sum();
+            assert_eq!(lines.lines().map(bytes).sum::<u64>(), told, "{}", file.display());
+            if told > 0 {
+                let (mut options, mut svg) = (inferno::flamegraph::Options::default(), Vec::new());
+                inferno::flamegraph::from_lines(&mut options, lines.lines(), &mut svg).unwrap();
+                assert!(String::from_utf8(svg).unwrap().contains("100%"));
+            }
+        }
+    }
+}
+
+#[test]
+fn speedscope_has_the_peak_the_end_and_all_of_each_device() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in inputs(folder.path()) {
+        let path = converted(&file, folder.path(), "a.speedscope.json", &[]);
+        let scope: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        assert_eq!(scope["$schema"], "https://www.speedscope.app/file-format-schema.json");
+        let frames = scope["shared"]["frames"].as_array().unwrap().len() as u64;
+        let mut found: BTreeMap<(String, &str), i64> = BTreeMap::new();
+        for profile in scope["profiles"].as_array().unwrap() {
+            assert_eq!((&profile["type"], &profile["unit"]), (&"sampled".into(), &"bytes".into()));
+            let weights: Vec<u64> = profile["weights"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|weight| weight.as_u64().unwrap())
+                .collect();
+            let samples = profile["samples"].as_array().unwrap();
+            assert_eq!(samples.len(), weights.len());
+            let indices = samples.iter().flat_map(|sample| sample.as_array().unwrap());
+            assert!(indices.clone().all(|index| index.as_u64().unwrap() < frames));
+            assert!(weights.is_sorted_by(|a, b| a >= b), "the largest first");
+            assert_eq!(profile["endValue"].as_u64(), Some(weights.iter().sum::<u64>()));
+            let (device, of) = profile["name"].as_str().unwrap().split_once(": ").unwrap();
+            let of = ["in use at the peak", "in use at the end", "allocated in all"]
+                .into_iter()
+                .find(|start| of.starts_with(start));
+            found.insert((device.to_lowercase(), of.unwrap()), profile["endValue"].as_i64().unwrap());
+        }
+        for (device, sums) in told(&file) {
+            let of = |what| found.get(&(device.clone(), what)).copied().unwrap_or_default();
+            assert_eq!(of("allocated in all"), sums[1], "{} {device}", file.display());
+            assert_eq!(of("in use at the peak"), sums[3], "{} {device}", file.display());
+        }
+    }
+}
+
+/// The table alone leads to the peak, and to the event that reached it.
+#[test]
+fn the_table_of_blocks_has_all_that_was_live_at_any_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in inputs(folder.path()) {
+        let path = converted(&file, folder.path(), "a.csv", &[]);
+        let mut rows: HashMap<String, Vec<BTreeMap<String, String>>> = HashMap::new();
+        for row in csv::Reader::from_path(path).unwrap().deserialize() {
+            let row: BTreeMap<String, String> = row.unwrap();
+            rows.entry(row["device_name"].clone()).or_default().push(row);
+        }
+        let peaks = json(&["peak"], &file);
+        for (device, sums) in told(&file) {
+            let rows = &rows[&device];
+            let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<i64>().ok();
+            let bytes = |row: &BTreeMap<String, String>| {
+                let (size, blocks) =
+                    (number(row, "requested_bytes").unwrap(), row["blocks"].parse::<f64>().unwrap());
+                assert_eq!(row["estimated"] == "true", blocks > 1.0);
+                (size as f64 * blocks).round() as i64
+            };
+            let allocated = rows.iter().filter(|row| row["older_than_trace"] == "false");
+            assert_eq!(allocated.map(bytes).sum::<i64>(), sums[1], "{} {device}", file.display());
+            assert!(
+                rows.iter()
+                    .all(|row| (row["older_than_trace"] == "true") == row["allocated_event"].is_empty())
+            );
+            assert!(
+                rows.iter().all(|row| row["allocated_event"].is_empty() == row["allocated_ns"].is_empty())
+            );
+            // An address that is handed out again ends what was there, whose free nobody saw.
+            if file.ends_with("trace_overlap.pickle") {
+                continue;
+            }
+            let mut changes: BTreeMap<i64, i64> = BTreeMap::new();
+            for row in rows {
+                *changes.entry(number(row, "allocated_event").unwrap_or(-1)).or_default() += bytes(row);
+                let freed = number(row, "free_requested_event").or(number(row, "free_completed_event"));
+                if let Some(freed) = freed {
+                    *changes.entry(freed).or_default() -= bytes(row);
+                }
+            }
+            let (mut live, mut highest, mut at) = (0, -1, None);
+            for (event, change) in changes {
+                live += change;
+                if live > highest {
+                    (highest, at) = (live, Some(event));
+                }
+            }
+            assert_eq!(highest, sums[3], "{} {device}", file.display());
+            let peak =
+                peaks["devices"].as_array().unwrap().iter().find(|one| one["device"]["name"] == device[..]);
+            let event = peak.unwrap()["highest"]["event"].as_i64();
+            assert_eq!(at.filter(|&at| at >= 0), event, "{} {device}", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_header_of_the_table_is_stable() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/multi-gpu.pickle");
+    let table = fs::read_to_string(converted(&file, folder.path(), "a.csv", &["--device", "1"])).unwrap();
+    let expected = "\
+device,device_name,address,requested_bytes,blocks,estimated,stream,older_than_trace,allocated_event,allocated_ns,\
+free_requested_event,free_requested_ns,free_completed_event,free_completed_ns,thread,operator,module,phase,category,line,called
+1,device 1,0x7f2c40000000,400,1,false,0x0,false,1,6000,,,,,,,,,,train.py:80 case_multi,
+1,device 1,0x7f2c40e00000,12582912,1,false,0x0,false,3,54000,,,,,,,,,,train.py:80 case_multi,
+";
+    assert_eq!(table, expected);
+}
+
+#[test]
+fn standard_output_gets_what_a_file_would_and_json_says_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/multi-gpu.pickle");
+    for (to, ending) in [
+        ("pprof", "pb.gz"),
+        ("speedscope.gz", "speedscope.json.gz"),
+        ("collapsed", "folded"),
+        ("csv.zst", "csv.zst"),
+    ] {
+        let written = converted(&file, folder.path(), &format!("a.{ending}"), &[]);
+        let output = convert(folder.path(), &[file.to_str().unwrap(), "-", "--to", to]);
+        assert!(output.stdout == fs::read(written).unwrap(), "{to}");
+        let output = convert(folder.path(), &[file.to_str().unwrap(), "b", "--to", to, "--json", "--force"]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&answer["format"], &answer["path"]), (&ending.into(), &"b".into()));
+    }
+}

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Opens what `memtrack convert` writes by the tools it is for, and compares what they say with memtrack's own reports:
+pprof by `go tool pprof`, the table of blocks by Python's csv and by DuckDB, speedscope by its own page in Chromium.
+
+Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/exports.py MEMTRACK WORK [FILE...]
+Files are recordings and snapshots; without any, fixtures of PyTorch's with one device and with several.
+"""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import duckdb
+
+TESTS = Path(__file__).resolve().parent.parent
+FIXTURES = [TESTS / "fixtures/snapshots/samples" / f"{name}.pickle" for name in ("multi-gpu", "wrapped", "host-pinned")]
+
+
+def run(*command):
+    """What a command prints; an error with what it complained of, if it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Told:
+    """What memtrack itself says of a file: (blocks, bytes) of each device."""
+
+    def __init__(self, memtrack, file):
+        def totals(*verb):
+            devices = json.loads(run(memtrack, *verb, file, "--json"))["devices"]
+            sums = {one["device"]["name"]: one["totals"] for one in devices}
+            return {name: (one["count"], one["requested_bytes"]) for name, one in sums.items() if one["count"]}
+
+        self.allocated = totals("top", "--by", "stack", "-n", "1")
+        self.peak = totals("peak", "-n", "1")
+        self.end = totals("top", "--by", "stack", "--at", "end", "-n", "1")
+        peaks = json.loads(run(memtrack, "peak", file, "-n", "1", "--json"))["devices"]
+        self.events = {one["device"]["name"]: one["highest"]["event"] for one in peaks}
+        self.estimated = {one["device"]["name"] for one in peaks if one["highest"]["estimated"]}
+        self.devices = sorted(self.allocated.keys() | self.peak.keys())
+
+
+def shown(profile, index, *more):
+    """What `go tool pprof -top` adds up, and what it prints above the table."""
+    unit = ["-unit=B"] if index.endswith("space") else []
+    text = run("go", "tool", "pprof", "-top", "-nodefraction=0", "-nodecount=100000", f"-sample_index={index}", *unit, *more, profile)
+    found = re.search(r"Showing nodes accounting for (-?\d+)B?, .* of (-?\d+)B? total", text)
+    assert found, text[:500]
+    return int(found[1]), text
+
+
+def pprof(memtrack, file, told, folder):
+    """Sums of the four types by device, and the error in the comments."""
+    profile = folder / "a.pb.gz"
+    run(memtrack, "convert", file, profile, "--force")
+    for place, (blocks, space) in enumerate([("alloc_objects", "alloc_space"), ("inuse_objects", "inuse_space")]):
+        expected = (told.allocated, told.peak)[place]
+        for device in told.devices:
+            focus = f"-tagfocus=device=^{device}$"
+            many, size = expected.get(device, (0, 0))
+            found, _ = shown(profile, space, focus)
+            assert found == size, f"{device} {space}: {found}, expected {size}"
+            found, _ = shown(profile, blocks, focus)
+            # Each stack rounds the blocks that samples stand for.
+            off = 0 if device not in told.estimated else max(10, many // 100)
+            assert abs(found - many) <= off, f"{device} {blocks}: {found}, expected {many}"
+    # What is shown when nothing is asked for, and the same with frames of one's own choice.
+    text = run("go", "tool", "pprof", "-top", "-unit=B", profile)
+    assert "Type: inuse_space" in text, text[:300]
+    comments = run("go", "tool", "pprof", "-comments", profile)
+    for device in told.devices:
+        says = f"{device}: small blocks were sampled" in comments
+        assert says == (device in told.estimated), comments
+
+
+def peak_of_table(folder):
+    """The highest sum of live bytes by device, and the event that reached it, from the rows alone."""
+    query = """
+        with ends as (
+          -- A column without any value is taken for text.
+          select *, coalesce(free_requested_event::bigint, free_completed_event::bigint) freed_event
+          from blocks),
+        changes as (
+          select device_name, coalesce(allocated_event::bigint, -1) event, round(requested_bytes * blocks) bytes from ends
+          union all
+          select device_name, freed_event, -round(requested_bytes * blocks) from ends where freed_event is not null),
+        sums as (select device_name, event, sum(bytes) bytes from changes group by all),
+        live as (select device_name, event, sum(bytes) over (partition by device_name order by event) bytes from sums)
+        select device_name, max(bytes), arg_max(event, (bytes, -event)) from live group by device_name"""
+    base = duckdb.connect()
+    base.execute("create table blocks as select * from read_csv(?)", [str(folder / "a.csv")])
+    return base, {name: (int(size), int(event)) for name, size, event in base.execute(query).fetchall()}
+
+
+def table(memtrack, file, told, folder):
+    """Sums and peaks of the table of blocks, by Python's csv and by DuckDB."""
+    run(memtrack, "convert", file, folder / "a.csv", "--force")
+    sums, rows = defaultdict(lambda: [0.0, 0]), 0
+    with open(folder / "a.csv", encoding="utf-8", newline="") as text:
+        for row in csv.DictReader(text, strict=True):
+            rows += 1
+            assert None not in row and None not in row.values(), row
+            if row["older_than_trace"] == "false":
+                sums[row["device_name"]][0] += float(row["blocks"])
+                sums[row["device_name"]][1] += round(int(row["requested_bytes"]) * float(row["blocks"]))
+    for device, (many, size) in told.allocated.items():
+        assert (round(sums[device][0]), sums[device][1]) == (many, size), f"{device}: {sums[device]}, expected {many}, {size}"
+    base, peaks = peak_of_table(folder)
+    assert base.execute("select count(*) from blocks").fetchone() == (rows,)
+    kinds = dict(base.execute("select column_name, column_type from (describe blocks)").fetchall())
+    assert kinds["requested_bytes"] == "BIGINT" and kinds["estimated"] == "BOOLEAN", kinds
+    for device, (_, size) in told.peak.items():
+        event = told.events[device]
+        # Rounding may make another event of equal height the first.
+        expected = (size, -1 if event is None else event)
+        assert peaks[device] == expected, f"{device}: {peaks[device]}, expected {expected}"
+
+
+def speedscope(memtrack, file, told, folder, work):
+    """The names and totals of the profiles, as the page shows them."""
+    path = folder / "a.speedscope.json"
+    run(memtrack, "convert", file, path, "--force")
+    pages = json.loads(run("node", TESTS / "tools/speedscope.mjs", work / "npm", path))
+    expected = {}
+    for device in told.devices:
+        for what, sums in [("in use at the peak", told.peak), ("in use at the end", told.end), ("allocated in all", told.allocated)]:
+            if device in sums and sums[device][1]:
+                expected[f"{device}: {what}"] = sums[device][1]
+    found = {page["name"].split(",")[0].lower(): page["total"] for page in pages}
+    assert found.keys() == expected.keys(), f"{sorted(found)}, expected {sorted(expected)}"
+    for name, size in expected.items():
+        # The page prints two digits behind the point of each function.
+        assert abs(found[name] - size) <= size * 0.001 + 10, f"{name}: {found[name]}, expected {size} bytes"
+
+
+def main():
+    memtrack, work = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    files = [Path(name).resolve() for name in sys.argv[3:]] or FIXTURES
+    folder = work / "exports"
+    folder.mkdir(parents=True, exist_ok=True)
+    passed = failed = 0
+    for file in files:
+        told = Told(memtrack, file)
+        checks = [
+            ("pprof", lambda: pprof(memtrack, file, told, folder)),
+            ("csv", lambda: table(memtrack, file, told, folder)),
+            ("speedscope", lambda: speedscope(memtrack, file, told, folder, work)),
+        ]
+        for name, check in checks:
+            try:
+                check()
+                passed += 1
+            except Exception as why:  # noqa: BLE001 - whatever it is, the others are checked too
+                failed += 1
+                print(f"FAILED {file.name} {name}: {type(why).__name__}: {why}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

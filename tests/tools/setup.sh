@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs the programs by which the scripts beside this one open what memtrack writes: of Debian's packages what is not
+# there, of PyPI's and npm's what is listed here, below a folder of its own. Whoever needs one more adds it to its list.
+# Usage: tests/tools/setup.sh FOLDER     then run scripts with FOLDER/venv/bin/python3
+set -euo pipefail
+work=$(mkdir -p "$1" && cd "$1" && pwd)
+
+# command:package
+debian=(go:golang-go chromium:chromium npm:npm)
+python=(duckdb)
+npm=(speedscope@1.25.0 playwright-core@1.65.1)
+
+# Three times, because mirrors fail.
+retry() {
+  local try
+  for try in 1 2 3; do
+    if "$@"; then return 0; fi
+    sleep $((try * 5))
+  done
+  echo "$0: failed: $*" >&2
+  return 1
+}
+debian_install() {
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+missing=()
+for one in "${debian[@]}"; do
+  command -v "${one%%:*}" >/dev/null || missing+=("${one##*:}")
+done
+[ ${#missing[@]} = 0 ] || retry debian_install "${missing[@]}"
+
+[ -x "$work/venv/bin/python3" ] || python3 -m venv "$work/venv"
+retry "$work/venv/bin/python3" -m pip install --quiet --disable-pip-version-check "${python[@]}"
+
+mkdir -p "$work/npm"
+retry npm --cache "$work/npm/.cache" --prefix "$work/npm" install --no-audit --no-fund --loglevel=error "${npm[@]}" >/dev/null
