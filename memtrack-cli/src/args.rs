@@ -23,6 +23,7 @@ mod viz;
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::FRAMES;
+use memtrack_core::exports::EXPORTS;
 use std::path::PathBuf;
 
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
@@ -74,7 +75,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Say what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth making again
     Advise(AdviseArgs),
-    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, compressed or not
+    /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, or for pprof, speedscope and other tools
     Convert(ConvertArgs),
     /// Show what a training run's memory is for: parameters, gradients, activations and more
     Categories(CategoriesArgs),
@@ -181,21 +182,37 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Arguments of `memtrack convert`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+/// Examples, and the formats of other tools as their registry has them.
+fn convert_help() -> String {
+    let formats = EXPORTS.iter().map(|export| {
+        let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
+        format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
+    });
+    format!(
+        "\
 Examples:
   memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
   memtrack convert train.memtrack - --to json | jq   to a pipe
-  memtrack convert snapshot.pickle peak.folded --at peak
-                                                     stacks and their bytes, for flame graph tools
+  memtrack convert snapshot.pickle end.pb.gz --at end
+                                                     for go tool pprof: what is in use at the end
+  memtrack convert train.memtrack blocks.csv --device host
+                                                     a table of the heap's blocks
 
+For other tools:
+{}
 The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
 lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. Files for other tools are not
 read back; docs/EXPORT.md says what each holds and how to open it.
-Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
+        formats.collect::<String>()
+    )
+}
+
+/// Arguments of `memtrack convert`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = convert_help())]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]

@@ -55,11 +55,21 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         written.map_err(|error| CliError::output(&args.output, error))?;
     }
     answers::CONVERT.tell_written(&args.output, &target.suffix(compression), args.written, streams)?;
-    if !to_stdout && !matches!(target, Target::Snapshot(Format::Recording)) {
-        mention_samples(&snapshot, streams);
-    }
-    if matches!(target, Target::Export(_)) {
-        mention_missing(&symbols, streams);
+    match target {
+        Target::Export(_) => {
+            if snapshot.has_samples() {
+                // A hint; when nobody can read it, the file is there all the same.
+                let _ = writeln!(
+                    streams.stderr,
+                    "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
+                     their error)"
+                );
+            }
+            mention_missing(&symbols, streams);
+        }
+        Target::Snapshot(Format::Recording) => {}
+        Target::Snapshot(_) if to_stdout => {}
+        Target::Snapshot(_) => mention_samples(&snapshot, streams),
     }
     Ok(Exit::Fine)
 }

@@ -1,9 +1,10 @@
-//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership, as
-//! `memtrack memory --at` has them.
+//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership, and
+//! from the function outwards that asked for the memory, as `memtrack top` has them.
 
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
 use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
+use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
 /// The functions that one key stands for: those that were inlined, then the one they were compiled into.
@@ -53,14 +54,18 @@ impl<'a> Stacks<'a> {
 
     fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Place> {
         let functions = self.owners.functions(keys, symbols);
-        // A stack of nothing but noise is shown as it is.
-        let says_nothing = functions.iter().all(|(_, owner)| *owner == Owner::Noise);
-        let mut functions = functions.into_iter();
+        // Innermost is what only carries an allocation out, in tools that rank functions by what is theirs alone.
+        let carries = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
+        let first = functions.iter().position(|function| !carries(function));
+        // A stack of nothing else is shown as it is.
+        let is_told =
+            |place: usize, owner: Owner| first.is_none_or(|first| place >= first && owner != Owner::Noise);
+        let mut functions = functions.into_iter().enumerate();
         let mut places = Vec::with_capacity(keys.len());
         for &key in keys {
             let here = functions.by_ref().take(symbols.frames(key).len());
-            let told = here.filter(|(_, owner)| says_nothing || *owner != Owner::Noise);
-            let frames: Vec<Frame> = told.map(|(frame, _)| frame).collect();
+            let told = here.filter(|(place, (_, owner))| is_told(*place, *owner));
+            let frames: Vec<Frame> = told.map(|(_, (frame, _))| frame).collect();
             if !frames.is_empty() {
                 places.push(Place { key, frames });
             }

@@ -97,7 +97,8 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         }
         profile.comment.extend(comments.iter().map(|comment| tables.string(comment)));
     }
-    let words = "bytes are requested bytes; in use and older than the trace: not among what was allocated";
+    let words =
+        "bytes are requested bytes; what is in use and older than the trace is not among what was allocated";
     profile.comment.push(tables.string(words));
     add_times(&mut profile, snapshot);
     add_period(&mut profile, snapshot, &mut tables);
