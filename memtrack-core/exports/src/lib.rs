@@ -5,6 +5,11 @@
 
 mod blocks;
 mod collapsed;
+mod course;
+mod firefox;
+#[cfg(test)]
+mod fixtures;
+mod perfetto;
 mod pprof;
 mod registry;
 mod speedscope;

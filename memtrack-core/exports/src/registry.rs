@@ -1,7 +1,7 @@
 //! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
 //! a row.
 
-use crate::{blocks, collapsed, pprof, speedscope};
+use crate::{blocks, collapsed, firefox, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -80,7 +80,7 @@ impl Export {
 }
 
 /// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
-pub static EXPORTS: [Export; 4] = [
+pub static EXPORTS: [Export; 6] = [
     Export {
         name: "pprof",
         suffixes: &["pb.gz", "pprof"],
@@ -112,6 +112,22 @@ pub static EXPORTS: [Export; 4] = [
         is_gzip: false,
         of_a_moment: false,
         write: blocks::write,
+    },
+    Export {
+        name: "perfetto",
+        suffixes: &["pftrace", "perfetto-trace"],
+        about: "counters, what was running and heap profiles over time, for ui.perfetto.dev",
+        is_gzip: false,
+        of_a_moment: false,
+        write: perfetto::write,
+    },
+    Export {
+        name: "firefox",
+        suffixes: &["fxprof.json"],
+        about: "every allocation with its stack, memory and what was running over time, for profiler.firefox.com",
+        is_gzip: false,
+        of_a_moment: false,
+        write: firefox::write,
     },
 ];
 

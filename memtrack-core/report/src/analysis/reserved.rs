@@ -18,18 +18,39 @@ pub struct ReservedPeak {
 impl ReservedPeak {
     /// The peak of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
-        let end: i128 = at_end(snapshot, device);
-        let changes: i128 = snapshot.events.rows_of(device).map(|row| change(snapshot, row)).sum();
-        let mut held = end - changes;
-        let (mut highest, mut at) = (held, None);
-        for row in snapshot.events.rows_of(device) {
-            held += change(snapshot, row);
+        let (mut highest, mut at) = (before(snapshot, device), None);
+        for (row, held) in changes(snapshot, device) {
             if held > highest {
                 (highest, at) = (held, Some(row));
             }
         }
         Self { bytes: clamped(highest), row: at }
     }
+}
+
+/// Reserved bytes of `device` over time: before the first event, and after the row of each event that changed them.
+pub fn reserved_course(
+    snapshot: &Snapshot,
+    device: DeviceId,
+) -> (u64, impl Iterator<Item = (usize, u64)> + '_) {
+    let after = changes(snapshot, device).map(|(row, held)| (row, clamped(held)));
+    (clamped(before(snapshot, device)), after)
+}
+
+/// What was held before the first event.
+fn before(snapshot: &Snapshot, device: DeviceId) -> i128 {
+    let changes: i128 = snapshot.events.rows_of(device).map(|row| change(snapshot, row)).sum();
+    at_end(snapshot, device) - changes
+}
+
+/// The rows that changed what was held, and how much was held after each.
+fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
+    let mut held = before(snapshot, device);
+    snapshot.events.rows_of(device).filter_map(move |row| {
+        let change = change(snapshot, row);
+        held += change;
+        (change != 0).then_some((row, held))
+    })
 }
 
 /// Whether the file says what an allocator reserved for a device. For a heap nobody did. PyTorch's memory profiles, and

@@ -1,0 +1,223 @@
+//! What happened when, for formats with an axis of time: the moments of events ([`Times`]), what a device held after each
+//! ([`Course`]), and what was running ([`running`], [`ranges`]).
+
+pub(crate) mod ranges;
+pub(crate) mod running;
+
+use memtrack_model::Snapshot;
+use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::snapshot::pytorch::Key;
+use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
+use memtrack_report::analysis::origin::{Origin, Origins};
+use memtrack_report::analysis::peak::Peak;
+use memtrack_report::analysis::reserved::{reserved_course, tells_reserved};
+use std::collections::HashMap;
+
+/// When events were, in nanoseconds from the oldest moment of the snapshot on.
+pub(crate) struct Times<'a> {
+    snapshot: &'a Snapshot,
+    /// The oldest moment, in nanoseconds since the Unix epoch.
+    pub(crate) start_ns: u64,
+    /// Whether all events have a time. Otherwise it is their number, in microseconds.
+    pub(crate) known: bool,
+}
+
+impl<'a> Times<'a> {
+    /// Those of a snapshot.
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+        let oldest_event = snapshot.events.ticks.iter().copied().min();
+        let oldest_mark = snapshot.marks.rows.iter().map(|mark| mark.ticks).min();
+        let readings = snapshot.driver.iter().map(|reading| reading.ticks).min();
+        let ranges = snapshot.pytorch.as_deref().map(|pytorch| &pytorch.annotations);
+        let oldest_range =
+            ranges.and_then(|notes| (0..notes.len()).map(|row| notes.number(row, Key::TimeUs)).min());
+        let known = snapshot.pytorch.as_deref().is_none_or(|pytorch| {
+            let timed = |shape: &memtrack_model::snapshot::pytorch::Shape| shape.has(Key::TimeUs);
+            let shapes: Vec<bool> = pytorch.events.shapes.iter().map(timed).collect();
+            pytorch.events.shape.iter().all(|&shape| shapes[shape as usize])
+        });
+        // Without times, ranges of a profiler have no place among the events.
+        let oldest_range = oldest_range.filter(|_| known);
+        let oldest = [oldest_event, oldest_mark, readings, oldest_range].into_iter().flatten().min();
+        let oldest = oldest.map(|ticks| snapshot.clock.time_ns(ticks));
+        // A recording begins before its first event.
+        let begins = (snapshot.pytorch.is_none() || oldest.is_none()).then_some(snapshot.clock.first.1);
+        Self { snapshot, start_ns: oldest.into_iter().chain(begins).min().unwrap_or(0), known }
+    }
+
+    /// The moment of `ticks`.
+    pub(crate) fn ns(&self, ticks: u64) -> u64 {
+        // No format takes more than 63 bits.
+        self.snapshot.clock.time_ns(ticks).saturating_sub(self.start_ns).min(i64::MAX as u64)
+    }
+
+    /// The moment of the newest event.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.snapshot.events.ticks.iter().max().map_or(0, |&ticks| self.ns(ticks))
+    }
+}
+
+/// A clock of one list of events, which never goes back: in a trace of PyTorch's, times may a little.
+#[derive(Default)]
+pub(crate) struct Rising(u64);
+
+impl Rising {
+    /// `ns`, or the newest moment so far if that is later.
+    pub(crate) fn at(&mut self, ns: u64) -> u64 {
+        self.0 = self.0.max(ns);
+        self.0
+    }
+}
+
+/// What a device held over time.
+pub(crate) struct Course<'a> {
+    snapshot: &'a Snapshot,
+    /// The device.
+    pub(crate) device: DeviceId,
+    /// What reports call it.
+    pub(crate) name: String,
+    /// Its blocks.
+    pub(crate) lifetimes: Vec<Lifetime>,
+    /// Where blocks are from, each once.
+    pub(crate) origins: Vec<Origin>,
+    /// By block: the place of its origin in [`Self::origins`].
+    pub(crate) origin_of: Vec<u32>,
+    /// How high it rose.
+    pub(crate) peak: Peak,
+    /// Whether its numbers are estimates, because blocks were sampled.
+    pub(crate) estimated: bool,
+    /// Rows of its events.
+    rows: Vec<u32>,
+}
+
+impl<'a> Course<'a> {
+    /// That of `device`; `None` if nothing is known of it.
+    pub(crate) fn of(snapshot: &'a Snapshot, device: DeviceId) -> Option<Self> {
+        let rows: Vec<u32> = snapshot.events.rows_of(device).map(|row| row as u32).collect();
+        let lifetimes = lifetimes(snapshot, device);
+        let has_segments = snapshot.segments.iter().any(|segment| segment.device == device);
+        if rows.is_empty() && lifetimes.is_empty() && !has_segments {
+            return None;
+        }
+        let told = Origins::of(snapshot, &lifetimes);
+        let mut known: HashMap<Origin, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut origins = Vec::new();
+        let mut place = |origin| {
+            *known.entry(origin).or_insert_with(|| {
+                origins.push(origin);
+                origins.len() as u32 - 1
+            })
+        };
+        let origin_of = lifetimes.iter().map(|one| place(told.origin(one))).collect();
+        Some(Self {
+            snapshot,
+            origins,
+            origin_of,
+            device,
+            name: snapshot.device_name(device),
+            peak: Peak::of(snapshot, &lifetimes),
+            estimated: is_estimate(snapshot, device, &lifetimes),
+            lifetimes,
+            rows,
+        })
+    }
+
+    /// Its events, in order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rows.iter().map(|&row| row as usize)
+    }
+
+    /// Requested bytes that were live: before the first event, and after each row that changed them. The highest is
+    /// [`Self::peak`].
+    pub(crate) fn live(&self) -> (u64, Vec<(usize, u64)>) {
+        let place = |row: usize| self.rows.binary_search(&(row as u32)).ok();
+        let mut changes = vec![0i128; self.rows.len()];
+        let mut live = 0i128;
+        for lifetime in &self.lifetimes {
+            match lifetime.from {
+                None => live += i128::from(lifetime.bytes),
+                Some(row) => place(row).into_iter().for_each(|at| changes[at] += i128::from(lifetime.bytes)),
+            }
+            let end = lifetime.to.and_then(place);
+            end.into_iter().for_each(|at| changes[at] -= i128::from(lifetime.bytes));
+        }
+        let clamped = |bytes: i128| u64::try_from(bytes.max(0)).unwrap_or(u64::MAX);
+        let before = clamped(live);
+        let after = self.rows().zip(changes).filter(|(_, change)| *change != 0).map(|(row, change)| {
+            live += change;
+            (row, clamped(live))
+        });
+        (before, after.collect())
+    }
+
+    /// Bytes in segments, in the same way; `None` where nobody reserved any, or the file does not tell.
+    pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
+        if !tells_reserved(self.snapshot, self.device) {
+            return None;
+        }
+        let (before, after) = reserved_course(self.snapshot, self.device);
+        Some((before, after.collect()))
+    }
+
+    /// Free bytes of the device, by ticks, where somebody asked for them: the driver's readings, and what was free when memory
+    /// ran out.
+    pub(crate) fn free(&self) -> Vec<(u64, u64)> {
+        let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
+        let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
+        if self.device.is_accelerator() && !self.snapshot.is_heap(self.device) {
+            let told = |row: usize| (self.snapshot.events.ticks[row], self.snapshot.oom_free_bytes(row));
+            free.extend(self.ran_out().map(told));
+        }
+        free.sort_unstable();
+        free.dedup();
+        free
+    }
+
+    /// The rows at which memory ran out.
+    pub(crate) fn ran_out(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rows().filter(|&row| self.snapshot.events.action[row] == Action::Oom)
+    }
+
+    /// What its bytes are, in a sentence.
+    pub(crate) fn about_live(&self) -> &'static str {
+        match self.estimated {
+            true => {
+                "Bytes that were live, as requested: an estimate from sampled blocks, each with the bytes it stands for"
+            }
+            false => "Bytes that were live, as requested: what the sizes of the events add up to",
+        }
+    }
+
+    /// The name, and whether its numbers are estimates.
+    pub(crate) fn heading(&self) -> String {
+        if self.estimated { format!("{} (estimates)", self.name) } else { self.name.clone() }
+    }
+}
+
+/// The name of the program, without its folder; what stands for it where it is not known.
+pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
+    let name = snapshot.meta.program.rsplit('/').next().unwrap_or_default();
+    match (name.is_empty(), snapshot.pytorch.is_some()) {
+        (false, _) => name,
+        (true, true) => "PyTorch snapshot",
+        (true, false) => "program",
+    }
+}
+
+/// What must be known of all of a snapshot's numbers, in short sentences.
+pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
+    let mut remarks = vec![format!("memtrack {}", env!("CARGO_PKG_VERSION"))];
+    if !times.known {
+        remarks.push("events have no times: one microsecond stands for one event".to_owned());
+    }
+    if snapshot.has_samples() || snapshot.may_lack_small_blocks() {
+        remarks.push("small blocks of the heap were sampled: its numbers are estimates".to_owned());
+    }
+    let dropped: u64 = snapshot.devices.iter().map(|counts| counts.dropped).sum();
+    if dropped > 0 {
+        remarks.push(format!(
+            "the oldest {dropped} events are gone: their blocks count as older than the trace"
+        ));
+    }
+    remarks
+}

@@ -1,0 +1,87 @@
+//! The ranges of PyTorch's profiler. Those of several threads need not be inside of one another, so they are spread over as
+//! few tracks as it takes for each track's to be.
+
+use super::Times;
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::Key;
+use std::collections::BTreeMap;
+
+/// Ranges that may be open at once; what begins beyond them is left out, as on memtrack's page.
+const MOST_OPEN: usize = 256;
+
+/// A range of the profiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// Its name.
+    pub(crate) name: StringId,
+    /// When it begins.
+    pub(crate) from_ns: u64,
+    /// When it ends.
+    pub(crate) to_ns: u64,
+}
+
+/// Ranges of which each two are apart, or one is inside the other; in the order in which they begin, the outer first.
+pub(crate) struct Track {
+    /// Whose they are; `None`: of no device.
+    pub(crate) device: Option<DeviceId>,
+    /// The ranges.
+    pub(crate) ranges: Vec<Range>,
+}
+
+/// The ranges of these devices and of none.
+pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId]) -> Vec<Track> {
+    let mut all: Vec<Track> = Vec::new();
+    for (device, mut ranges) in by_device(snapshot, times) {
+        if device.is_some_and(|device| !devices.contains(&device)) {
+            continue;
+        }
+        ranges.sort_by_key(|range| (range.from_ns, std::cmp::Reverse(range.to_ns)));
+        // The ends of what is open on each track.
+        let mut open: Vec<Vec<u64>> = Vec::new();
+        let first = all.len();
+        for range in ranges {
+            open.iter_mut().for_each(|ends| {
+                while ends.last().is_some_and(|&end| end <= range.from_ns) {
+                    ends.pop();
+                }
+            });
+            let fits = |ends: &Vec<u64>| ends.last().is_none_or(|&end| range.to_ns <= end);
+            let at = open.iter().position(fits).unwrap_or(open.len());
+            if at == open.len() {
+                open.push(Vec::new());
+                all.push(Track { device, ranges: Vec::new() });
+            }
+            open[at].push(range.to_ns);
+            all[first + at].ranges.push(range);
+        }
+    }
+    all
+}
+
+/// The ranges that begin and end.
+fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId>, Vec<Range>> {
+    let mut by_device: BTreeMap<Option<DeviceId>, Vec<Range>> = BTreeMap::new();
+    let Some(pytorch) = snapshot.pytorch.as_deref().filter(|_| times.known) else { return by_device };
+    let notes = &pytorch.annotations;
+    let mut order: Vec<usize> = (0..notes.len()).collect();
+    order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
+    let mut open: BTreeMap<Option<DeviceId>, Vec<(StringId, u64)>> = BTreeMap::new();
+    for row in order {
+        let of = notes.has(row, Key::Device).then(|| notes.number(row, Key::Device) as i64);
+        let device = of.and_then(|of| u16::try_from(of).ok()).map(DeviceId);
+        let (name, ns) = (notes.text(row, Key::Name), times.ns(notes.number(row, Key::TimeUs)));
+        let open = open.entry(device).or_default();
+        match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
+            b"START" if open.len() < MOST_OPEN => open.push((name, ns)),
+            b"END" => {
+                let Some(place) = open.iter().rposition(|(known, _)| *known == name) else { continue };
+                let (_, from_ns) = open.remove(place);
+                by_device.entry(device).or_default().push(Range { name, from_ns, to_ns: ns });
+            }
+            _ => {}
+        }
+    }
+    by_device
+}

@@ -1,0 +1,169 @@
+//! What was running: the scopes of each thread, as intervals inside of one another. A scope is seen only at events, so it lasts
+//! from the first to the last event of its thread that was made in it.
+
+use super::{Rising, Times};
+use memtrack_model::Snapshot;
+use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
+use memtrack_model::snapshot::ScopeKind;
+use std::collections::HashMap;
+
+/// Scopes inside of one another that are told apart; deeper ones belong to their outermost.
+const DEEPEST: usize = 256;
+
+/// Where intervals are inside of one another: a thread. In PyTorch's form, which has no threads, a device's trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Lane {
+    /// A thread of a recording.
+    Thread(ThreadId),
+    /// The trace of a device.
+    Trace(DeviceId),
+}
+
+/// A scope begins or ends. Those of one lane come in the order of time, and the inner one ends first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// A scope is entered.
+    Begin { lane: Lane, scope: ScopeId, ns: u64 },
+    /// A scope is left.
+    End { lane: Lane, scope: ScopeId, from_ns: u64, ns: u64 },
+}
+
+/// A lane while the events are walked.
+#[derive(Default)]
+struct Running {
+    open: Vec<(ScopeId, u64)>,
+    clock: Rising,
+    last_ns: u64,
+}
+
+/// Tells `step` of all scopes, in recordings of all threads, in PyTorch's form of these `devices`.
+pub(crate) fn scopes<E>(
+    snapshot: &Snapshot,
+    times: &Times<'_>,
+    devices: &[DeviceId],
+    mut step: impl FnMut(Step) -> Result<(), E>,
+) -> Result<(), E> {
+    if snapshot.scopes.rows.len() <= 1 {
+        return Ok(());
+    }
+    let events = &snapshot.events;
+    let mut lanes: HashMap<Lane, Running> = HashMap::new();
+    for row in 0..events.len() {
+        let lane = match snapshot.pytorch {
+            None => Lane::Thread(events.thread[row]),
+            Some(_) if devices.contains(&events.device[row]) => Lane::Trace(events.device[row]),
+            Some(_) => continue,
+        };
+        let running = lanes.entry(lane).or_default();
+        let ns = running.clock.at(times.ns(events.ticks[row]));
+        let scope = events.scope[row];
+        if running.open.last().map_or(ScopeId::NONE, |open| open.0) != scope {
+            let path = path(snapshot, scope);
+            let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.0 == **scope).count();
+            close(running, lane, same, &mut step)?;
+            for &scope in &path[same..] {
+                running.open.push((scope, ns));
+                step(Step::Begin { lane, scope, ns })?;
+            }
+        }
+        running.last_ns = ns;
+    }
+    let mut rest: Vec<(Lane, Running)> = lanes.into_iter().collect();
+    rest.sort_unstable_by_key(|(lane, _)| *lane);
+    rest.iter_mut().try_for_each(|(lane, running)| close(running, *lane, 0, &mut step))
+}
+
+/// Ends what is open below `depth`.
+fn close<E>(
+    running: &mut Running,
+    lane: Lane,
+    depth: usize,
+    step: &mut impl FnMut(Step) -> Result<(), E>,
+) -> Result<(), E> {
+    while running.open.len() > depth
+        && let Some((scope, from_ns)) = running.open.pop()
+    {
+        step(Step::End { lane, scope, from_ns, ns: running.last_ns })?;
+    }
+    Ok(())
+}
+
+/// A scope and those around it, the outermost first.
+fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
+    let rows = &snapshot.scopes.rows;
+    let mut path = Vec::new();
+    let mut at = scope;
+    while !at.is_none() && at.index() < rows.len() && path.len() < DEEPEST {
+        path.push(at);
+        at = rows[at.index()].parent;
+    }
+    path.reverse();
+    path
+}
+
+/// What a scope stands for, in a word.
+pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
+    match kind {
+        ScopeKind::Operator => "operator",
+        ScopeKind::Module | ScopeKind::Root => "module",
+        ScopeKind::Backward => "backward",
+        ScopeKind::Optimizer => "optimizer",
+    }
+}
+
+/// What a lane is called.
+pub(crate) fn lane_name(snapshot: &Snapshot, lane: Lane) -> String {
+    match lane {
+        Lane::Trace(device) => format!("{}: what was running", snapshot.device_name(device)),
+        Lane::Thread(thread) if thread.is_none() => "unknown thread".to_owned(),
+        Lane::Thread(thread) => match snapshot.threads.get(thread.index()) {
+            Some(known) if known.name.is_empty() => format!("thread {}", known.os_id),
+            Some(known) => format!("{} (thread {})", known.name, known.os_id),
+            None => format!("thread {}", thread.0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::Event;
+    use memtrack_model::snapshot::Scope;
+    use std::convert::Infallible;
+
+    #[test]
+    fn a_scope_lasts_from_the_first_to_the_last_event_of_its_thread_in_it() {
+        let mut snapshot = Snapshot::default();
+        for (parent, name) in [(0, "model"), (1, "matmul"), (0, "backward")] {
+            let scope = Scope { parent: ScopeId(parent), name: name.into(), ..Scope::default() };
+            snapshot.scopes.rows.push(scope);
+        }
+        // By moment: the event's thread and scope.
+        let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
+        for (ticks, (thread, scope)) in events.into_iter().enumerate() {
+            let (ticks, thread, scope) = (ticks as u64, ThreadId(thread), ScopeId(scope));
+            snapshot.events.push(&Event { ticks, thread, scope, ..Event::BLANK });
+        }
+        let mut ended = Vec::new();
+        let mut depths: HashMap<Lane, Vec<ScopeId>> = HashMap::new();
+        let times = Times::of(&snapshot);
+        let Ok(()) = scopes(&snapshot, &times, &[], |step| {
+            match step {
+                Step::Begin { lane, scope, .. } => depths.entry(lane).or_default().push(scope),
+                Step::End { lane, scope, from_ns, ns } => {
+                    assert_eq!(
+                        depths.get_mut(&lane).and_then(Vec::pop),
+                        Some(scope),
+                        "the inner one ends first"
+                    );
+                    let Lane::Thread(thread) = lane else { panic!("a recording has threads") };
+                    ended.push((thread.0, from_ns, ns, scope.0));
+                }
+            }
+            Ok::<(), Infallible>(())
+        });
+        ended.sort_unstable();
+        let expected = [(0, 0, 3, 1), (0, 1, 1, 2), (0, 6, 6, 3), (0, 8, 8, 1), (1, 2, 5, 1), (1, 2, 5, 2)];
+        assert_eq!(ended, expected);
+    }
+}

@@ -1,0 +1,319 @@
+//! A profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process: its main thread has all allocations
+//! and frees with their bytes and stacks, and its memory is counted beside it. That profiler keeps the allocations of a process
+//! in one thread, and the memory of a process in its tracks, so devices in one process could not be told apart. The program is
+//! a process of its own, whose threads show what was running.
+
+mod markers;
+#[cfg(test)]
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use crate::ExportOptions;
+use crate::course::ranges::tracks;
+use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
+use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::stacks::{Shown, Stacks};
+use fxprof_processed_profile::{
+    CategoryColor, CategoryHandle, CounterHandle, Frame, FrameFlags, FrameInfo, GraphColor, MarkerTiming,
+    ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
+    WeightType,
+};
+use markers::{Moment, Running};
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use memtrack_report::analysis::ownership::short;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
+
+/// Bytes that are written at once.
+const BUFFERED: usize = 64 << 10;
+
+/// The profiler joins numbers of a counter by a straight line. After a pause of so many nanoseconds the number before is
+/// repeated, so that the line is level until it changes.
+const PAUSE_NS: u64 = 1_000_000;
+
+/// The profiler finds the allocation of what is freed by its address. What else was at the address of a block that is older than
+/// the trace is not known, so these blocks get addresses of their own, from this one on: above all memory, and exact in
+/// JavaScript's numbers.
+const OLDER: u64 = 1 << 52;
+
+/// Writes the snapshot's devices that were asked for.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let times = Times::of(snapshot);
+    let mut writer = Writer::new(snapshot, &times);
+    let mut stacks = Stacks::new(snapshot, &options.rules);
+    for &device in &devices {
+        if let Some(course) = Course::of(snapshot, device) {
+            writer.device(&course, &mut stacks, symbols);
+        }
+    }
+    writer.scopes(&devices);
+    writer.ranges(&devices);
+    writer.marks();
+    let mut out = BufWriter::with_capacity(BUFFERED, out);
+    serde_json::to_writer(&mut out, &writer.profile)?;
+    out.flush()
+}
+
+struct Writer<'a> {
+    snapshot: &'a Snapshot,
+    times: &'a Times<'a>,
+    profile: Profile,
+    /// The program, and its threads by name; made when first something is known of it.
+    program: Option<ProcessHandle>,
+    threads: HashMap<String, ThreadHandle>,
+    /// The category of all frames.
+    allocations: CategoryHandle,
+    scopes: CategoryHandle,
+    memory: CategoryHandle,
+}
+
+impl<'a> Writer<'a> {
+    fn new(snapshot: &'a Snapshot, times: &'a Times<'a>) -> Self {
+        // What is said of a profile as a whole has no other place.
+        let product = format!("{} — {}", program_name(snapshot), remarks(snapshot, times).join("; "));
+        let start_ns = if times.known { times.start_ns } else { 0 };
+        let start = ReferenceTimestamp::from_millis_since_unix_epoch(start_ns as f64 / 1e6);
+        let mut profile = Profile::new(&product, start, SamplingInterval::from_millis(1));
+        // All names are known: nothing is to be looked up.
+        profile.set_symbolicated(true);
+        let allocations = profile.add_category("Allocation", CategoryColor::Blue);
+        let scopes = profile.add_category("Running", CategoryColor::Green);
+        let memory = profile.add_category("Memory", CategoryColor::Red);
+        let threads = HashMap::new();
+        Self { snapshot, times, profile, program: None, threads, allocations, scopes, memory }
+    }
+
+    /// A device: its allocations, its counters, and when its memory ran out.
+    fn device(&mut self, course: &Course<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
+        let process = self.profile.add_process(&course.heading(), self.snapshot.meta.pid, at(0));
+        let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
+        self.profile.set_thread_samples_weight_type(thread, WeightType::Bytes);
+        self.profile.add_initial_visible_thread(thread);
+        let shown = course.origins.iter().map(|&origin| stacks.shown(origin, symbols));
+        let handles: Vec<Option<StackHandle>> = shown.map(|shown| self.stack(thread, &shown)).collect();
+        self.allocations(course, &handles, thread);
+        let (before, live) = course.live();
+        let requested = self.counter(process, "requested", course.about_live(), GraphColor::Blue);
+        self.count(requested, before, live);
+        if let Some((before, reserved)) = course.reserved() {
+            let about = "Bytes in segments that the allocator held";
+            let counter = self.counter(process, "reserved", about, GraphColor::Grey);
+            self.count(counter, before, reserved);
+        }
+        self.free(course, process);
+        for row in course.ran_out() {
+            let name = self.profile.intern_string("out of memory");
+            let requested = self.snapshot.events.size_bytes[row];
+            let free = (!self.snapshot.is_heap(course.device)).then(|| self.snapshot.oom_free_bytes(row));
+            let detail = match free {
+                Some(free) => format!("{requested} bytes requested, {free} bytes free"),
+                None => format!("{requested} bytes requested"),
+            };
+            let detail = self.profile.intern_string(&detail);
+            let timing = MarkerTiming::Instant(at(self.times.ns(self.snapshot.events.ticks[row])));
+            self.profile.add_marker(thread, timing, Moment { name, detail, category: self.memory });
+        }
+    }
+
+    /// Every block, when it was allocated and when it was freed; what was live before the first event, at the beginning. A sample
+    /// has the bytes that it stands for. Blocks without bytes are left out.
+    fn allocations(&mut self, course: &Course<'_>, stacks: &[Option<StackHandle>], thread: ThreadHandle) {
+        let snapshot = self.snapshot;
+        let add = |profile: &mut Profile, ns, place: usize, sign: i64| {
+            let one = &course.lifetimes[place];
+            let stack = stacks[course.origin_of[place] as usize];
+            let address = match one.from {
+                Some(row) => snapshot.events.address[row],
+                None => OLDER + place as u64,
+            };
+            let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
+            // Nothing would tell its allocation from its free.
+            if bytes == 0 {
+                return;
+            }
+            profile.add_allocation_sample(thread, at(ns), stack, address, sign * bytes);
+        };
+        let lifetimes = &course.lifetimes;
+        // Lifetimes are in the order of their allocations, except those that are older than the trace.
+        let mut started = (0..lifetimes.len()).filter(|&at| lifetimes[at].from.is_some()).peekable();
+        let mut ended: Vec<u32> =
+            (0..lifetimes.len() as u32).filter(|&at| lifetimes[at as usize].to.is_some()).collect();
+        ended.sort_by_key(|&at| lifetimes[at as usize].to);
+        let mut ended = ended.into_iter().map(|at| at as usize).peekable();
+        for (place, _) in lifetimes.iter().enumerate().filter(|(_, one)| one.from.is_none()) {
+            add(&mut self.profile, 0, place, 1);
+        }
+        let mut clock = Rising::default();
+        for row in course.rows() {
+            let ns = clock.at(self.times.ns(snapshot.events.ticks[row]));
+            // Memory that is allocated again was freed before.
+            while let Some(place) = ended.next_if(|&place| lifetimes[place].to <= Some(row)) {
+                add(&mut self.profile, ns, place, -1);
+            }
+            while let Some(place) = started.next_if(|&place| lifetimes[place].from <= Some(row)) {
+                add(&mut self.profile, ns, place, 1);
+            }
+        }
+    }
+
+    /// A stack of a thread. Its frames are labels with their lines, for which the format has no other place.
+    fn stack(&mut self, thread: ThreadHandle, shown: &Shown) -> Option<StackHandle> {
+        let names: Vec<String> = match shown {
+            Shown::Stack(places) => places.iter().flat_map(|place| place.frames.iter().map(short)).collect(),
+            Shown::Unknown(texts) => texts.clone(),
+        };
+        let category_pair = self.allocations.into();
+        let mut frames = Vec::with_capacity(names.len());
+        for name in names.iter().rev() {
+            let frame = Frame::Label(self.profile.intern_string(name));
+            frames.push(FrameInfo { frame, category_pair, flags: FrameFlags::empty() });
+        }
+        self.profile.intern_stack_frames(thread, frames.into_iter())
+    }
+
+    fn counter(
+        &mut self,
+        process: ProcessHandle,
+        name: &str,
+        about: &str,
+        color: GraphColor,
+    ) -> CounterHandle {
+        // That category is what makes the profiler draw it as memory.
+        let counter = self.profile.add_counter(process, name, "Memory", about);
+        self.profile.set_counter_color(counter, color);
+        counter
+    }
+
+    /// A counter's numbers: before the first event, and after rows.
+    fn count(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
+        let mut clock = Rising::default();
+        let mut last = (0, before);
+        self.profile.add_counter_sample(counter, at(0), before as f64, 0);
+        for (row, bytes) in after {
+            let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
+            if ns - last.0 > PAUSE_NS {
+                self.profile.add_counter_sample(counter, at(ns - 1), 0.0, 0);
+            }
+            self.profile.add_counter_sample(counter, at(ns), difference(last.1, bytes), 1);
+            last = (ns, bytes);
+        }
+        let end_ns = self.times.end_ns();
+        if end_ns > last.0 {
+            self.profile.add_counter_sample(counter, at(end_ns), 0.0, 0);
+        }
+    }
+
+    /// Free bytes of the device, at the moments at which somebody asked.
+    fn free(&mut self, course: &Course<'_>, process: ProcessHandle) {
+        let free = course.free();
+        if free.is_empty() {
+            return;
+        }
+        let about = "Free bytes of the device, at the moments at which somebody asked the driver; between them nothing is known";
+        let counter = self.counter(process, "free", about, GraphColor::Green);
+        let mut last = 0;
+        for (ticks, bytes) in free {
+            let ns = self.times.ns(ticks);
+            self.profile.add_counter_sample(counter, at(ns), difference(last, bytes), 0);
+            last = bytes;
+        }
+    }
+
+    /// A thread of the program.
+    fn thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
+        if let Some(&known) = self.threads.get(name) {
+            return known;
+        }
+        let pid = self.snapshot.meta.pid;
+        let process = match self.program {
+            Some(process) => process,
+            None => {
+                let process = self.profile.add_process(program_name(self.snapshot), pid, at(0));
+                self.program = Some(process);
+                process
+            }
+        };
+        let tid = u32::try_from(os_id).unwrap_or(u32::MAX);
+        let thread = self.profile.add_thread(process, tid, at(0), false);
+        self.profile.set_thread_name(thread, name);
+        self.profile.set_thread_show_markers_in_timeline(thread, true);
+        self.profile.add_initial_visible_thread(thread);
+        self.threads.insert(name.to_owned(), thread);
+        thread
+    }
+
+    /// What was running.
+    fn scopes(&mut self, devices: &[DeviceId]) {
+        let (snapshot, times) = (self.snapshot, self.times);
+        let mut threads: HashMap<Lane, ThreadHandle> = HashMap::new();
+        let done: Result<(), std::convert::Infallible> = scopes(snapshot, times, devices, |step| {
+            let Step::End { lane, scope, from_ns, ns } = step else { return Ok(()) };
+            let thread = *threads.entry(lane).or_insert_with(|| {
+                let os_id = match lane {
+                    Lane::Thread(thread) => {
+                        snapshot.threads.get(thread.index()).map_or(0, |known| known.os_id)
+                    }
+                    Lane::Trace(_) => 0,
+                };
+                self.thread(&lane_name(snapshot, lane), os_id)
+            });
+            let scope = &snapshot.scopes.rows[scope.index()];
+            self.running(thread, (from_ns, ns), &scope.name, kind_name(scope.kind));
+            Ok(())
+        });
+        let Ok(()) = done;
+    }
+
+    /// The ranges of PyTorch's profiler.
+    fn ranges(&mut self, devices: &[DeviceId]) {
+        for found in tracks(self.snapshot, self.times, devices) {
+            let name = match found.device {
+                Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
+                None => "profiler".to_owned(),
+            };
+            let thread = self.thread(&name, 0);
+            for range in found.ranges {
+                let name = self.snapshot.strings.get(range.name);
+                self.running(thread, (range.from_ns, range.to_ns), &name, "profiler");
+            }
+        }
+    }
+
+    fn running(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
+        let (name, kind) = (self.profile.intern_string(name), self.profile.intern_string(kind));
+        let timing = MarkerTiming::Interval(at(from_ns), at(to_ns));
+        self.profile.add_marker(thread, timing, Running { name, kind, category: self.scopes });
+    }
+
+    /// The moments that the program marked.
+    fn marks(&mut self) {
+        for mark in &self.snapshot.marks.rows {
+            let lane = Lane::Thread(mark.thread);
+            let os_id = self.snapshot.threads.get(mark.thread.index()).map_or(0, |known| known.os_id);
+            let thread = self.thread(&lane_name(self.snapshot, lane), os_id);
+            let name = self.profile.intern_string(self.snapshot.marks.name(mark));
+            let detail = self.profile.intern_string("marked by the program");
+            let timing = MarkerTiming::Instant(at(self.times.ns(mark.ticks)));
+            self.profile.add_marker(thread, timing, Moment { name, detail, category: self.scopes });
+        }
+    }
+}
+
+/// A moment of the profile.
+fn at(ns: u64) -> Timestamp {
+    Timestamp::from_nanos_since_reference(ns)
+}
+
+/// How much a number has grown. Exact below 2^53, as all of JavaScript's numbers are.
+fn difference(from: u64, to: u64) -> f64 {
+    (i128::from(to) - i128::from(from)) as f64
+}

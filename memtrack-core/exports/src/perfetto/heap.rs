@@ -1,0 +1,301 @@
+//! A device's allocations as a heap profile: what each stack had allocated and freed by the first event, by the peak and by
+//! the end. A heap has a sequence of its own, because Perfetto takes numbers of one sequence for one heap's.
+
+use super::messages::*;
+use super::trace::Trace;
+use crate::course::{Course, Rising, Times};
+use crate::stacks::{Shown, Stacks, file_of, line_of};
+use memtrack_model::snapshot::Module;
+use memtrack_model::{Frame as NamedFrame, Snapshot};
+use memtrack_report::analysis::origin::Origin;
+use memtrack_report::analysis::ownership::short;
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+use std::io;
+
+/// Stacks in one packet: packets are to stay small, so that readers need not hold a large one.
+const STACKS_PER_PACKET: usize = 512;
+
+/// Writes the dumps of a device.
+pub(super) fn write(
+    trace: &mut Trace<'_>,
+    snapshot: &Snapshot,
+    (stacks, symbols): (&mut Stacks<'_>, &mut Symbolizer),
+    times: &Times<'_>,
+    course: &Course<'_>,
+    pid: u32,
+) -> io::Result<()> {
+    if course.lifetimes.is_empty() {
+        return Ok(());
+    }
+    let mut described = Described::new(trace, snapshot);
+    for part in course.origins.chunks(STACKS_PER_PACKET) {
+        let shown = part.iter().map(|&origin: &Origin| stacks.shown(origin, symbols));
+        described.describe(trace, shown)?;
+    }
+    let mut index = 0;
+    let mut clock = Rising::default();
+    for after in moments(course) {
+        let ns = match after {
+            None => 0,
+            Some(row) => snapshot.events.ticks.get(row).map_or_else(|| times.end_ns(), |&at| times.ns(at)),
+        };
+        let ns = clock.at(ns);
+        let sums = sums_after(course, after);
+        let parts = sums.chunks(STACKS_PER_PACKET);
+        let last = parts.len() - 1;
+        for (place, part) in parts.enumerate() {
+            let first = place * STACKS_PER_PACKET;
+            let samples = part.iter().enumerate().map(|(at, sums)| sums.sample(callstack(first + at)));
+            let heap = ProcessHeapSamples {
+                pid: Some(pid.into()),
+                samples: samples.collect(),
+                timestamp: Some(ns),
+                heap_name: Some(course.heading()),
+                sampling_interval_bytes: Some(interval(snapshot, course)),
+            };
+            let dump = ProfilePacket {
+                process_dumps: vec![heap],
+                continued: Some(place < last),
+                index: Some(index),
+            };
+            index += 1;
+            trace.packet(&TracePacket {
+                timestamp: Some(ns),
+                trusted_packet_sequence_id: Some(described.sequence),
+                sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
+                data: Some(Data::ProfilePacket(dump)),
+                ..TracePacket::default()
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows after which there are dumps: before the first event if anything was live then, at the peak, and at the end.
+fn moments(course: &Course<'_>) -> Vec<Option<usize>> {
+    let older = course.lifetimes.iter().any(|one| one.from.is_none());
+    let mut moments = Vec::new();
+    if older || course.peak.row.is_none() {
+        moments.push(None);
+    }
+    moments.extend(course.peak.row.map(Some));
+    moments.push(Some(usize::MAX));
+    moments
+}
+
+/// The mean gap between samples: 1 where every byte counts.
+fn interval(snapshot: &Snapshot, course: &Course<'_>) -> u64 {
+    if !course.estimated {
+        return 1;
+    }
+    let widest = snapshot.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
+    widest.max(snapshot.meta.sample_mean_bytes).max(1)
+}
+
+/// What a stack has allocated and freed.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    allocated_bytes: u64,
+    freed_bytes: u64,
+    allocated: f64,
+    freed: f64,
+}
+
+impl Sums {
+    fn sample(&self, callstack: u64) -> HeapSample {
+        HeapSample {
+            callstack_id: Some(callstack),
+            self_allocated: Some(self.allocated_bytes),
+            self_freed: Some(self.freed_bytes),
+            alloc_count: Some(self.allocated.round() as u64),
+            free_count: Some(self.freed.round() as u64),
+        }
+    }
+}
+
+/// The sums by origin after a row, or before the first: of all origins, so that dumps can be compared.
+fn sums_after(course: &Course<'_>, row: Option<usize>) -> Vec<Sums> {
+    let mut sums = vec![Sums::default(); course.origins.len()];
+    for (one, &origin) in course.lifetimes.iter().zip(&course.origin_of) {
+        let sums = &mut sums[origin as usize];
+        // `None < Some(0)`: what was live from the start comes before every row.
+        if one.from <= row {
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(one.bytes);
+            sums.allocated += one.blocks;
+        }
+        if one.to.is_some_and(|to| Some(to) <= row) {
+            sums.freed_bytes = sums.freed_bytes.saturating_add(one.bytes);
+            sums.freed += one.blocks;
+        }
+    }
+    sums
+}
+
+/// What the stack of an origin is called by; 0 would be none.
+fn callstack(origin: usize) -> u64 {
+    origin as u64 + 1
+}
+
+/// A frame as Perfetto tells them apart.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct FrameKey {
+    name: u64,
+    mapping: u64,
+    rel_pc: u64,
+    source: Option<u64>,
+    line: Option<u32>,
+}
+
+/// The strings, frames and stacks that a sequence has described.
+struct Described<'a> {
+    snapshot: &'a Snapshot,
+    sequence: u32,
+    /// By start.
+    modules: Vec<&'a Module>,
+    names: HashMap<String, u64>,
+    sources: HashMap<String, u64>,
+    paths: HashMap<String, u64>,
+    mappings: HashMap<(String, u64), u64>,
+    frames: HashMap<FrameKey, u64>,
+    callstacks: usize,
+}
+
+impl<'a> Described<'a> {
+    fn new(trace: &mut Trace<'_>, snapshot: &'a Snapshot) -> Self {
+        let mut modules: Vec<&Module> = snapshot.modules.iter().collect();
+        modules.sort_by_key(|module| module.start);
+        Self {
+            snapshot,
+            sequence: trace.sequence(),
+            modules,
+            names: HashMap::new(),
+            sources: HashMap::new(),
+            paths: HashMap::new(),
+            mappings: HashMap::new(),
+            frames: HashMap::new(),
+            callstacks: 0,
+        }
+    }
+
+    /// Writes the next stacks, with the frames and strings that are new.
+    fn describe(&mut self, trace: &mut Trace<'_>, some: impl Iterator<Item = Shown>) -> io::Result<()> {
+        let flags = if self.callstacks == 0 { INCREMENTAL_STATE_CLEARED } else { NEEDS_INCREMENTAL_STATE };
+        let mut fresh = InternedData::default();
+        for shown in some {
+            let mut frames: Vec<u64> = Vec::new();
+            match shown {
+                Shown::Stack(places) => {
+                    for place in &places {
+                        frames.extend(
+                            place.frames.iter().map(|frame| self.frame(Some(place.key), frame, &mut fresh)),
+                        );
+                    }
+                }
+                Shown::Unknown(texts) => {
+                    for function in texts {
+                        let frame = NamedFrame { function, ..NamedFrame::default() };
+                        frames.push(self.frame(None, &frame, &mut fresh));
+                    }
+                }
+            }
+            frames.reverse();
+            fresh.callstacks.push(Callstack { iid: Some(callstack(self.callstacks)), frame_ids: frames });
+            self.callstacks += 1;
+        }
+        trace.packet(&TracePacket {
+            timestamp: Some(0),
+            trusted_packet_sequence_id: Some(self.sequence),
+            sequence_flags: Some(flags),
+            interned_data: Some(fresh),
+            data: None,
+        })
+    }
+
+    /// The number of a frame, whose key is an address in a recording; none of what stands for a stack.
+    fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
+        let address = key.filter(|_| self.snapshot.pytorch.is_none());
+        let module = address.and_then(|address| Some((address, self.module(address)?)));
+        let (mapping, rel_pc) = match module {
+            Some((address, module)) => {
+                let path = module.path.clone();
+                let mapping = self.mapping((path, module.start), Some(module), fresh);
+                (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
+            }
+            // A script's file stands for the binary.
+            None => {
+                let path = file_of(frame).unwrap_or_default().to_owned();
+                (self.mapping((path, 0), None, fresh), 0)
+            }
+        };
+        // The line belongs to the name: Perfetto takes frames of one name at one address for one, and scripts have no addresses.
+        let name = if key.is_some() { short(frame) } else { frame.function.clone() };
+        let frame_key = FrameKey {
+            name: intern(&mut self.names, &name, &mut fresh.function_names),
+            mapping,
+            rel_pc,
+            source: file_of(frame).map(|file| intern(&mut self.sources, file, &mut fresh.source_paths)),
+            line: line_of(frame).filter(|_| file_of(frame).is_some()),
+        };
+        let next = self.frames.len() as u64 + 1;
+        *self.frames.entry(frame_key).or_insert_with_key(|key| {
+            fresh.frames.push(Frame {
+                iid: Some(next),
+                function_name_id: Some(key.name),
+                mapping_id: Some(key.mapping),
+                rel_pc: Some(key.rel_pc),
+                source_path_iid: key.source,
+                line_number: key.line,
+            });
+            next
+        })
+    }
+
+    /// The binary that an address is in.
+    fn module(&self, address: u64) -> Option<&'a Module> {
+        let call = address.saturating_sub(1);
+        let after = self.modules.partition_point(|module| module.start <= call);
+        self.modules[..after].iter().rev().find(|module| call < module.end).copied()
+    }
+
+    fn mapping(&mut self, key: (String, u64), module: Option<&Module>, fresh: &mut InternedData) -> u64 {
+        if let Some(&known) = self.mappings.get(&key) {
+            return known;
+        }
+        let path = intern(&mut self.paths, &key.0, &mut fresh.mapping_paths);
+        let iid = self.mappings.len() as u64 + 1;
+        let build_id = module.and_then(|module| bytes_of_hex(&module.build_id));
+        if let Some(bytes) = &build_id {
+            // Each mapping's own: its number is the mapping's.
+            fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
+        }
+        fresh.mappings.push(Mapping {
+            iid: Some(iid),
+            build_id: build_id.map(|_| iid),
+            start: module.map(|module| module.start),
+            end: module.map(|module| module.end),
+            path_string_ids: vec![path],
+        });
+        self.mappings.insert(key, iid);
+        iid
+    }
+}
+
+/// The number of a string.
+fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<InternedString>) -> u64 {
+    if let Some(&iid) = known.get(text) {
+        return iid;
+    }
+    let iid = known.len() as u64 + 1;
+    known.insert(text.to_owned(), iid);
+    fresh.push(InternedString { iid: Some(iid), str: Some(text.as_bytes().to_vec()) });
+    iid
+}
+
+/// The bytes of hexadecimal digits; `None` where there are none, or something else.
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}

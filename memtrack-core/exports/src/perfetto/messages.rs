@@ -1,0 +1,264 @@
+//! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public definitions
+//! (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads what is written with Perfetto's own definitions, and fails on a
+//! field that they do not have.
+
+use prost::Message;
+
+/// A packet of a trace; a file is a sequence of these.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TracePacket {
+    #[prost(uint64, optional, tag = "8")]
+    pub(crate) timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    pub(crate) trusted_packet_sequence_id: Option<u32>,
+    #[prost(message, optional, tag = "12")]
+    pub(crate) interned_data: Option<InternedData>,
+    #[prost(uint32, optional, tag = "13")]
+    pub(crate) sequence_flags: Option<u32>,
+    #[prost(oneof = "Data", tags = "6, 11, 37, 60")]
+    pub(crate) data: Option<Data>,
+}
+
+/// What a packet holds.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Data {
+    #[prost(message, tag = "6")]
+    ClockSnapshot(ClockSnapshot),
+    #[prost(message, tag = "11")]
+    TrackEvent(TrackEvent),
+    #[prost(message, tag = "37")]
+    ProfilePacket(ProfilePacket),
+    #[prost(message, tag = "60")]
+    TrackDescriptor(TrackDescriptor),
+}
+
+/// `TracePacket.SequenceFlags`: what was interned before no longer counts.
+pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
+/// `TracePacket.SequenceFlags`: refers to what was interned before.
+pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
+
+/// What clocks showed at one moment.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) clocks: Vec<Clock>,
+}
+
+/// What one clock showed.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Clock {
+    #[prost(uint32, optional, tag = "1")]
+    pub(crate) clock_id: Option<u32>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) timestamp: Option<u64>,
+}
+
+/// `BuiltinClock`: nanoseconds since the Unix epoch.
+pub(crate) const REALTIME: u32 = 1;
+/// `BuiltinClock`: the clock of heap profiles' dumps.
+pub(crate) const MONOTONIC_COARSE: u32 = 4;
+/// `BuiltinClock`: the clock of all packets' timestamps.
+pub(crate) const BOOTTIME: u32 = 6;
+
+/// A row of the picture.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) name: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) process: Option<ProcessDescriptor>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) counter: Option<CounterDescriptor>,
+    #[prost(int32, optional, tag = "11")]
+    pub(crate) child_ordering: Option<i32>,
+    #[prost(int32, optional, tag = "12")]
+    pub(crate) sibling_order_rank: Option<i32>,
+    #[prost(string, optional, tag = "14")]
+    pub(crate) description: Option<String>,
+}
+
+/// `TrackDescriptor.ChildTracksOrdering`: by `sibling_order_rank`.
+pub(crate) const ORDER_EXPLICIT: i32 = 3;
+
+/// A process.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ProcessDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub(crate) pid: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub(crate) process_name: Option<String>,
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) process_labels: Vec<String>,
+}
+
+/// What a track counts.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CounterDescriptor {
+    #[prost(int32, optional, tag = "3")]
+    pub(crate) unit: Option<i32>,
+}
+
+/// `CounterDescriptor.Unit`: bytes.
+pub(crate) const UNIT_SIZE_BYTES: i32 = 3;
+
+/// Something that happens on a track.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub(crate) category_iids: Vec<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) debug_annotations: Vec<DebugAnnotation>,
+    #[prost(int32, optional, tag = "9")]
+    pub(crate) r#type: Option<i32>,
+    #[prost(uint64, optional, tag = "10")]
+    pub(crate) name_iid: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    pub(crate) track_uuid: Option<u64>,
+    #[prost(int64, optional, tag = "30")]
+    pub(crate) counter_value: Option<i64>,
+}
+
+/// `TrackEvent.Type`: a slice begins.
+pub(crate) const SLICE_BEGIN: i32 = 1;
+/// `TrackEvent.Type`: the innermost slice of the track ends.
+pub(crate) const SLICE_END: i32 = 2;
+/// `TrackEvent.Type`: a moment.
+pub(crate) const INSTANT: i32 = 3;
+/// `TrackEvent.Type`: a number of a counter.
+pub(crate) const COUNTER: i32 = 4;
+
+/// A detail of an event.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DebugAnnotation {
+    #[prost(string, optional, tag = "10")]
+    pub(crate) name: Option<String>,
+    #[prost(uint64, optional, tag = "3")]
+    pub(crate) uint_value: Option<u64>,
+}
+
+/// What later packets of the sequence refer to by number.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct InternedData {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) event_categories: Vec<Name>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) event_names: Vec<Name>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) function_names: Vec<InternedString>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) frames: Vec<Frame>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) callstacks: Vec<Callstack>,
+    #[prost(message, repeated, tag = "16")]
+    pub(crate) build_ids: Vec<InternedString>,
+    #[prost(message, repeated, tag = "17")]
+    pub(crate) mapping_paths: Vec<InternedString>,
+    #[prost(message, repeated, tag = "18")]
+    pub(crate) source_paths: Vec<InternedString>,
+    #[prost(message, repeated, tag = "19")]
+    pub(crate) mappings: Vec<Mapping>,
+}
+
+/// `EventName` and `EventCategory`, which are alike.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Name {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) name: Option<String>,
+}
+
+/// A string of a stack.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct InternedString {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) iid: Option<u64>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(crate) str: Option<Vec<u8>>,
+}
+
+/// A function at a place.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Frame {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) function_name_id: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub(crate) mapping_id: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub(crate) rel_pc: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) source_path_iid: Option<u64>,
+    #[prost(uint32, optional, tag = "6")]
+    pub(crate) line_number: Option<u32>,
+}
+
+/// A loaded binary, or a file of a script.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Mapping {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) build_id: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub(crate) start: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) end: Option<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "7")]
+    pub(crate) path_string_ids: Vec<u64>,
+}
+
+/// A stack, the outermost frame first.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Callstack {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) iid: Option<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "2")]
+    pub(crate) frame_ids: Vec<u64>,
+}
+
+/// A dump of heaps, or a part of one.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ProfilePacket {
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) process_dumps: Vec<ProcessHeapSamples>,
+    #[prost(bool, optional, tag = "6")]
+    pub(crate) continued: Option<bool>,
+    #[prost(uint64, optional, tag = "7")]
+    pub(crate) index: Option<u64>,
+}
+
+/// What stacks had allocated and freed on one heap up to a moment.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ProcessHeapSamples {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) pid: Option<u64>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) samples: Vec<HeapSample>,
+    #[prost(uint64, optional, tag = "9")]
+    pub(crate) timestamp: Option<u64>,
+    #[prost(string, optional, tag = "11")]
+    pub(crate) heap_name: Option<String>,
+    #[prost(uint64, optional, tag = "12")]
+    pub(crate) sampling_interval_bytes: Option<u64>,
+}
+
+/// One stack's part: since the beginning, not since the last dump.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HeapSample {
+    #[prost(uint64, optional, tag = "1")]
+    pub(crate) callstack_id: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) self_allocated: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub(crate) self_freed: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) alloc_count: Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub(crate) free_count: Option<u64>,
+}

@@ -1,0 +1,259 @@
+//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, what was running as slices, moments at which memory ran out
+//! or that the program marked, and each device's allocations as a heap profile. Everything is written as it is found; nothing
+//! is thinned out.
+
+mod heap;
+mod messages;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use crate::ExportOptions;
+use crate::course::ranges::{Range, tracks};
+use crate::course::running::{Step, kind_name, lane_name, scopes};
+use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::stacks::Stacks;
+use memtrack_model::Snapshot;
+use memtrack_model::event::DeviceId;
+use memtrack_symbols::Symbolizer;
+use messages::*;
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
+use trace::{Events, Trace};
+
+/// Bytes that are written at once.
+const BUFFERED: usize = 64 << 10;
+
+/// Writes the snapshot's devices that were asked for.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let times = Times::of(snapshot);
+    let mut out = BufWriter::with_capacity(BUFFERED, out);
+    let mut writer = Writer::begin(snapshot, &times, Trace::new(&mut out))?;
+    let mut stacks = Stacks::new(snapshot, &options.rules);
+    for &device in &devices {
+        if let Some(course) = Course::of(snapshot, device) {
+            writer.device(&course)?;
+            let named = (&mut stacks, &mut *symbols);
+            heap::write(&mut writer.trace, snapshot, named, &times, &course, writer.pid)?;
+        }
+    }
+    writer.scopes(&devices)?;
+    writer.ranges(&devices)?;
+    writer.marks()?;
+    out.flush()
+}
+
+struct Writer<'a> {
+    snapshot: &'a Snapshot,
+    times: &'a Times<'a>,
+    trace: Trace<'a>,
+    /// The sequence of all tracks' descriptions.
+    descriptions: u32,
+    process: u64,
+    pid: u32,
+    /// Tracks below the process so far.
+    rank: i32,
+}
+
+impl<'a> Writer<'a> {
+    /// A trace with its clocks and its process.
+    fn begin(snapshot: &'a Snapshot, times: &'a Times<'a>, mut trace: Trace<'a>) -> io::Result<Self> {
+        let descriptions = trace.sequence();
+        let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
+        let mut clocks = vec![clock(BOOTTIME, 0), clock(MONOTONIC_COARSE, 0)];
+        if times.known {
+            clocks.push(clock(REALTIME, times.start_ns));
+        }
+        trace.packet(&TracePacket {
+            timestamp: Some(0),
+            trusted_packet_sequence_id: Some(descriptions),
+            data: Some(Data::ClockSnapshot(ClockSnapshot { clocks })),
+            ..TracePacket::default()
+        })?;
+        // A process must have a number; 0 is the idle one's.
+        let pid = snapshot.meta.pid.clamp(1, i32::MAX as u32);
+        let process = ProcessDescriptor {
+            pid: Some(pid as i32),
+            process_name: Some(program_name(snapshot).to_owned()),
+            process_labels: remarks(snapshot, times),
+        };
+        let process = TrackDescriptor {
+            process: Some(process),
+            child_ordering: Some(ORDER_EXPLICIT),
+            ..TrackDescriptor::default()
+        };
+        let process = trace.track(descriptions, process)?;
+        Ok(Self { snapshot, times, trace, descriptions, process, pid, rank: 0 })
+    }
+
+    /// A track below the process, after those that are there.
+    fn track(&mut self, name: String, counter: bool, about: Option<&str>) -> io::Result<u64> {
+        self.rank += 1;
+        let track = TrackDescriptor {
+            name: Some(name),
+            parent_uuid: Some(self.process),
+            counter: counter.then_some(CounterDescriptor { unit: Some(UNIT_SIZE_BYTES) }),
+            sibling_order_rank: Some(self.rank),
+            description: about.map(str::to_owned),
+            ..TrackDescriptor::default()
+        };
+        self.trace.track(self.descriptions, track)
+    }
+
+    /// The counters of a device, and when its memory ran out.
+    fn device(&mut self, course: &Course<'_>) -> io::Result<()> {
+        let heading = course.heading();
+        let (before, live) = course.live();
+        self.counter(format!("{heading}: requested"), course.about_live(), before, live)?;
+        if let Some((before, reserved)) = course.reserved() {
+            let about = "Bytes in segments that the allocator held";
+            self.counter(format!("{}: reserved", course.name), about, before, reserved)?;
+        }
+        let free = course.free();
+        if !free.is_empty() {
+            let about = "Free bytes of the device, at the moments at which somebody asked the driver; between them nothing is known";
+            let track = self.track(format!("{}: free", course.name), true, Some(about))?;
+            let mut events = Events::new(&mut self.trace);
+            for (ticks, bytes) in free {
+                let ns = self.times.ns(ticks);
+                events.event(&mut self.trace, ns, count(track, bytes))?;
+            }
+        }
+        self.ran_out(course)
+    }
+
+    /// A counter with all its numbers: before the first event, and after rows.
+    fn counter(
+        &mut self,
+        name: String,
+        about: &str,
+        before: u64,
+        after: Vec<(usize, u64)>,
+    ) -> io::Result<()> {
+        let track = self.track(name, true, Some(about))?;
+        let mut events = Events::new(&mut self.trace);
+        events.event(&mut self.trace, 0, count(track, before))?;
+        let mut clock = Rising::default();
+        for (row, bytes) in after {
+            let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
+            events.event(&mut self.trace, ns, count(track, bytes))?;
+        }
+        Ok(())
+    }
+
+    fn ran_out(&mut self, course: &Course<'_>) -> io::Result<()> {
+        let mut rows = course.ran_out().peekable();
+        if rows.peek().is_none() {
+            return Ok(());
+        }
+        let track = self.track(format!("{}: out of memory", course.name), false, None)?;
+        let mut events = Events::new(&mut self.trace);
+        let is_heap = self.snapshot.is_heap(course.device);
+        for row in rows {
+            let detail =
+                |name: &str, bytes| DebugAnnotation { name: Some(name.to_owned()), uint_value: Some(bytes) };
+            let mut debug_annotations = vec![detail("requested_bytes", self.snapshot.events.size_bytes[row])];
+            if !is_heap {
+                debug_annotations.push(detail("free_bytes", self.snapshot.oom_free_bytes(row)));
+            }
+            let event = TrackEvent {
+                track_uuid: Some(track),
+                r#type: Some(INSTANT),
+                debug_annotations,
+                ..TrackEvent::default()
+            };
+            let ns = self.times.ns(self.snapshot.events.ticks[row]);
+            events.named(&mut self.trace, ns, ("out of memory", "memory"), event)?;
+        }
+        Ok(())
+    }
+
+    /// What was running, a track for each thread.
+    fn scopes(&mut self, devices: &[DeviceId]) -> io::Result<()> {
+        let (snapshot, times) = (self.snapshot, self.times);
+        let mut events = Events::new(&mut self.trace);
+        let mut known = HashMap::new();
+        scopes(snapshot, times, devices, |step| {
+            let lane = match step {
+                Step::Begin { lane, .. } | Step::End { lane, .. } => lane,
+            };
+            let track = match known.get(&lane) {
+                Some(&track) => track,
+                None => {
+                    let about = "Scopes, from the first to the last event that was made in them";
+                    let track = self.track(lane_name(snapshot, lane), false, Some(about))?;
+                    known.insert(lane, track);
+                    track
+                }
+            };
+            match step {
+                Step::Begin { scope, ns, .. } => {
+                    let scope = &snapshot.scopes.rows[scope.index()];
+                    let named = (scope.name.as_str(), kind_name(scope.kind));
+                    events.named(&mut self.trace, ns, named, begin(track))
+                }
+                Step::End { ns, .. } => events.end(&mut self.trace, track, ns),
+            }
+        })
+    }
+
+    /// The ranges of PyTorch's profiler.
+    fn ranges(&mut self, devices: &[DeviceId]) -> io::Result<()> {
+        let mut events = Events::new(&mut self.trace);
+        for found in tracks(self.snapshot, self.times, devices) {
+            let name = match found.device {
+                Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
+                None => "profiler".to_owned(),
+            };
+            let track = self.track(name, false, Some("Ranges of PyTorch's profiler"))?;
+            let mut open: Vec<u64> = Vec::new();
+            for Range { name, from_ns, to_ns } in found.ranges {
+                while let Some(end) = open.pop_if(|end| *end <= from_ns) {
+                    events.end(&mut self.trace, track, end)?;
+                }
+                let name = self.snapshot.strings.get(name);
+                events.named(&mut self.trace, from_ns, (&name, "profiler"), begin(track))?;
+                open.push(to_ns);
+            }
+            while let Some(end) = open.pop() {
+                events.end(&mut self.trace, track, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The moments that the program marked.
+    fn marks(&mut self) -> io::Result<()> {
+        let marks = &self.snapshot.marks;
+        if marks.rows.is_empty() {
+            return Ok(());
+        }
+        let track = self.track("marks".to_owned(), false, Some("Moments that the program marked"))?;
+        let mut events = Events::new(&mut self.trace);
+        for mark in &marks.rows {
+            let event =
+                TrackEvent { track_uuid: Some(track), r#type: Some(INSTANT), ..TrackEvent::default() };
+            events.named(&mut self.trace, self.times.ns(mark.ticks), (marks.name(mark), "mark"), event)?;
+        }
+        Ok(())
+    }
+}
+
+fn begin(track: u64) -> TrackEvent {
+    TrackEvent { track_uuid: Some(track), r#type: Some(SLICE_BEGIN), ..TrackEvent::default() }
+}
+
+fn count(track: u64, bytes: u64) -> TrackEvent {
+    TrackEvent {
+        track_uuid: Some(track),
+        r#type: Some(COUNTER),
+        counter_value: Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        ..TrackEvent::default()
+    }
+}
