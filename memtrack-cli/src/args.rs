@@ -18,6 +18,7 @@ mod rank;
 #[cfg(unix)]
 mod run;
 mod schema;
+mod scrub;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -41,6 +42,7 @@ pub(crate) use rank::{At, RankArgs};
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
+pub(crate) use scrub::ScrubArgs;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -189,6 +191,8 @@ Examples:
   memtrack convert snapshot.pickle.gz snapshot.json  for scripts
   memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
   memtrack convert train.memtrack - --to json | jq   to a pipe
+  memtrack convert train.memtrack for-you.pickle --scrub --scrub-key \"$(cat key)\"
+                                                     with pseudonyms, for others to read
 
 The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
 lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost.
@@ -213,6 +217,8 @@ pub(crate) struct ConvertArgs {
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// How large an input may be.

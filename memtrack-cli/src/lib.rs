@@ -14,6 +14,7 @@ mod plot;
 mod report;
 #[cfg(unix)]
 mod run;
+mod scrub;
 mod serve;
 mod sizes;
 mod tips;

@@ -236,6 +236,7 @@
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
+//! - `scrub`: snapshots with pseudonyms instead of names, for reports that leave the house ([`scrub::Scrub`]).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -308,6 +309,8 @@ pub use memtrack_formats::pickle;
 pub use memtrack_page as page;
 #[cfg(feature = "profile")]
 pub use memtrack_profile as profile;
+#[cfg(feature = "scrub")]
+pub use memtrack_report::scrub;
 #[cfg(feature = "report")]
 pub use memtrack_report::viz;
 

@@ -7,6 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::load::load;
 use crate::output::check_targets;
 use crate::report::mention_samples;
+use crate::scrub;
 use memtrack_core::ReplacingFile;
 use memtrack_core::snapshot::Format;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -23,6 +24,7 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         check_targets([args.output.as_path()], args.force)?;
     }
     let loaded = load(&args.file, args.input, streams)?;
+    let loaded = scrub::loaded(loaded, &args.scrub, &args.symbols, streams);
     let symbols = Symbolizer::of(&loaded.snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     if to_stdout {

@@ -7,7 +7,9 @@ use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::{Clock, DriverReading, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread};
+use memtrack_model::snapshot::{
+    Clock, DriverReading, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
+};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 

@@ -9,8 +9,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module, OperatorLog, Sampling, Scope,
-    ScopeSums, Segment, Thread,
+    DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module, OperatorLog,
+    Sampling, Scope, ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
 

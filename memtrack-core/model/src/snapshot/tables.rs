@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, KnownNames, LiveBlock, Marks,
-    NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, KnownNames, LiveBlock,
+    Marks, NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::sync::OnceLock;
