@@ -65,8 +65,26 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
     } else {
         native(frame, line.file, is_public, is_kept, keep, pseudonyms)
     };
-    let file = frame.file.as_deref().map(|file| paths::scrubbed(file, keep, pseudonyms));
+    let file = frame.file.as_deref().map(|file| match function == frame.function && is_generated(file) {
+        true => file.to_owned(),
+        false => paths::scrubbed(file, keep, pseudonyms),
+    });
     Frame { function, file, line: frame.line }
+}
+
+/// Whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.
+fn is_generated(file: &str) -> bool {
+    const BEGINNINGS: [&str; 6] = [
+        "Register",
+        "VariableType_",
+        "TraceType_",
+        "ADInplaceOrViewType_",
+        "python_variable",
+        "python_torch_functions",
+    ];
+    !file.contains(['/', '\\'])
+        && file.ends_with(".cpp")
+        && BEGINNINGS.iter().any(|name| file.starts_with(name))
 }
 
 /// `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`.

@@ -23,7 +23,7 @@ const WORDS: &str = "\
     as for impl dyn mut const fn unsafe extern where bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 \
     f32 f64 int long short unsigned signed void float double auto decltype volatile restrict static virtual thunk to \
     vtable typeinfo guard variable non-virtual wchar_t char8_t char16_t char32_t __int128 nullptr_t bfloat16 new delete \
-    true false self Self C";
+    true false self Self C _object";
 
 /// Words of compilers in braces and after dots.
 const COMPILERS: &str = "\

@@ -47,6 +47,11 @@ fn public_from(parts: &[&str]) -> Option<usize> {
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
             // As PyTorch's profiler and its builds write their own files.
             "torch" => at == 0 && parts.len() > 1,
+            // The interpreter's own sources, by which PyTorch's reports leave frames out.
+            "Objects" | "Python" | "Include" | "Modules" | "Parser" => {
+                let is_c = parts.last().is_some_and(|file| file.ends_with(".c") || file.ends_with(".h"));
+                is_c && parts[..at].iter().any(|folder| folder.to_ascii_lowercase().contains("python"))
+            }
             folder if python_folder(folder) => {
                 next != "site-packages" && next != "dist-packages" && public::is_standard(&stem(next))
             }

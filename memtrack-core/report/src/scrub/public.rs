@@ -72,10 +72,14 @@ const BEGINNINGS: &str = "\
     _Py _IO_ _Unwind_ __cxa_ __rust_ __rdl_ __rg_ _dl_ __libc_ pthread_ pymain_ cuMem cuCtx cuInit cuModule cuLaunch \
     cuLibrary cuStream cuDevice cudaMalloc cudaFree cudaHost cudaMemcpy cudaMemset cudaLaunch cudaStream cudaEvent cudaGet \
     cudaSet cudaDevice __cuda cublas cublasLt cudnn cufft cusparse cusolver curand nccl pnccl ncclComm mkl_ cblas_ openblas \
-    GOMP_ __kmp g_malloc g_slice_ sqlite3_ SSL_ CRYPTO_ THPVariable_ THPEngine_ THPFunction_ PyObject_ PyEval_ PyList_ \
-    PyDict_ PyTuple_ PyUnicode_ PyBytes_ PyLong_ PyMem_ PyImport_ PyRun_ PyVectorcall_ PyNumber_ PySequence_ PyType_ \
-    PyErr_ PyArg_ PyIter_ PyCell_ PyMethod_ PyFunction_ PyCFunction_ PySet_ PyFloat_ Py_RunMain Py_BytesMain \
-    Py_Main method_vectorcall_ cfunction_vectorcall_ _PyEval_";
+    GOMP_ __kmp g_malloc g_slice_ sqlite3_ SSL_ CRYPTO_ THPVariable_ THPEngine_ THPFunction_";
+
+/// What Python's interpreter calls its functions after, behind `Py` and before a line.
+const INTERPRETER: &str = "\
+    Arg Bool Buffer Bytes ByteArray Callable Capsule Cell CFunction CMethod Code Codec Complex Context Coro Descr Dict \
+    Err Eval Exception File Float Frame FrozenSet Function Gen GILState Import Index InstanceMethod Interpreter Iter List Long \
+    Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
+    Thread Time Tuple Type Unicode Vectorcall Weakref Wrapper _RunMain _BytesMain _Main _Finalize _Initialize";
 
 /// Shared libraries without `lib` and what follows the first dot.
 const BINARIES: &str = "\
@@ -127,7 +131,12 @@ pub(super) fn is_standard(name: &str) -> bool {
 
 /// Whether a function of C is a public library's.
 pub(super) fn is_function(name: &str) -> bool {
-    is_in(FUNCTIONS, name) || BEGINNINGS.split_ascii_whitespace().any(|beginning| name.starts_with(beginning))
+    is_in(FUNCTIONS, name)
+        || BEGINNINGS.split_ascii_whitespace().any(|beginning| name.starts_with(beginning))
+        || name.strip_prefix("Py").is_some_and(|rest| {
+            let object = rest.split_once('_').map_or(rest, |(object, _)| object);
+            is_in(INTERPRETER, if object.is_empty() { rest } else { object })
+        })
 }
 
 /// Whether a shared library is public: `libtorch_cuda.so`, `libc.so.6`.
