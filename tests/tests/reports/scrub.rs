@@ -174,7 +174,9 @@ fn recording() -> (Snapshot, Symbolizer) {
         code_id: "1:2".into(),
     }];
     let stacks = [[0x1010, 0x2010], [0x1020, 0x2010]];
-    stacks.iter().for_each(|stack| drop(snapshot.stacks.push(stack)));
+    for stack in stacks {
+        snapshot.stacks.push(&stack);
+    }
     let scope = |parent, kind, name: String| Scope { parent: ScopeId(parent), kind, name };
     snapshot.scopes.rows.extend([
         scope(0, ScopeKind::Root, format!("Net_{s}")),
