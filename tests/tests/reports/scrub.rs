@@ -253,7 +253,9 @@ fn no_writer_leaks_a_secret_of_a_pytorch_snapshot() {
     let page = folder.path().join("plain.html");
     run(&["view", from.to_str().unwrap(), "-o", page.to_str().unwrap()]);
     for path in [&from, &page] {
-        assert!(contents(path).iter().any(|bytes| find(bytes, SECRET.as_bytes())), "{}", path.display());
+        // What is packed in it comes after the file itself, whose name would do.
+        let inner = contents(path).into_iter().skip(1);
+        assert!(inner.into_iter().any(|bytes| find(&bytes, SECRET.as_bytes())), "{}", path.display());
     }
     for file in written(&from, folder.path(), &["--scrub-key", "k"]) {
         assert_clean(&file);

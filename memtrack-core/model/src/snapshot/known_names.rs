@@ -19,6 +19,10 @@ impl KnownNames {
     }
 }
 
+/// A function in a piece of names: places of its name and of its file in [`NamesPiece::texts`], and its line (0: unknown).
+#[cfg(feature = "serde")]
+pub type NamedPlace = (u32, u32, u32);
+
 /// Some of the names as files have them: texts once each, and rows of numbers.
 #[cfg(feature = "serde")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -26,9 +30,8 @@ impl KnownNames {
 pub struct NamesPiece {
     /// Functions and files; the first is empty.
     pub texts: Vec<String>,
-    /// Per address: itself, and of each function its name and its file (places in [`Self::texts`]) and its line (0:
-    /// unknown).
-    pub rows: Vec<(u64, Vec<(u32, u32, u32)>)>,
+    /// Addresses, each with its functions.
+    pub rows: Vec<(u64, Vec<NamedPlace>)>,
 }
 
 #[cfg(feature = "serde")]
@@ -43,7 +46,7 @@ impl KnownNames {
     pub fn take(&mut self, piece: &NamesPiece) {
         let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
         for (address, frames) in &piece.rows {
-            let frame = |&(function, file, line): &(u32, u32, u32)| Frame {
+            let frame = |&(function, file, line): &NamedPlace| Frame {
                 function: text(function),
                 file: (file > 0).then(|| text(file)),
                 line: (line > 0).then_some(line),

@@ -250,3 +250,56 @@ fn shifted(clock: Clock) -> Clock {
     let since = clock.last.1.saturating_sub(clock.first.1);
     Clock { first: (clock.first.0, first), last: (clock.last.0, first.saturating_add(since)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
+    use memtrack_model::operators::{Dtype, TensorInfo};
+
+    #[test]
+    fn the_log_of_operators_keeps_its_tensors_and_loses_its_names() {
+        let tensor = TensorInfo::new(7, DeviceId::HOST, Dtype::Bf16, &[2, 3][..]).storage(0x7f00, 4096);
+        let mut written = [
+            Line::parameter(9, "SecretLayer", "blocks.3.secret"),
+            Line::buffer(9, "Linear", "secret_mean"),
+            Line::state(4, "SecretAdam", "exp_avg"),
+            Line::inputs(),
+            Line::enter(ScopeId(5)),
+        ];
+        for (line, tensors) in written.iter_mut().zip([2, 1, 2, 3, 0]) {
+            (0..tensors).for_each(|number| assert!(line.with(&tensor, number == 0)));
+        }
+        let mut bytes = Vec::new();
+        for (ticks, line) in (1_000u64..).zip(&written) {
+            append(&mut bytes, 900, ticks, ThreadId(1), line.bytes());
+        }
+        let pieces = vec![OperatorLines { base_ticks: 900, lines: bytes }];
+        let log = OperatorLog { pieces, left_out: 3 };
+        let mut scrub = Scrub::new();
+        let scrubbed = scrub.operators(&log);
+        assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
+        let said = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
+        assert!(
+            !said.to_lowercase().contains("secret") && said.contains("exp_avg") && said.contains("Linear"),
+            "{said}"
+        );
+        let read = |log: &OperatorLog| -> Vec<_> {
+            let piece = &log.pieces[0];
+            let tensors = |entry: &Entry<'_>| match entry {
+                Entry::Parameter(owned, tensor, gradient) => {
+                    (owned.owner, vec![tensor.clone(); 1 + gradient.iter().count()])
+                }
+                Entry::Buffer(owned, tensor) => (owned.owner, vec![tensor.clone()]),
+                Entry::State(owned, one, other) => (owned.owner, vec![one.clone(), other.clone()]),
+                Entry::Inputs(tensors) | Entry::Outputs(tensors) => (0, tensors.clone()),
+                _ => (0, Vec::new()),
+            };
+            lines(piece.base_ticks, &piece.lines)
+                .map(|line| (line.ticks, line.thread, tensors(&line.entry)))
+                .collect()
+        };
+        assert_eq!(read(&log), read(&scrubbed));
+        assert_eq!((read(&log).len(), scrubbed.left_out), (5, 3));
+    }
+}
