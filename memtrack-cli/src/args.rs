@@ -21,6 +21,7 @@ mod ranks;
 #[cfg(unix)]
 mod run;
 mod schema;
+mod scrub;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -48,6 +49,7 @@ pub(crate) use ranks::RanksArgs;
 #[cfg(unix)]
 pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
+pub(crate) use scrub::ScrubArgs;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -210,6 +212,8 @@ Examples:
                                                      for go tool pprof: what is in use at the end
   memtrack convert train.memtrack blocks.csv --device host
                                                      a table of the heap's blocks
+  memtrack convert train.memtrack for-you.pickle --scrub --scrub-key \"$(cat key)\"
+                                                     with pseudonyms, for others to read
 
 For other tools:
 {}
@@ -252,6 +256,8 @@ pub(crate) struct ConvertArgs {
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// How large an input may be.

@@ -15,6 +15,7 @@ mod plot;
 mod report;
 #[cfg(unix)]
 mod run;
+mod scrub;
 mod serve;
 mod sizes;
 mod tips;

@@ -238,6 +238,7 @@
 //! - `exports`: files that other tools open: profiles, flame graphs, tables.
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
+//! - `scrub`: snapshots with pseudonyms instead of names, for reports that leave the house ([`scrub::Scrub`]).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -312,6 +313,8 @@ pub use memtrack_formats::pickle;
 pub use memtrack_page as page;
 #[cfg(feature = "profile")]
 pub use memtrack_profile as profile;
+#[cfg(feature = "scrub")]
+pub use memtrack_report::scrub;
 #[cfg(feature = "report")]
 pub use memtrack_report::viz;
 

@@ -3,7 +3,7 @@
 use super::device::DeviceArgs;
 use super::rank::{At, parse_at};
 use super::viz::FlameArgs;
-use super::{FileArgs, RulesArgs};
+use super::{FileArgs, RulesArgs, ScrubArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -40,6 +40,8 @@ pub(crate) struct MemoryArgs {
     /// With --at: also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR", requires = "at")]
     pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 impl MemoryArgs {

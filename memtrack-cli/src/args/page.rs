@@ -1,6 +1,6 @@
 //! Arguments of the verbs that write a page.
 
-use super::{FileArgs, WrittenArgs};
+use super::{FileArgs, ScrubArgs, WrittenArgs};
 use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ pub(crate) struct PageArgs {
     pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) target: PageTarget,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// Where a page goes.

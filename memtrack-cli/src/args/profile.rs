@@ -1,6 +1,6 @@
 //! Arguments of the verbs about what memory is for.
 
-use super::{FormatArgs, InputArgs, RowsArgs, WrittenArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, WrittenArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub(crate) struct TimelineArgs {
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// Arguments of `memtrack categories`.

@@ -1,6 +1,6 @@
 //! Arguments of the verbs that PyTorch's `_memory_viz.py` has too.
 
-use super::{FileArgs, FormatArgs, InputArgs};
+use super::{FileArgs, FormatArgs, InputArgs, ScrubArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -46,6 +46,8 @@ pub(crate) struct UsageArgs {
     pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) flame: FlameArgs,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// Arguments of `memtrack compare`.

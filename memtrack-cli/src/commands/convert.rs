@@ -11,6 +11,7 @@ use crate::load::load;
 use crate::output::check_targets;
 use crate::ownership::rules;
 use crate::report::{mention_reordered, mention_samples};
+use crate::scrub;
 use memtrack_core::ReplacingFile;
 use memtrack_core::exports::{Export, ExportOptions, Target, target_named, target_of};
 use memtrack_core::snapshot::pytorch::Compression;
@@ -28,7 +29,8 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         check_targets([args.output.as_path()], args.force)?;
     }
     check_folders(&args.symbols)?;
-    let mut snapshot = load(&args.file, args.input, streams)?.snapshot;
+    let loaded = load(&args.file, args.input, streams)?;
+    let mut snapshot = scrub::loaded(loaded, &args.scrub, &args.symbols, streams).snapshot;
     let options = match target {
         Target::Export(_) => Some(options(args, &mut snapshot, streams)?),
         Target::Snapshot(_) => None,

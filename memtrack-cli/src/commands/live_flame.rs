@@ -12,6 +12,7 @@ use crate::load::load;
 use crate::output::{check_targets, write_files};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
+use crate::scrub;
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::live_flame::{LiveFlame, flame_graph};
 use memtrack_core::snapshot::Loaded;
@@ -27,7 +28,8 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
             "{option} is about what was live at a moment: add --at peak, end, oom or an event's number"
         ))),
         (None, None) => {
-            let args = UsageArgs { file: args.file.clone(), flame: args.flame.clone() };
+            let args =
+                UsageArgs { file: args.file.clone(), flame: args.flame.clone(), scrub: args.scrub.clone() };
             usage::run(&args, Grouping::Stream, streams)
         }
     }
@@ -43,7 +45,8 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     }
     check_folders(&args.symbols)?;
     let rules = rules(&args.rules)?;
-    let Loaded { mut snapshot, .. } = load(&args.file.path, args.file.input, streams)?;
+    let loaded = load(&args.file.path, args.file.input, streams)?;
+    let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &args.symbols, streams);
     mention_reordered(snapshot.order_by_time(), streams);
     let mut devices = chosen(&snapshot, args.device.device)?;
     keep_those_with(&snapshot, &mut devices, Some(at));

@@ -2,10 +2,11 @@
 
 use crate::Streams;
 use crate::answers::{self, Answer, WrittenAnswer};
-use crate::args::{FileArgs, PageArgs, TracePlotArgs, ViewPageArgs};
+use crate::args::{PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
+use crate::load::{in_pytorch_form, load};
 use crate::output::check_targets;
+use crate::scrub;
 use crate::serve::Server;
 use memtrack_core::ReplacingFile;
 use memtrack_core::page::{Page, View};
@@ -45,7 +46,7 @@ fn write(
     if !to_stdout {
         check_targets([output.as_path()], args.target.force)?;
     }
-    let page = shown(page_of(&args.file, streams)?);
+    let page = shown(page_of(args, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         answer.tell_written(output, "html", args.target.written, streams)?;
@@ -64,7 +65,7 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     if !args.serve {
         return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
     }
-    let page = page_of(&args.page.file, streams)?.showing(args.show.into());
+    let page = page_of(&args.page, streams)?.showing(args.show.into());
     let server = Server::new(page, args.port)?;
     writeln!(streams.stdout, "{}", server.url())?;
     streams.stdout.flush()?;
@@ -73,9 +74,10 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     Ok(Exit::Fine)
 }
 
-fn page_of(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
-    let snapshot = load_pytorch(&file.path, file.input, streams)?;
-    Ok(Page::of(&snapshot, &name(&file.path)))
+fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
+    let loaded = load(&args.file.path, args.file.input, streams)?;
+    let snapshot = in_pytorch_form(scrub::snapshot(loaded.snapshot, &args.scrub, &[], streams));
+    Ok(Page::of(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
 }
 
 /// What the page calls its file.

@@ -9,6 +9,7 @@ use crate::error::{CliError, Exit};
 use crate::load::in_pytorch_form;
 use crate::output::{check_targets, write_files};
 use crate::plot::png;
+use crate::scrub;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use memtrack_core::analysis::reserved::ReservedPeak;
@@ -86,10 +87,13 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     };
     let devices = if args.trace.device.is_some() { vec![device] } else { profile.devices() };
     let reserved = recording.as_ref().and_then(|recording| reserved(recording, profile.device_name(device)));
-    let in_pytorch_form = || match recording {
-        // A recording has its own stacks and segments.
-        Some(recording) if args.trace.device.is_none() => in_pytorch_form(recording),
-        _ => snapshot(&profile, &devices),
+    let in_pytorch_form = |streams: &mut Streams<'_>| {
+        let snapshot = match recording {
+            // A recording has its own stacks and segments.
+            Some(recording) if args.trace.device.is_none() => in_pytorch_form(recording),
+            _ => snapshot(&profile, &devices),
+        };
+        scrub::pytorch(snapshot, &args.scrub, streams)
     };
     let mut content = match form {
         Form::Coalesced => {
@@ -109,12 +113,12 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         .map_err(drawn)?,
         Form::Page => {
             let mut page = Vec::new();
-            Page::of(&in_pytorch_form(), &name(&args.trace.path))
+            Page::of(&in_pytorch_form(streams), &scrub::name(name(&args.trace.path), &args.scrub))
                 .showing(View::Categories)
                 .write(&mut page)?;
             page
         }
-        Form::Pickle => pytorch::write(&in_pytorch_form(), Vec::new(), Format::Pickle)?,
+        Form::Pickle => pytorch::write(&in_pytorch_form(streams), Vec::new(), Format::Pickle)?,
     };
     let mut name = form.name().to_owned();
     if to_stdout {

@@ -7,6 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
 use crate::report::{mention_odd, mention_samples, refused};
+use crate::scrub;
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
 /// Loads the snapshot, then draws it or prints what would be drawn.
@@ -16,6 +17,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
         flame::check_target(&flame.output, flame.force)?;
     }
     let snapshot = load_segments(path, args.file.input, streams)?;
+    let snapshot = scrub::pytorch(snapshot, &args.scrub, streams);
     if flame.folded {
         let folded = match grouping {
             Grouping::Segment => segments_folded(&snapshot, &mut streams.stdout),

@@ -36,6 +36,8 @@ pub(super) const FOLDED: Kind = *b"FOLD";
 pub(super) const OPERATORS: Kind = *b"OPER";
 /// The moments that the program marked.
 pub(super) const MARKS: Kind = *b"MARK";
+/// Names of return addresses.
+pub(super) const NAMES: Kind = *b"NAME";
 /// Which segments are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.

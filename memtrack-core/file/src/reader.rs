@@ -7,7 +7,9 @@ use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::{Clock, DriverReading, Module, Scope, ScopeSums, Snapshot, Thread};
+use memtrack_model::snapshot::{
+    Clock, DriverReading, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
+};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
@@ -193,6 +195,10 @@ impl State {
                 for mark in &marks.rows {
                     snapshot.marks.push(mark.ticks, mark.thread, marks.name(mark));
                 }
+            }
+            chunk::NAMES => {
+                let piece: NamesPiece = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                snapshot.names.take(&piece);
             }
             chunk::PART => {
                 let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;

@@ -18,6 +18,7 @@ const EVENTS_AT_ONCE: usize = 64 << 10;
 pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     let mut writer = RecordingWriter::new(output, &snapshot.meta, snapshot.clock.first)?;
     writer.modules(&snapshot.modules)?;
+    writer.names(&snapshot.names)?;
     writer
         .stacks(StackId(1), (1..snapshot.stacks.len()).map(|id| snapshot.stacks.get(StackId(id as u32))))?;
     let scopes: Vec<_> = (0..).map(ScopeId).zip(snapshot.scopes.rows.iter().cloned()).skip(1).collect();

@@ -9,8 +9,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Folded, LiveBlock, Marks, Meta, Module, OperatorLog, Sampling, Scope,
-    ScopeSums, Segment, Thread,
+    DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module, OperatorLog,
+    Sampling, Scope, ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
 
@@ -18,6 +18,8 @@ use std::io::{self, Write};
 const EVENTS_PER_CHUNK: usize = 4096;
 /// Rows of other tables in one chunk at most.
 const ROWS_PER_CHUNK: usize = 32 << 10;
+/// Addresses whose names are in one chunk at most: each is some hundred bytes, and has some inlined functions.
+const ADDRESSES_PER_CHUNK: usize = 4096;
 /// Tables of texts and stacks start a new chunk from this many bytes on.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -264,6 +266,17 @@ impl<W: Write> RecordingWriter<W> {
                 return self.hand_over();
             }
         }
+    }
+
+    /// Writes what return addresses are called; writes nothing if there are no names. Those of several calls add up.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn names(&mut self, names: &KnownNames) -> io::Result<()> {
+        for piece in names.pieces(ADDRESSES_PER_CHUNK) {
+            self.json(chunk::NAMES, &piece)?;
+        }
+        self.hand_over()
     }
 
     /// Ends the recording with what is live, the segments held and the counts per device; returns the output.

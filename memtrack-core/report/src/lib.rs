@@ -6,5 +6,7 @@
 pub mod analysis;
 #[cfg(feature = "plot")]
 pub mod figures;
+#[cfg(feature = "scrub")]
+pub mod scrub;
 pub mod tracker;
 pub mod viz;

@@ -52,12 +52,15 @@ impl Symbolizer {
         Self { binaries, ..Self::default() }
     }
 
-    /// A symbolizer for the stacks of `snapshot`: by its modules where it has addresses, by its own frames where it is
-    /// from PyTorch. [`Snapshot::frame_keys`] gives what to ask it for.
+    /// A symbolizer for the stacks of `snapshot`: by its modules where it has addresses, by its own names where it
+    /// brings them or is from PyTorch. [`Snapshot::frame_keys`] gives what to ask it for.
     pub fn of(snapshot: &Snapshot) -> Self {
         let symbolizer = Self::new(&snapshot.modules);
         if snapshot.pytorch.is_none() {
-            return symbolizer;
+            let known = snapshot.names.frames.iter().filter(|(_, frames)| !frames.is_empty());
+            return known.fold(symbolizer, |symbolizer, (&address, frames)| {
+                symbolizer.with_frames(address, frames.clone())
+            });
         }
         let rows = 0..snapshot.frames.len() as u32;
         rows.map(FrameId).fold(symbolizer, |symbolizer, frame| {

@@ -9,6 +9,7 @@ mod modules;
 mod optrace_pytorch;
 mod owners;
 mod sampled;
+mod scrub;
 mod speed;
 mod top_numbers;
 mod top_pytorch;

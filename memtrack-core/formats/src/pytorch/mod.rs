@@ -17,3 +17,12 @@ pub use intern::StringInterner;
 pub use write::write;
 
 use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape, known};
+
+/// Finds again what memtrack wrote among a snapshot's settings: scopes, samples, counts, the driver's readings. For who
+/// has changed the settings of a snapshot that was read.
+pub fn find_own(snapshot: &mut memtrack_model::Snapshot) {
+    samples::restore(snapshot);
+    scopes::restore(snapshot);
+    counts::restore(snapshot);
+    readings::restore(snapshot);
+}

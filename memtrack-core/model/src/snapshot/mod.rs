@@ -9,6 +9,7 @@ mod driver_reading;
 mod end_state;
 mod events;
 mod frames;
+mod known_names;
 mod marks;
 mod operator_log;
 mod ours;
@@ -27,6 +28,7 @@ pub use driver_reading::*;
 pub use end_state::*;
 pub use events::{Cell, ColumnSink, ColumnSource, EventTable};
 pub use frames::*;
+pub use known_names::*;
 pub use marks::{Mark, Marks};
 pub use operator_log::*;
 #[doc(hidden)]

@@ -2,8 +2,8 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, LiveBlock, Marks,
-    NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, KnownNames, LiveBlock,
+    Marks, NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::sync::OnceLock;
@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub modules: Vec<Module>,
     /// All stacks of a recording, as raw return addresses; empty for a PyTorch file.
     pub stacks: StackTable,
+    /// What [`Self::stacks`]' addresses are called, where the recording says it itself instead of [`Self::modules`].
+    pub names: KnownNames,
     /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
     pub named: NamedStacks,
     /// The frames of [`Self::named`].

@@ -108,7 +108,7 @@ fn operator(path: &str, library: Option<&str>) -> String {
 }
 
 /// Whether `glob` matches all of `text`. Takes time proportional to the product of their lengths at worst.
-pub(super) fn matches(glob: &str, text: &str) -> bool {
+pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
     // Where to go on when what follows the last star does not match: one character more for the star.

@@ -19,7 +19,7 @@ use super::trim::{is_allocator_entry, is_plumbing};
 pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
 use memtrack_model::Frame;
 use names::crate_of;
-pub(in crate::analysis) use names::plain;
+pub(crate) use names::plain;
 pub use names::short;
 pub use owned::Owned;
 pub use owners::Owners;
@@ -248,7 +248,7 @@ fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict>
 }
 
 /// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
-pub(in crate::analysis) fn on_path(glob: &str, file: &str) -> bool {
+pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     let glob = glob.trim_end_matches('/');
     if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
         return false;
@@ -258,7 +258,7 @@ pub(in crate::analysis) fn on_path(glob: &str, file: &str) -> bool {
 }
 
 /// Whether `glob` is about the function: a module stands for all in it.
-pub(in crate::analysis) fn on_name(glob: &str, path: &str) -> bool {
+pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains('/') || !may_match(glob, path) {
         return false;

@@ -6,7 +6,7 @@ use memtrack_model::Frame;
 use memtrack_symbols::names::plain_path;
 
 /// A native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor const&)`.
-pub(in crate::analysis) fn plain(function: &str) -> String {
+pub(crate) fn plain(function: &str) -> String {
     plain_path(without_signature(function))
 }
 

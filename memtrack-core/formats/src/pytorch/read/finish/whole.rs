@@ -252,10 +252,7 @@ impl Finish {
             ..Snapshot::default()
         };
         crate::pytorch::read::finish::state::fill(&mut snapshot);
-        crate::pytorch::samples::restore(&mut snapshot);
-        crate::pytorch::scopes::restore(&mut snapshot);
-        crate::pytorch::counts::restore(&mut snapshot);
-        crate::pytorch::readings::restore(&mut snapshot);
+        crate::pytorch::find_own(&mut snapshot);
         snapshot
     }
 }

@@ -1,0 +1,62 @@
+//! `--scrub`: what verbs write has pseudonyms instead of names. Snapshots are scrubbed when they were read, before anything
+//! looks at them.
+
+use crate::Streams;
+use crate::args::ScrubArgs;
+use crate::load::in_pytorch_form;
+use memtrack_core::scrub::Scrub;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
+use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
+use std::path::{Path, PathBuf};
+
+/// What `args` ask for; none where they ask for nothing.
+pub(crate) fn asked(args: &ScrubArgs) -> Option<Scrub> {
+    let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
+    args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
+}
+
+/// What was read, with pseudonyms if they are asked for; `folders` have binaries for its names.
+pub(crate) fn loaded(
+    loaded: Loaded,
+    args: &ScrubArgs,
+    folders: &[PathBuf],
+    streams: &mut Streams<'_>,
+) -> Loaded {
+    Loaded { snapshot: snapshot(loaded.snapshot, args, folders, streams), ..loaded }
+}
+
+/// The same for a snapshot.
+pub(crate) fn snapshot(
+    snapshot: Snapshot,
+    args: &ScrubArgs,
+    folders: &[PathBuf],
+    streams: &mut Streams<'_>,
+) -> Snapshot {
+    let Some(mut scrub) = asked(args) else { return snapshot };
+    let symbols = Symbolizer::of(&snapshot);
+    let mut symbols = folders.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let scrubbed = scrub.snapshot(snapshot, &mut symbols);
+    // Hints; when nobody can read them, the names are hidden all the same.
+    if args.scrub_key.is_none() {
+        let _ = writeln!(
+            streams.stderr,
+            "hint: without --scrub-key, who guesses a name can confirm it (docs/SCRUB.md)"
+        );
+    }
+    if scrub.collisions() > 0 {
+        let _ =
+            writeln!(streams.stderr, "hint: {} pseudonyms are longer, to be distinct", scrub.collisions());
+    }
+    scrubbed
+}
+
+/// The same for one in PyTorch's form.
+pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
+    if args.scrub { in_pytorch_form(snapshot(from.into_snapshot(), args, &[], streams)) } else { from }
+}
+
+/// What a page calls the file.
+pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
+    asked(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
+}

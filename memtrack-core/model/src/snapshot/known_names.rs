@@ -1,0 +1,109 @@
+//! Names of functions that a recording brings with it. A recording normally holds return addresses and the build ids of
+//! binaries, and whoever has the binaries names them; one whose binaries must not be told, because it was scrubbed, has
+//! the names themselves.
+
+use crate::frame::Frame;
+use std::collections::BTreeMap;
+
+/// The functions at return addresses; empty where they follow from [`Snapshot::modules`](super::Snapshot::modules).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownNames {
+    /// By the addresses of [`Snapshot::stacks`](super::Snapshot::stacks): the innermost inlined function first.
+    pub frames: BTreeMap<u64, Vec<Frame>>,
+}
+
+impl KnownNames {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+/// A function in a piece of names: places of its name and of its file in [`NamesPiece::texts`], and its line (0: unknown).
+#[cfg(feature = "serde")]
+pub type NamedPlace = (u32, u32, u32);
+
+/// Some of the names as files have them: texts once each, and rows of numbers.
+#[cfg(feature = "serde")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct NamesPiece {
+    /// Functions and files; the first is empty.
+    pub texts: Vec<String>,
+    /// Addresses, each with its functions.
+    pub rows: Vec<(u64, Vec<NamedPlace>)>,
+}
+
+#[cfg(feature = "serde")]
+impl KnownNames {
+    /// The names in pieces of at most so many addresses.
+    pub fn pieces(&self, addresses: usize) -> Vec<NamesPiece> {
+        let rows: Vec<(&u64, &Vec<Frame>)> = self.frames.iter().collect();
+        rows.chunks(addresses.max(1)).map(NamesPiece::of).collect()
+    }
+
+    /// Takes a piece in. Places that it does not have are empty texts.
+    pub fn take(&mut self, piece: &NamesPiece) {
+        let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
+        for (address, frames) in &piece.rows {
+            let frame = |&(function, file, line): &NamedPlace| Frame {
+                function: text(function),
+                file: (file > 0).then(|| text(file)),
+                line: (line > 0).then_some(line),
+            };
+            self.frames.insert(*address, frames.iter().map(frame).collect());
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl NamesPiece {
+    fn of(rows: &[(&u64, &Vec<Frame>)]) -> Self {
+        let mut piece = Self { texts: vec![String::new()], rows: Vec::with_capacity(rows.len()) };
+        let mut known: std::collections::HashMap<String, u32> = [(String::new(), 0)].into();
+        let texts = &mut piece.texts;
+        let mut place = |text: &str| {
+            if let Some(&place) = known.get(text) {
+                return place;
+            }
+            let place = texts.len() as u32;
+            texts.push(text.to_owned());
+            known.insert(text.to_owned(), place);
+            place
+        };
+        for (address, frames) in rows {
+            let mut row = |frame: &Frame| {
+                let file = frame.file.as_deref().map_or(0, &mut place);
+                (place(&frame.function), file, frame.line.unwrap_or(0))
+            };
+            let frames = frames.iter().map(&mut row).collect();
+            piece.rows.push((**address, frames));
+        }
+        piece
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_from_their_pieces() {
+        let frame = |function: &str, file: Option<&str>, line| Frame {
+            function: function.into(),
+            file: file.map(str::to_owned),
+            line,
+        };
+        let mut names = KnownNames::default();
+        names.frames.insert(7, vec![frame("a", Some("a.rs"), Some(3)), frame("b", None, None)]);
+        names.frames.insert(1 << 60, vec![frame("a", Some("b.rs"), None)]);
+        let mut back = KnownNames::default();
+        for piece in names.pieces(1) {
+            back.take(&piece);
+        }
+        assert_eq!(back, names);
+        assert_eq!(names.pieces(2).len(), 1);
+        back.take(&NamesPiece { texts: vec![], rows: vec![(9, vec![(4, 5, 6)])] });
+        assert_eq!(back.frames[&9], [frame("", Some(""), Some(6))]);
+    }
+}

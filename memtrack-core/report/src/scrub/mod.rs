@@ -1,0 +1,305 @@
+//! Snapshots for others to read: paths, the names of functions, scopes, threads and moments, process ids and the time of day
+//! are replaced by pseudonyms, before anything is written. A function from snapshot to snapshot, so that every writer and
+//! every report has it; sizes, relative times, lines and the structure stay, so reports say the same of other names.
+//!
+//! docs/SCRUB.md says what a reader can still infer.
+
+mod frames;
+mod native;
+mod paths;
+mod pseudonyms;
+mod public;
+mod pytorch;
+
+use crate::analysis::patterns::matches;
+use memtrack_file::operators::{Entry, Line, LoggedTensor, append, lines};
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::{
+    Clock, EventCategories, KnownNames, OperatorLines, OperatorLog, Snapshot, StackTable, StringTable,
+};
+use memtrack_model::{Frame, NameFrames};
+use pseudonyms::Pseudonyms;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The key where none is given: names are told apart, and not hidden from who guesses them.
+const DEFAULT_KEY: &str = "memtrack";
+
+/// When scrubbed snapshots begin, in nanoseconds since the Unix epoch: on 1 January 2000.
+const BEGINS_NS: u64 = 946_684_800_000_000_000;
+
+/// Replaces what a snapshot says of who made it.
+///
+/// ```
+/// use memtrack_model::Snapshot;
+/// use memtrack_report::scrub::Scrub;
+/// use memtrack_symbols::Symbolizer;
+///
+/// let mut snapshot = Snapshot::default();
+/// snapshot.meta.program = "/home/ana/secret/train".into();
+/// let symbols = &mut Symbolizer::of(&snapshot);
+/// let scrubbed = Scrub::new().key("a long secret").keep("my_public_crate::*").snapshot(snapshot, symbols);
+/// assert!(!scrubbed.meta.program.contains("secret"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scrub {
+    keep: Vec<String>,
+    pseudonyms: Pseudonyms,
+}
+
+impl Default for Scrub {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scrub {
+    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard libraries …),
+    /// and hides others under a key that everybody knows: who guesses a name can confirm it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
+    }
+
+    /// Also keeps what matches: functions, files and what is below a folder, as in [`Rules`], and names of scopes, threads
+    /// and moments.
+    ///
+    /// [`Rules`]: crate::analysis::ownership::Rules
+    #[must_use]
+    pub fn keep(mut self, glob: impl Into<String>) -> Self {
+        self.keep.push(glob.into());
+        self
+    }
+
+    /// Hides names under this key: with the same key, the same name has the same pseudonym in every snapshot, and without
+    /// it no guess can be confirmed.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.pseudonyms = Pseudonyms::new(key);
+        self
+    }
+
+    /// The snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
+    /// without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing twice is scrubbing once.
+    ///
+    /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
+    #[must_use]
+    pub fn snapshot(&mut self, snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
+        if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
+    }
+
+    /// The name of a file with its private parts replaced, for titles.
+    #[must_use]
+    pub fn file(&mut self, path: &Path) -> String {
+        paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
+    }
+
+    /// How many names had first digits that were another name's, so that their pseudonyms are longer.
+    #[must_use]
+    pub fn collisions(&self) -> usize {
+        self.pseudonyms.collisions
+    }
+
+    fn recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
+        // Numbers instead of addresses: those, and the binaries' build ids, tell which binaries they were.
+        let mut numbers: HashMap<u64, u64> = HashMap::new();
+        let mut stacks = StackTable::default();
+        let mut known = KnownNames::default();
+        for stack in 1..snapshot.stacks.len() {
+            let addresses = snapshot.stacks.get(StackId(stack as u32));
+            let numbered: Vec<u64> = addresses
+                .iter()
+                .map(|&address| {
+                    let next = numbers.len() as u64 + 1;
+                    *numbers.entry(address).or_insert_with(|| {
+                        let frames = names.frames(address).iter().map(|frame| self.frame(frame)).collect();
+                        known.frames.insert(next, frames);
+                        next
+                    })
+                })
+                .collect();
+            stacks.push(&numbered);
+        }
+        snapshot.stacks = stacks;
+        snapshot.names = known;
+        snapshot.modules.clear();
+        // A recording has none of these; what a damaged one has is nobody's.
+        (snapshot.strings, snapshot.frames, snapshot.named) =
+            (StringTable::default(), Default::default(), Default::default());
+        self.common(&mut snapshot);
+        snapshot.clock = shifted(snapshot.clock);
+        snapshot
+    }
+
+    /// What every snapshot has.
+    fn common(&mut self, snapshot: &mut Snapshot) {
+        let meta = &mut snapshot.meta;
+        meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
+        meta.pid = self.pseudonyms.number(meta.pid.into()) as u32;
+        if !meta.memtrack_version.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit()) {
+            meta.memtrack_version.clear();
+        }
+        if !matches!(meta.context.as_str(), "none" | "state" | "alloc" | "all") {
+            meta.context.clear();
+        }
+        for thread in &mut snapshot.threads {
+            thread.name = self.label("thread", &thread.name);
+            thread.os_id = self.pseudonyms.number(thread.os_id);
+        }
+        for scope in &mut snapshot.scopes.rows {
+            scope.name = self.label("scope", &scope.name);
+        }
+        for name in &mut snapshot.marks.names {
+            *name = self.label("mark", name);
+        }
+        snapshot.operators = self.operators(&snapshot.operators);
+        if let Some(categories) = snapshot.categories.take() {
+            let names = categories.names.iter().map(|name| self.label("name", name)).collect();
+            let _ = snapshot.categories.set(EventCategories { names, of_event: categories.of_event });
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Frame {
+        frames::scrubbed(frame, &self.keep, &mut self.pseudonyms)
+    }
+
+    /// Whether the user keeps that name.
+    fn keeps_label(&self, name: &str) -> bool {
+        self.keep.iter().any(|glob| matches(glob, name))
+    }
+
+    /// A name that the program chose, part by part: `layers.0.attention` has three, of which numbers stay.
+    fn label(&mut self, kind: &'static str, name: &str) -> String {
+        if name.is_empty() || public::is_common(name) || self.keeps_label(name) {
+            return name.to_owned();
+        }
+        if is_of_pytorch(name) {
+            return name.to_owned();
+        }
+        let part = |part: &str| {
+            let is_number = (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number || public::is_common(part) || public::is_class(part) {
+                return part.to_owned();
+            }
+            self.pseudonyms.of(kind, part)
+        };
+        name.split('.').map(part).collect::<Vec<_>>().join(".")
+    }
+
+    /// The log of operators with new names of modules, parameters and states. Lines that nobody knows are left out.
+    fn operators(&mut self, log: &OperatorLog) -> OperatorLog {
+        let mut pieces = Vec::with_capacity(log.pieces.len());
+        for piece in &log.pieces {
+            let mut out = Vec::with_capacity(piece.lines.len());
+            for line in lines(piece.base_ticks, &piece.lines) {
+                let new = self.operator_line(&line.entry);
+                append(&mut out, piece.base_ticks, line.ticks, line.thread, new.bytes());
+            }
+            if !out.is_empty() {
+                pieces.push(OperatorLines { base_ticks: piece.base_ticks, lines: out });
+            }
+        }
+        OperatorLog { pieces, left_out: log.left_out }
+    }
+
+    fn operator_line(&mut self, entry: &Entry<'_>) -> Line {
+        let mut named = |owned: &memtrack_file::operators::Owned<'_>| {
+            (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
+        };
+        let (mut line, tensors): (Line, Vec<&LoggedTensor>) = match entry {
+            Entry::Enter(scope) => (Line::enter(*scope), Vec::new()),
+            Entry::Leave(scope) => (Line::leave(*scope), Vec::new()),
+            Entry::Inputs(tensors) => (Line::inputs(), tensors.iter().collect()),
+            Entry::Outputs(tensors) => (Line::outputs(), tensors.iter().collect()),
+            Entry::Parameter(owned, tensor, gradient) => {
+                let (owner, class, name) = named(owned);
+                (Line::parameter(owner, &class, &name), [tensor].into_iter().chain(gradient).collect())
+            }
+            Entry::Buffer(owned, tensor) => {
+                let (owner, class, name) = named(owned);
+                (Line::buffer(owner, &class, &name), vec![tensor])
+            }
+            Entry::State(owned, parameter, state) => {
+                let (owner, class, name) = named(owned);
+                (Line::state(owner, &class, &name), vec![parameter, state])
+            }
+            Entry::Gradient(parameter, gradient) => {
+                (Line::gradient(), parameter.iter().chain([gradient]).collect())
+            }
+        };
+        for tensor in tensors {
+            line.with(&tensor.info, tensor.written);
+        }
+        line
+    }
+}
+
+/// `aten::mm`, `autograd::engine::evaluate_function` and their like.
+fn is_of_pytorch(name: &str) -> bool {
+    let Some((root, rest)) = name.split_once("::") else { return false };
+    matches!(root, "aten" | "prim" | "c10d" | "nccl")
+        && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
+}
+
+/// The clock with another time of day, a whole number of microseconds off, so that seconds are rounded as before.
+fn shifted(clock: Clock) -> Clock {
+    if clock == Clock::default() {
+        return clock;
+    }
+    let first = BEGINS_NS + clock.first.1 % 1000;
+    let since = clock.last.1.saturating_sub(clock.first.1);
+    Clock { first: (clock.first.0, first), last: (clock.last.0, first.saturating_add(since)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
+    use memtrack_model::operators::{Dtype, TensorInfo};
+
+    #[test]
+    fn the_log_of_operators_keeps_its_tensors_and_loses_its_names() {
+        let tensor = TensorInfo::new(7, DeviceId::HOST, Dtype::Bf16, &[2, 3][..]).storage(0x7f00, 4096);
+        let mut written = [
+            Line::parameter(9, "SecretLayer", "blocks.3.secret"),
+            Line::buffer(9, "Linear", "secret_mean"),
+            Line::state(4, "SecretAdam", "exp_avg"),
+            Line::inputs(),
+            Line::enter(ScopeId(5)),
+        ];
+        for (line, tensors) in written.iter_mut().zip([2, 1, 2, 3, 0]) {
+            (0..tensors).for_each(|number| assert!(line.with(&tensor, number == 0)));
+        }
+        let mut bytes = Vec::new();
+        for (ticks, line) in (1_000u64..).zip(&written) {
+            append(&mut bytes, 900, ticks, ThreadId(1), line.bytes());
+        }
+        let pieces = vec![OperatorLines { base_ticks: 900, lines: bytes }];
+        let log = OperatorLog { pieces, left_out: 3 };
+        let mut scrub = Scrub::new();
+        let scrubbed = scrub.operators(&log);
+        assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
+        let said = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
+        assert!(
+            !said.to_lowercase().contains("secret") && said.contains("exp_avg") && said.contains("Linear"),
+            "{said}"
+        );
+        let read = |log: &OperatorLog| -> Vec<_> {
+            let piece = &log.pieces[0];
+            let tensors = |entry: &Entry<'_>| match entry {
+                Entry::Parameter(owned, tensor, gradient) => {
+                    (owned.owner, vec![tensor.clone(); 1 + gradient.iter().count()])
+                }
+                Entry::Buffer(owned, tensor) => (owned.owner, vec![tensor.clone()]),
+                Entry::State(owned, one, other) => (owned.owner, vec![one.clone(), other.clone()]),
+                Entry::Inputs(tensors) | Entry::Outputs(tensors) => (0, tensors.clone()),
+                _ => (0, Vec::new()),
+            };
+            lines(piece.base_ticks, &piece.lines)
+                .map(|line| (line.ticks, line.thread, tensors(&line.entry)))
+                .collect()
+        };
+        assert_eq!(read(&log), read(&scrubbed));
+        assert_eq!((read(&log).len(), scrubbed.left_out), (5, 3));
+    }
+}

@@ -1,0 +1,130 @@
+//! Pseudonyms: `function_3f9a1c04` for a name, always the same for one name and key. The digits are the beginning of a
+//! keyed hash (HMAC-SHA-256), so that nobody without the key can confirm a guess.
+
+use hmac_sha256::HMAC;
+use std::collections::HashMap;
+
+/// Digits of a pseudonym, four bits each.
+const DIGITS: usize = 8;
+/// Digits where the first ones are another name's already.
+const LONG_DIGITS: usize = 16;
+
+/// What a name stood for, which its pseudonym begins with.
+pub(super) const KINDS: [&str; 14] = [
+    "annotation",
+    "class",
+    "file",
+    "function",
+    "mark",
+    "module",
+    "name",
+    "operator",
+    "path",
+    "scope",
+    "state",
+    "text",
+    "thread",
+    "Type",
+];
+
+/// Gives names their pseudonyms.
+#[derive(Clone, Debug)]
+pub(super) struct Pseudonyms {
+    key: Vec<u8>,
+    digits: HashMap<String, String>,
+    /// Who has which digits.
+    owners: HashMap<String, String>,
+    /// Names whose first digits another name had already.
+    pub(super) collisions: usize,
+}
+
+impl Pseudonyms {
+    pub(super) fn new(key: &str) -> Self {
+        // Apart from what else the same text may be a key for.
+        let key = HMAC::mac(key.as_bytes(), b"memtrack scrub 1").to_vec();
+        Self { key, digits: HashMap::new(), owners: HashMap::new(), collisions: 0 }
+    }
+
+    /// `kind_digits` for a name; what is a pseudonym already stays, so that scrubbing twice is scrubbing once.
+    pub(super) fn of(&mut self, kind: &'static str, name: &str) -> String {
+        debug_assert!(KINDS.contains(&kind), "{kind}");
+        if name.is_empty() || is_pseudonym(name) {
+            return name.to_owned();
+        }
+        format!("{kind}_{}", self.digits(name))
+    }
+
+    /// A number for a number, with its highest bit of 32 set, which no process and no thread has on Linux. 0 stays.
+    pub(super) fn number(&self, number: u64) -> u64 {
+        const MARK: u64 = 1 << 31;
+        if number == 0 || number >> 31 == 1 {
+            return number;
+        }
+        let mac = HMAC::mac(number.to_le_bytes(), &self.key);
+        MARK | (u64::from(u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]])) & (MARK - 1))
+    }
+
+    fn digits(&mut self, name: &str) -> &str {
+        if !self.digits.contains_key(name) {
+            let mac = HMAC::mac(name.as_bytes(), &self.key);
+            let hex: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut digits = hex[..DIGITS].to_owned();
+            if self.owners.contains_key(&digits) {
+                self.collisions += 1;
+                digits = hex[..LONG_DIGITS].to_owned();
+            }
+            self.owners.insert(digits.clone(), name.to_owned());
+            self.digits.insert(name.to_owned(), digits);
+        }
+        &self.digits[name]
+    }
+}
+
+/// Whether a name has the form of a pseudonym.
+pub(super) fn is_pseudonym(name: &str) -> bool {
+    name.rsplit_once('_').is_some_and(|(kind, digits)| {
+        KINDS.contains(&kind)
+            && (digits.len() == DIGITS || digits.len() == LONG_DIGITS)
+            && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_pseudonym_for_each_key() {
+        let (mut one, mut other) = (Pseudonyms::new("a"), Pseudonyms::new("b"));
+        let name = one.of("function", "forward");
+        assert_eq!(name, one.of("function", "forward"));
+        assert_eq!(name, Pseudonyms::new("a").of("function", "forward"));
+        assert_ne!(name, other.of("function", "forward"));
+        assert_ne!(name, one.of("function", "backward"));
+        assert_eq!(one.of("path", &name), name, "a pseudonym stays");
+        assert!(
+            is_pseudonym(&name) && !is_pseudonym("function_xyz12345") && !is_pseudonym("secret_3f9a1c04")
+        );
+    }
+
+    #[test]
+    fn names_that_share_their_first_digits_are_told_apart() {
+        let mut names = Pseudonyms::new("");
+        let taken = names.of("name", "a");
+        let digits = taken.trim_start_matches("name_").to_owned();
+        let mut again = Pseudonyms::new("");
+        again.owners.insert(digits, "another".into());
+        let longer = again.of("name", "a");
+        assert!(longer.starts_with(&taken) && longer.len() == taken.len() + 8, "{longer}");
+        assert_eq!(again.collisions, 1);
+        assert!(is_pseudonym(&longer));
+    }
+
+    #[test]
+    fn numbers_are_hidden_once() {
+        let names = Pseudonyms::new("k");
+        let hidden = names.number(4242);
+        assert!(hidden != 4242 && names.number(hidden) == hidden && hidden <= u64::from(u32::MAX));
+        assert_eq!(names.number(0), 0);
+    }
+}

@@ -1,0 +1,542 @@
+//! Snapshots in PyTorch's form. Everything in them is a table of known keys, or a value under one: strings are replaced by
+//! what their key says they are, and what is under keys that memtrack does not know is left out, because nobody can say
+//! what it tells.
+
+use super::{BEGINS_NS, Scrub};
+use memtrack_formats::pytorch::{StringInterner, find_own};
+use memtrack_model::event::{Action, ScopeId};
+use memtrack_model::snapshot::pytorch::{Key, Kind, Odd, Part, PyTorch, Records, Samples, Shape, known};
+use memtrack_model::snapshot::{
+    Clock, KnownNames, Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value,
+};
+use memtrack_model::{Frame, Place, ScopeStep};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Times below this (in 1973) are none of day, and stay.
+const FIRST_TIME_US: u64 = 100_000_000_000_000;
+
+/// Settings of PyTorch's allocators, by the names under which they are in snapshots.
+const SETTINGS: &str = "\
+    PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF max_split_size garbage_collection_threshold \
+    expandable_segments pinned_num_register_threads release_lock_on_cudamalloc pinned_use_cuda_host_register \
+    roundup_power2_divisions last_allocator_settings graph_capture_record_stream_reuse max_non_split_rounding_size \
+    per_process_memory_fraction pinned_use_background_threads pinned_reserve_segment_size_mb \
+    pinned_max_round_threshold_mb pinned_max_cached_size_mb large_segment_size use_expandable_segments memtrack";
+
+/// What the strings among them are made of, beside numbers.
+const OPTIONS: &str = "\
+    max_split_size_mb max_non_split_rounding_mb garbage_collection_threshold expandable_segments backend native \
+    cudaMallocAsync roundup_power2_divisions roundup_bypass_threshold_mb release_lock_on_cudamalloc \
+    release_lock_on_hipmalloc pinned_use_cuda_host_register pinned_use_hip_host_register pinned_num_register_threads \
+    pinned_use_background_threads graph_capture_record_stream_reuse per_process_memory_fraction large_segment_size_mb \
+    pinned_reserve_segment_size_mb hipMallocAsync True False true false on off";
+
+/// Names in the records that memtrack writes among the settings.
+const FIELDS: &str = "\
+    device recorded dropped allocated_bytes freed_bytes allocations frees reserved_bytes counted moment ticks free_bytes \
+    total_bytes tracked_bytes pools pool_reserved_bytes pool_reserved_peak_bytes pool_used_bytes pool_used_peak_bytes \
+    opened opened_bytes threshold_bytes mean_bytes block_bytes budget unrecorded_blocks unrecorded_bytes \
+    widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads";
+
+/// Values in them, and other words of PyTorch's and memtrack's own.
+const WORDS: &str = "\
+    last fullest out_of_memory operator module root backward optimizer small large START END N/A active_allocated \
+    active_pending_free active_awaiting_free inactive placeholder get_attr call_function call_module call_method output";
+
+fn is_in(list: &str, word: &str) -> bool {
+    !word.is_empty() && list.split_ascii_whitespace().any(|one| one == word)
+}
+
+impl Scrub {
+    pub(super) fn pytorch(&mut self, mut snapshot: Snapshot) -> Snapshot {
+        let Some(mut pytorch) = snapshot.pytorch.take() else { return snapshot };
+        let offset_us = offset_us(&snapshot, &pytorch);
+        let strings = std::mem::take(&mut snapshot.strings);
+        let mut tables = Tables {
+            scrub: self,
+            from: &strings,
+            to: StringInterner::default(),
+            texts: HashMap::new(),
+            metadata: HashMap::new(),
+            offset_us,
+            shared: HashMap::new(),
+        };
+        // First what says which metadata are paths of scopes.
+        let root = std::mem::take(&mut pytorch.root);
+        pytorch.root = root.into_iter().filter_map(|(key, part)| tables.root(key, part)).collect();
+        tables.frames(&mut snapshot.frames.records);
+        for records in
+            [&mut pytorch.events, &mut pytorch.segments, &mut pytorch.blocks, &mut pytorch.annotations]
+        {
+            tables.records(records, &[]);
+        }
+        let tables = tables.to.table;
+        for row in 0..snapshot.events.len() {
+            if pytorch.events.has(row, Key::TimeUs) {
+                snapshot.events.ticks[row] = moved(snapshot.events.ticks[row], offset_us);
+            }
+        }
+        snapshot.strings = tables;
+        pytorch.samples = Samples::default();
+        pytorch.start_us = None;
+        snapshot.events.scope.fill(ScopeId::NONE);
+        snapshot.blocks.iter_mut().for_each(|block| block.scope = ScopeId::NONE);
+        snapshot.scopes = ScopeTable::default();
+        snapshot.names = KnownNames::default();
+        snapshot.modules.clear();
+        snapshot.clock = Clock::of_microseconds(moved(snapshot.clock.first.0, offset_us));
+        snapshot.pytorch = Some(pytorch);
+        find_own(&mut snapshot);
+        // Its scopes have their new names.
+        let scopes = std::mem::take(&mut snapshot.scopes);
+        self.common(&mut snapshot);
+        snapshot.scopes = scopes;
+        snapshot
+    }
+}
+
+/// How far its times are from where scrubbed snapshots begin, in microseconds.
+fn offset_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
+    let events = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
+    let annotations = &pytorch.annotations;
+    let times = events
+        .map(|row| snapshot.events.ticks[row])
+        .chain((0..annotations.len()).map(|row| annotations.number(row, Key::TimeUs)))
+        .chain(pytorch.start_us);
+    times.filter(|&time| time >= FIRST_TIME_US).min().unwrap_or(BEGINS_NS / 1000)
+}
+
+fn moved(time_us: u64, offset_us: u64) -> u64 {
+    if time_us < FIRST_TIME_US {
+        time_us
+    } else {
+        (time_us - offset_us.min(time_us)).saturating_add(BEGINS_NS / 1000)
+    }
+}
+
+/// The tables while they are made anew.
+struct Tables<'a> {
+    scrub: &'a mut Scrub,
+    from: &'a StringTable,
+    to: StringInterner,
+    texts: HashMap<(Key, StringId), StringId>,
+    /// What memtrack wrote as metadata: paths of scopes, and of samples in them.
+    metadata: HashMap<StringId, StringId>,
+    offset_us: u64,
+    /// Values that are in the file once and referred to often, by where they are; they live as long as the snapshot
+    /// that is replaced.
+    shared: HashMap<(usize, Key), (Value, Value)>,
+}
+
+impl Tables<'_> {
+    fn root(&mut self, key: Value, part: Part) -> Option<(Value, Part)> {
+        let known = known(&key)?;
+        let part = match part {
+            Part::Value(value) if known == Key::AllocatorSettings => Part::Value(self.settings(&value)),
+            Part::Value(value) => Part::Value(self.value(known, &value)),
+            table => table,
+        };
+        Some((Value::Str(known.id()), part))
+    }
+
+    /// Frames, whose function and file are judged together.
+    fn frames(&mut self, frames: &mut Records) {
+        let mut named = Vec::with_capacity(frames.len());
+        for row in 0..frames.len() {
+            let text = |key| match frames.odd_under(row, key) {
+                Some(Value::Str(id)) => self.from.get(*id).into_owned(),
+                Some(_) => String::new(),
+                None => self.from.get(frames.text(row, key)).into_owned(),
+            };
+            let file = frames.has(row, Key::Filename).then(|| text(Key::Filename));
+            named.push(Frame { function: text(Key::Name), file, line: None });
+        }
+        self.records(frames, &[Key::Name, Key::Filename]);
+        let mut memo: HashMap<Frame, (StringId, StringId)> = HashMap::new();
+        for (row, frame) in named.into_iter().enumerate() {
+            let (name, file) = *memo.entry(frame).or_insert_with_key(|frame| {
+                let frame = self.scrub.frame(frame);
+                let file = frame.file.unwrap_or_default();
+                (self.to.intern(frame.function.as_bytes()), self.to.intern(file.as_bytes()))
+            });
+            for (key, id) in [(Key::Name, name), (Key::Filename, file)] {
+                if frames.has(row, key) && frames.odd_under(row, key).is_none() {
+                    frames.set(row, key, id.0.into());
+                }
+            }
+        }
+    }
+
+    /// A table: unknown keys go, and texts are replaced, but those under the keys that are judged elsewhere.
+    fn records(&mut self, records: &mut Records, judged_elsewhere: &[Key]) {
+        let old_shapes = std::mem::take(&mut records.shapes);
+        let mut places: Vec<Vec<Option<u16>>> = Vec::with_capacity(old_shapes.len());
+        let mut new_numbers: Vec<u32> = Vec::with_capacity(old_shapes.len());
+        for shape in &old_shapes {
+            let (mut keys, mut new_places) = (Vec::new(), Vec::new());
+            for key in &shape.keys {
+                new_places.push(known(key).map(|_| keys.len() as u16));
+                keys.extend(known(key).map(|key| Value::Str(key.id())));
+            }
+            let shape = Shape::new(keys);
+            let number = records.shapes.iter().position(|known| *known == shape).unwrap_or_else(|| {
+                records.shapes.push(shape);
+                records.shapes.len() - 1
+            });
+            new_numbers.push(number as u32);
+            places.push(new_places);
+        }
+        let old_numbers: Vec<u32> = records.shape.clone();
+        records.shape.iter_mut().for_each(|number| *number = new_numbers[*number as usize]);
+        let mut to_columns = Vec::new();
+        for odd in std::mem::take(&mut records.odd) {
+            let old = old_numbers[odd.row as usize] as usize;
+            let (Some(key), Some(place)) = (
+                old_shapes[old].keys.get(usize::from(odd.place)).and_then(known),
+                places[old].get(usize::from(odd.place)).copied().flatten(),
+            ) else {
+                continue;
+            };
+            let value = self.value(key, &odd.value);
+            match value {
+                // Of an unknown action, whose name has no column.
+                Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
+                    to_columns.push((odd.row as usize, key, id));
+                }
+                value => records.odd.push(Odd { row: odd.row, place, value }),
+            }
+        }
+        let texts = Key::ALL.iter().copied().filter(|key| key.kind() == Kind::Text && *key != Key::Action);
+        for key in texts.filter(|key| !judged_elsewhere.contains(key)) {
+            if records.column_of(key).is_none() {
+                continue;
+            }
+            for row in 0..records.len() {
+                let id = records.text(row, key);
+                let id = if records.has(row, key) { self.text(key, id) } else { StringId::EMPTY };
+                records.set(row, key, id.0.into());
+            }
+        }
+        if records.column_of(Key::TimeUs).is_some() {
+            for row in 0..records.len() {
+                records.set(row, Key::TimeUs, moved(records.number(row, Key::TimeUs), self.offset_us));
+            }
+        }
+        for (row, key, id) in to_columns {
+            records.set(row, key, id.0.into());
+        }
+    }
+
+    /// A string under a key.
+    fn text(&mut self, key: Key, id: StringId) -> StringId {
+        if id == StringId::EMPTY {
+            return id;
+        }
+        if key == Key::UserMetadata
+            && let Some(&new) = self.metadata.get(&id)
+        {
+            return new;
+        }
+        if let Some(&new) = self.texts.get(&(key, id)) {
+            return new;
+        }
+        let text = self.from.get(id).into_owned();
+        let new = self.new_text(key, &text);
+        let new = self.to.intern(new.as_bytes());
+        self.texts.insert((key, id), new);
+        new
+    }
+
+    fn new_text(&mut self, key: Key, text: &str) -> String {
+        let scrub = &mut *self.scrub;
+        match key {
+            Key::Filename => super::paths::scrubbed(text, &scrub.keep, &mut scrub.pseudonyms),
+            Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.label("annotation", text),
+            Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
+            Key::Category if is_category(text) => text.to_owned(),
+            // PyTorch's number of a compiled region: `0/1`.
+            Key::CompileContext if is_number_pair(text) => text.to_owned(),
+            Key::SegmentType | Key::State | Key::Stage | Key::CompileContext | Key::FxNodeOp
+                if is_in(WORDS, text) =>
+            {
+                text.to_owned()
+            }
+            Key::UserMetadata if text == "N/A" || scrub.keeps_label(text) => text.to_owned(),
+            _ => scrub.pseudonyms.of("text", text),
+        }
+    }
+
+    /// A value under a key: what is under keys that nobody knows goes, strings and bytes become what they say.
+    fn value(&mut self, key: Key, value: &Value) -> Value {
+        let place = match value {
+            Value::Tuple(items) | Value::List(items) | Value::Set(items) | Value::FrozenSet(items) => {
+                Some(Arc::as_ptr(items).cast::<u8>() as usize)
+            }
+            Value::Dict(entries) => Some(Arc::as_ptr(entries).cast::<u8>() as usize),
+            _ => None,
+        };
+        if let Some((_, new)) = place.and_then(|place| self.shared.get(&(place, key))) {
+            return new.clone();
+        }
+        let new = match value {
+            Value::None => Value::None,
+            // A number is what it is only where one belongs.
+            Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_)
+                if matches!(key.kind(), Kind::Text | Kind::Stack) =>
+            {
+                Value::None
+            }
+            Value::Int(_) | Value::Big(_) if key == Key::TimeUs => match value.as_i128() {
+                Some(time) if time >= FIRST_TIME_US.into() => {
+                    Value::integer(time - i128::from(self.offset_us) + i128::from(BEGINS_NS / 1000))
+                }
+                _ => value.clone(),
+            },
+            Value::Float(time) if key == Key::TimeUs && *time >= FIRST_TIME_US as f64 => {
+                Value::Float(time - self.offset_us as f64 + (BEGINS_NS / 1000) as f64)
+            }
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Stack(_) | Value::Frame(_) => {
+                value.clone()
+            }
+            // Longer than any address or size is a message.
+            Value::Big(bytes) if bytes.len() <= 9 => value.clone(),
+            Value::Big(_) | Value::Bytes(_) => Value::None,
+            Value::Str(id) => Value::Str(self.text(key, *id)),
+            Value::Tuple(items) => Value::Tuple(self.values(key, items)),
+            Value::List(items) => Value::List(self.values(key, items)),
+            Value::Set(items) => Value::Set(self.values(key, items)),
+            Value::FrozenSet(items) => Value::FrozenSet(self.values(key, items)),
+            Value::Dict(entries) => {
+                let entry = |(name, value): &(Value, Value)| {
+                    let Value::Str(id) = name else { return None };
+                    let inner = Key::of(*id);
+                    let of_history = key == Key::History && self.from.bytes(*id) == b"real_size";
+                    match inner {
+                        Some(inner) => Some((Value::Str(inner.id()), self.value(inner, value))),
+                        None if of_history => {
+                            let name = self.to.intern(b"real_size");
+                            Some((Value::Str(name), self.value(Key::Size, value)))
+                        }
+                        None => None,
+                    }
+                };
+                Value::Dict(entries.iter().filter_map(entry).collect())
+            }
+        };
+        if let Some(place) = place {
+            self.shared.insert((place, key), (value.clone(), new.clone()));
+        }
+        new
+    }
+
+    fn values(&mut self, key: Key, items: &[Value]) -> Arc<[Value]> {
+        items.iter().map(|item| self.value(key, item)).collect()
+    }
+
+    /// The allocator's settings: numbers, and strings of the options that PyTorch has.
+    fn settings(&mut self, settings: &Value) -> Value {
+        let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
+        let entry = |(name, value): &(Value, Value)| {
+            let Value::Str(id) = name else { return None };
+            let name = self.from.get(*id).into_owned();
+            if !is_in(SETTINGS, &name) {
+                return None;
+            }
+            let value = if name == "memtrack" { self.own(value) } else { self.setting(value, 0) };
+            Some((Value::Str(self.to.intern(name.as_bytes())), value))
+        };
+        Value::Dict(entries.iter().filter_map(entry).collect())
+    }
+
+    fn setting(&mut self, value: &Value, depth: u32) -> Value {
+        match value {
+            Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => value.clone(),
+            Value::Str(id) => {
+                let text = self.from.get(*id).into_owned();
+                let mut words = text.split([':', ',', '[', ']', '>', ' ']).filter(|word| !word.is_empty());
+                let is_number = |word: &str| word.len() <= 20 && word.parse::<f64>().is_ok();
+                let stays = words.all(|word| is_number(word) || is_in(OPTIONS, word));
+                let text = if stays { text } else { self.scrub.pseudonyms.of("text", &text) };
+                Value::Str(self.to.intern(text.as_bytes()))
+            }
+            // Divisions of sizes, by size.
+            Value::Dict(entries) if depth == 0 => {
+                let entry = |(name, value): &(Value, Value)| {
+                    let Value::Str(id) = name else { return None };
+                    let name = self.from.get(*id).into_owned();
+                    let is_size = name.len() <= 20 && name.bytes().all(|byte| byte.is_ascii_digit());
+                    let new = is_size.then(|| Value::Str(self.to.intern(name.as_bytes())))?;
+                    Some((new, self.setting(value, 1)))
+                };
+                Value::Dict(entries.iter().filter_map(entry).collect())
+            }
+            _ => Value::None,
+        }
+    }
+
+    /// What memtrack wrote among the settings.
+    fn own(&mut self, ours: &Value) -> Value {
+        let Value::Dict(entries) = ours else { return Value::Dict([].into()) };
+        let mut parts: Vec<(String, &Value)> = Vec::new();
+        for (name, value) in entries.iter() {
+            if let Value::Str(id) = name {
+                parts.push((self.from.get(*id).into_owned(), value));
+            }
+        }
+        // The others are told by the paths of scopes.
+        let mut scopes = None;
+        if let Some((_, value)) = parts.iter().find(|(name, _)| name == "scopes") {
+            scopes = Some(self.own_scopes(value));
+        }
+        let mut new = Vec::new();
+        for (name, value) in parts {
+            let part = match name.as_str() {
+                "scopes" => scopes.take(),
+                "scope_sums" => Some(self.own_sums(value)),
+                "samples" => Some(self.own_samples(value)),
+                "driver" | "counts" => match value {
+                    Value::List(records) => {
+                        Some(Value::List(records.iter().map(|record| self.own_record(record)).collect()))
+                    }
+                    _ => None,
+                },
+                "sampling" | "sampled" | "folded" => Some(self.own_record(value)),
+                "start_us" => Some(self.value(Key::TimeUs, value)),
+                "heap" | "incomplete" => {
+                    Some(self.value(Key::Size, value)).filter(|value| value.as_i128().is_some())
+                }
+                _ => None,
+            };
+            new.extend(part.map(|part| (Value::Str(self.to.intern(name.as_bytes())), part)));
+        }
+        Value::Dict(new.into())
+    }
+
+    /// `[[path, [[kind, name], …]], …]`.
+    fn own_scopes(&mut self, scopes: &Value) -> Value {
+        let Value::List(entries) = scopes else { return Value::List([].into()) };
+        let mut new = Vec::with_capacity(entries.len());
+        for entry in entries.iter() {
+            let Value::List(entry) = entry else { continue };
+            let [Value::Str(path), Value::List(steps)] = &entry[..] else { continue };
+            let mut scopes = Vec::new();
+            for step in steps.iter() {
+                let Value::List(step) = step else { continue };
+                let [Value::Str(kind), Value::Str(name)] = step[..] else { continue };
+                let name = self.from.get(name).into_owned();
+                let Some(kind) = kind_of(&self.from.get(kind)) else { continue };
+                scopes.push(Scope { parent: ScopeId::NONE, kind, name: self.scrub.label("scope", &name) });
+            }
+            let outwards = scopes.iter().rev().map(|scope| ScopeStep { kind: scope.kind, name: &scope.name });
+            let place = Place::of(outwards);
+            let said = place.operator_name().unwrap_or_else(|| place.prefix());
+            let new_path = self.to.intern(said.trim_start_matches('.').as_bytes());
+            self.metadata.insert(*path, new_path);
+            let steps = scopes.iter().map(|scope| {
+                let pair = [name_of(scope.kind), &scope.name]
+                    .map(|text| Value::Str(self.to.intern(text.as_bytes())));
+                Value::List(pair.into_iter().collect())
+            });
+            let steps = Value::List(steps.collect());
+            new.push(Value::List([Value::Str(new_path), steps].into()));
+        }
+        Value::List(new.into())
+    }
+
+    /// `[time, folded, [[device, path, bytes, blocks], …]]`.
+    fn own_sums(&mut self, sums: &Value) -> Value {
+        let Value::List(parts) = sums else { return Value::List([].into()) };
+        let [ticks, folded, Value::List(rows)] = &parts[..] else { return Value::List([].into()) };
+        let (ticks, folded) = (self.value(Key::TimeUs, ticks), self.value(Key::Size, folded));
+        let row = |row: &Value| {
+            let Value::List(row) = row else { return None };
+            let [device, Value::Str(path), bytes, blocks] = &row[..] else { return None };
+            let path = Value::Str(self.text(Key::UserMetadata, *path));
+            let [device, bytes, blocks] = [device, bytes, blocks].map(|number| self.value(Key::Size, number));
+            Some(Value::List([device, path, bytes, blocks].into_iter().collect()))
+        };
+        let rows = Value::List(rows.iter().filter_map(row).collect());
+        Value::List([ticks, folded, rows].into_iter().collect())
+    }
+
+    /// `[[text, path, size, weight], …]`.
+    fn own_samples(&mut self, samples: &Value) -> Value {
+        let Value::List(entries) = samples else { return Value::List([].into()) };
+        let mut new = Vec::with_capacity(entries.len());
+        for entry in entries.iter() {
+            let Value::List(parts) = entry else { continue };
+            let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { continue };
+            let (said, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
+            let path = self.text(Key::UserMetadata, *path);
+            // Behind the path it says what the numbers say.
+            let numbers = said.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
+            let new_text = match numbers {
+                Some(numbers) => format!("{}{numbers}", self.to.table.get(path)),
+                None => self.scrub.pseudonyms.of("text", &said),
+            };
+            let new_text = self.to.intern(new_text.as_bytes());
+            self.metadata.insert(*text, new_text);
+            let [size, weight] = [size, weight].map(|number| self.value(Key::Size, number));
+            let parts = [Value::Str(new_text), Value::Str(path), size, weight];
+            new.push(Value::List(parts.into_iter().collect()));
+        }
+        Value::List(new.into())
+    }
+
+    /// `[[name, value], …]`.
+    fn own_record(&mut self, record: &Value) -> Value {
+        let Value::List(pairs) = record else { return Value::List([].into()) };
+        let pair = |pair: &Value| {
+            let Value::List(pair) = pair else { return None };
+            let [Value::Str(name), value] = &pair[..] else { return None };
+            let name = self.from.get(*name).into_owned();
+            if !is_in(FIELDS, &name) {
+                return None;
+            }
+            let value = match value {
+                Value::Str(word) => {
+                    let word = self.from.get(*word).into_owned();
+                    Value::Str(is_in(WORDS, &word).then(|| self.to.intern(word.as_bytes()))?)
+                }
+                value if name == "ticks" => self.value(Key::TimeUs, value),
+                value => self.value(Key::Size, value),
+            };
+            Some(Value::List([Value::Str(self.to.intern(name.as_bytes())), value].into()))
+        };
+        Value::List(pairs.iter().filter_map(pair).collect())
+    }
+}
+
+/// `[sample of 48 B, stands for 10.50 blocks]`.
+fn is_sample(text: &str) -> bool {
+    let inner = text.strip_prefix("[sample of ").and_then(|rest| rest.strip_suffix(" blocks]"));
+    let numbers = inner.and_then(|inner| inner.split_once(" B, stands for "));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    numbers.is_some_and(|(size, weight)| is_number(size) && is_number(weight))
+}
+
+fn is_category(text: &str) -> bool {
+    super::public::is_common(&text.to_ascii_lowercase()) || text == "None"
+}
+
+fn is_number_pair(text: &str) -> bool {
+    text.len() <= 24
+        && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'/' | b'_' | b'[' | b']'))
+}
+
+const KINDS: [(ScopeKind, &str); 5] = [
+    (ScopeKind::Operator, "operator"),
+    (ScopeKind::Module, "module"),
+    (ScopeKind::Root, "root"),
+    (ScopeKind::Backward, "backward"),
+    (ScopeKind::Optimizer, "optimizer"),
+];
+
+fn kind_of(name: &str) -> Option<ScopeKind> {
+    KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+}
+
+fn name_of(kind: ScopeKind) -> &'static str {
+    KINDS[kind as usize].1
+}
