@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Reads memtrack's Perfetto traces by Perfetto's own definitions, field by field.
 
-    perfetto_trace.py MEMTRACK SNAPSHOT…
-
-MEMTRACK is the command; each SNAPSHOT is converted, and what is in the trace is compared with `memtrack summary`. The
-definitions are those of the package `perfetto` on PyPI (tests/tools/setup.sh). Its program that opens traces must be
-downloaded from elsewhere, so the rules by which that reads counters, slices and heap profiles are applied here.
+Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/perfetto_trace.py MEMTRACK [FILE...]
+MEMTRACK is the command. Files are recordings and snapshots; without any, fixtures. Each is converted, and what is in the
+trace is compared with `memtrack summary` and `memtrack top`. The definitions are those of the package `perfetto` on PyPI. Its
+program that opens traces must be downloaded from elsewhere, so the rules by which that reads counters, slices and heap
+profiles are applied here.
 """
 
 import json
@@ -17,6 +17,10 @@ from pathlib import Path
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
+
+WORKSPACE = Path(__file__).resolve().parent.parent.parent
+FIXTURES = ("tests/fixtures/snapshots/samples/*.pickle", "tests/fixtures/snapshots/recorded/*.pickle",
+            "memtrack-core/fuzz/corpus/recordings/*.memtrack")
 
 TrackEvent = perfetto.TrackEvent
 MONOTONIC_COARSE, BOOTTIME = 4, 6
@@ -251,6 +255,7 @@ def check(command, snapshot, folder):
 
 def main():
     command, *snapshots = sys.argv[1:]
+    snapshots = snapshots or sorted(file for pattern in FIXTURES for file in WORKSPACE.glob(pattern))
     passed = failed = slices = 0
     with tempfile.TemporaryDirectory() as folder:
         for snapshot in snapshots:

@@ -294,7 +294,7 @@ fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<Interned
 
 /// The bytes of hexadecimal digits; `None` where there are none, or something else.
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
