@@ -15,7 +15,8 @@ pub(crate) struct Tables {
     pub(crate) locations: Vec<Location>,
     location_ids: HashMap<Place, u64, foldhash::fast::RandomState>,
     pub(crate) mappings: Vec<Mapping>,
-    /// Whether keys are addresses, and of a binary that was not found, so that its functions have no names.
+    /// The loaded binaries by their first address, each with whether it was not found, so that its functions have no names.
+    /// None in PyTorch's files, whose keys are no addresses.
     modules: Vec<(Module, bool)>,
     mapping_ids: HashMap<usize, u64>,
 }
