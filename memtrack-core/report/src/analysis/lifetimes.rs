@@ -102,7 +102,9 @@ impl Lifetime {
 /// events or memory existed before. A trace may contain no requests; then a block's only event may be that its free was
 /// completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
-    let mut lifetimes: Vec<Lifetime> = Vec::new();
+    // There are millions: growing by doubling would take twice the memory for a moment, and copy all of them.
+    let begun = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Alloc);
+    let mut lifetimes: Vec<Lifetime> = Vec::with_capacity(begun.count() + snapshot.blocks.len());
     // Live blocks by address: where their lifetime lies.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
     let has_requests = snapshot

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_time_in_which_nothing_happens_holds_what_was_there() {
-        assert_eq!(levels(&[], 6).bins, [15, 15, 15, 47, 47, 47]);
+        assert_eq!(levels(&[], 6).bins, [15, 15, 7, 47, 47, 47]);
         assert_eq!(levels(&[], 1).bins, [47]);
         assert_eq!(levels(&[], 30).bins.len(), 30);
     }

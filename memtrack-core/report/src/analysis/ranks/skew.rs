@@ -52,7 +52,9 @@ impl Skew {
     pub(super) fn of(ranks: &[RankDigest], members: &[(usize, usize)]) -> Option<Self> {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         for &(rank, _) in members {
-            ranks[rank].step_name.as_deref().map(|name| *names.entry(name).or_default() += 1);
+            if let Some(name) = ranks[rank].step_name.as_deref() {
+                *names.entry(name).or_default() += 1;
+            }
         }
         let name = names.into_iter().max_by_key(|&(_, ranks)| ranks)?.0;
         let mut by_number: BTreeMap<u64, BTreeMap<usize, &StepDigest>> = BTreeMap::new();
