@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import duckdb
@@ -230,6 +231,28 @@ def remains(files):
     equal("ranks are added to it", opened(folder).execute("SELECT count(*) FROM runs").fetchone()[0], len(files))
 
 
+def kills(file):
+    """A writer that is killed at any moment, and two at once, leave a whole rank and nothing doubled."""
+    folder = WORK / "kills"
+    command = [MEMTRACK, "export", "--parquet", str(folder), "--events", str(file)]
+    begun = time.monotonic()
+    memtrack(*command[1:])
+    whole = time.monotonic() - begun
+    # Without `tables.duckdb.sql`: what walks all folders sees most.
+    count = f"SELECT count(*) FROM '{folder}/**/events.parquet'"
+    expected = duckdb.connect().execute(count).fetchone()
+    for kill in range(30):
+        writer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        time.sleep(whole * kill / 25)
+        writer.kill()
+        writer.wait()
+        equal(f"after kill {kill}", duckdb.connect().execute(count).fetchone(), expected)
+    for writer in [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(4)]:
+        equal("one of four writers at once", writer.wait(), 0)
+    equal("after four writers at once", duckdb.connect().execute(count).fetchone(), expected)
+    equal("tables are all there", len(list(folder.glob("job=*/rank=*/*.parquet"))), len(TABLES))
+
+
 def main():
     os.chdir(WORK)
     for name, ranks, steps, devices, odd in [
@@ -247,6 +270,7 @@ def main():
             check("somebody is odd", any(one["outliers"] for one in said["memories"]), said)
             events(files[3])
             remains(files)
+            kills(files[3])
     real = ROOT.parent / "shared" / "oracle" / "snapshots" / "real"
     if real.is_dir():
         folder = WORK / "run-real"
