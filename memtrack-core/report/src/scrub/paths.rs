@@ -12,8 +12,7 @@ const LAYOUT: &str = "\
     pytorch torch nn modules optim autograd utils _dynamo _inductor _functorch csrc aten cuda cpython python Objects Python \
     Include Modules csu elf inet io libio malloc misc nptl nss posix stdlib string time sysdeps memtrack-core \
     x86_64-linux-gnu aarch64-linux-gnu multiprocessing concurrent futures . .. \
-    malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs module.py optimizer.py \
-    functional.py _tensor.py __init__.py __main__.py";
+    malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
 /// Endings of files of programs, which stay.
 const ENDINGS: [&str; 25] = [
