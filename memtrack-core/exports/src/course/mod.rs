@@ -7,6 +7,7 @@ pub(crate) mod running;
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, ThreadId};
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::units::counted;
 use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
