@@ -3,7 +3,10 @@
 
 use flate2::read::GzDecoder;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_core::exports::{EXPORTS, ExportOptions};
+use memtrack_core::snapshot::pytorch::{Compression, LoadOptions};
 use memtrack_core::snapshot::{Sampling, Snapshot, SnapshotFiles};
+use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{event, small};
 use memtrack_tests::verbs::{json, text};
 use memtrack_tests::{fixture, memtrack};
@@ -323,6 +326,48 @@ fn a_profile_names_functions_with_their_files_and_lines() {
     assert!(profile.sample.iter().all(|sample| profile.functions(sample) == stack));
     // PyTorch's files number their frames.
     assert!(profile.mapping.is_empty() && profile.location.iter().all(|location| location.address == 0));
+}
+
+/// Tools rank functions by what is theirs alone: all memory would be that of the allocator's innermost function.
+#[test]
+fn stacks_of_a_profile_begin_at_who_asked_for_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/cpp-frames.pickle");
+    let all = fs::read(&file).unwrap();
+    let has = |name: &[u8]| all.windows(name.len()).any(|window| window == name);
+    assert!(has(b"torch::unwind::unwind()") && has(b"c10::"));
+    let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
+    for sample in &profile.sample {
+        let (innermost, ..) = profile.functions(sample)[0];
+        assert!(!innermost.starts_with("torch::unwind::") && !innermost.starts_with("c10::"), "{innermost}");
+    }
+}
+
+/// Whatever a file holds: odd names, numbers at the ends of their range, nothing.
+#[test]
+fn every_snapshot_can_be_written_in_every_format() {
+    let mut files = 0;
+    for folder in ["samples", "synth"] {
+        for entry in fs::read_dir(fixture(&format!("snapshots/{folder}"))).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|suffix| suffix != "pickle") {
+                continue;
+            }
+            let Ok(loaded) = Snapshot::open(&path, LoadOptions::default()) else { continue };
+            files += 1;
+            let mut snapshot = loaded.snapshot;
+            snapshot.order_by_time();
+            let (mut symbols, options) = (Symbolizer::of(&snapshot), ExportOptions::of(&snapshot));
+            for export in &EXPORTS {
+                for compression in [Compression::None, Compression::Zstd] {
+                    let mut written = Vec::new();
+                    let result = export.write(&snapshot, &mut symbols, &options, &mut written, compression);
+                    result.unwrap_or_else(|error| panic!("{} {}: {error}", path.display(), export.name));
+                }
+            }
+        }
+    }
+    assert!(files > 50, "{files}");
 }
 
 #[test]

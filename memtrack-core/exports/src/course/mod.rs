@@ -240,9 +240,8 @@ pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
     }
     let dropped: u64 = snapshot.devices.iter().map(|counts| counts.dropped).sum();
     if dropped > 0 {
-        remarks.push(format!(
-            "the oldest {dropped} events are gone: their blocks count as older than the trace"
-        ));
+        let events = counted(dropped, "older event");
+        remarks.push(format!("{events} not kept: what was allocated then counts as older than the trace"));
     }
     remarks
 }
