@@ -5,13 +5,14 @@ pub(crate) mod ranges;
 pub(crate) mod running;
 
 use memtrack_model::Snapshot;
-use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::event::{Action, DeviceId, ThreadId};
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::units::counted;
 use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{reserved_course, tells_reserved};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// When events were, in nanoseconds from the oldest moment of the snapshot on.
 pub(crate) struct Times<'a> {
@@ -194,6 +195,30 @@ impl<'a> Course<'a> {
     }
 }
 
+/// Moments of one name that one thread marked.
+pub(crate) struct Marked<'a> {
+    /// What they are called.
+    pub(crate) name: &'a str,
+    /// The thread.
+    pub(crate) thread: ThreadId,
+    /// When they were, in order. From each to the next is an interval of the program's own, such as a step.
+    pub(crate) ns: Vec<u64>,
+}
+
+/// All moments that the program marked.
+pub(crate) fn marked<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<Marked<'a>> {
+    let mut all: BTreeMap<(u32, ThreadId), Vec<u64>> = BTreeMap::new();
+    for mark in &snapshot.marks.rows {
+        all.entry((mark.name, mark.thread)).or_default().push(times.ns(mark.ticks));
+    }
+    let named = |name: u32| snapshot.marks.names.get(name as usize).map_or("", String::as_str);
+    let marked = all.into_iter().map(|((name, thread), mut ns)| {
+        ns.sort_unstable();
+        Marked { name: named(name), thread, ns }
+    });
+    marked.collect()
+}
+
 /// The name of the program, without its folder; what stands for it where it is not known.
 pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
     let name = snapshot.meta.program.rsplit('/').next().unwrap_or_default();
@@ -215,9 +240,8 @@ pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
     }
     let dropped: u64 = snapshot.devices.iter().map(|counts| counts.dropped).sum();
     if dropped > 0 {
-        remarks.push(format!(
-            "the oldest {dropped} events are gone: their blocks count as older than the trace"
-        ));
+        let events = counted(dropped, "older event");
+        remarks.push(format!("{events} not kept: what was allocated then counts as older than the trace"));
     }
     remarks
 }

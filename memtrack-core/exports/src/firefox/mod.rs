@@ -12,7 +12,7 @@ mod tests;
 use crate::ExportOptions;
 use crate::course::ranges::tracks;
 use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
-use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::course::{Course, Rising, Times, marked, program_name, remarks};
 use crate::stacks::{Shown, Stacks};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CounterHandle, Frame, FrameFlags, FrameInfo, GraphColor, MarkerTiming,
@@ -294,16 +294,21 @@ impl<'a> Writer<'a> {
         self.profile.add_marker(thread, timing, Running { name, kind, category: self.scopes });
     }
 
-    /// The moments that the program marked.
+    /// The moments that the program marked, and the time from each to the next of its name: a step, a request.
     fn marks(&mut self) {
-        for mark in &self.snapshot.marks.rows {
-            let lane = Lane::Thread(mark.thread);
-            let os_id = self.snapshot.threads.get(mark.thread.index()).map_or(0, |known| known.os_id);
-            let thread = self.thread(&lane_name(self.snapshot, lane), os_id);
-            let name = self.profile.intern_string(self.snapshot.marks.name(mark));
+        for marked in marked(self.snapshot, self.times) {
+            let lane = lane_name(self.snapshot, Lane::Thread(marked.thread));
+            let os_id = self.snapshot.threads.get(marked.thread.index()).map_or(0, |known| known.os_id);
+            let thread = self.thread(&lane, os_id);
+            let name = self.profile.intern_string(marked.name);
             let detail = self.profile.intern_string("marked by the program");
-            let timing = MarkerTiming::Instant(at(self.times.ns(mark.ticks)));
-            self.profile.add_marker(thread, timing, Moment { name, detail, category: self.scopes });
+            for &ns in &marked.ns {
+                let moment = Moment { name, detail, category: self.scopes };
+                self.profile.add_marker(thread, MarkerTiming::Instant(at(ns)), moment);
+            }
+            for pair in marked.ns.windows(2) {
+                self.running(thread, (pair[0], pair[1]), marked.name, "step");
+            }
         }
     }
 }

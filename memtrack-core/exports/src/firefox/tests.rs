@@ -184,7 +184,8 @@ fn everything_is_where_it_belongs() {
             named("model", 10, Some(40)),
             named("optimizer", 60, Some(60)),
             named("step", 35, None),
-            named("step", 65, None)
+            named("step", 65, None),
+            named("step", 35, Some(65))
         ]
     );
     assert_eq!(markers(&profile.threads[2]), [named("model", 30, Some(70))]);

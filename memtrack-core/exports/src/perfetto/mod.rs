@@ -10,8 +10,8 @@ mod trace;
 
 use crate::ExportOptions;
 use crate::course::ranges::{Range, tracks};
-use crate::course::running::{Step, kind_name, lane_name, scopes};
-use crate::course::{Course, Rising, Times, program_name, remarks};
+use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
+use crate::course::{Course, Rising, Times, marked, program_name, remarks};
 use crate::stacks::Stacks;
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -228,18 +228,29 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The moments that the program marked.
+    /// The moments that the program marked, and from each to the next of its name a slice: a step, a request.
     fn marks(&mut self) -> io::Result<()> {
-        let marks = &self.snapshot.marks;
-        if marks.rows.is_empty() {
-            return Ok(());
-        }
-        let track = self.track("marks".to_owned(), false, Some("Moments that the program marked"))?;
-        let mut events = Events::new(&mut self.trace);
-        for mark in &marks.rows {
-            let event =
-                TrackEvent { track_uuid: Some(track), r#type: Some(INSTANT), ..TrackEvent::default() };
-            events.named(&mut self.trace, self.times.ns(mark.ticks), (marks.name(mark), "mark"), event)?;
+        for marked in marked(self.snapshot, self.times) {
+            let name = match marked.thread.is_none() {
+                true => marked.name.to_owned(),
+                false => {
+                    format!("{}: {}", lane_name(self.snapshot, Lane::Thread(marked.thread)), marked.name)
+                }
+            };
+            let track =
+                self.track(name, false, Some("Moments that the program marked, and the time between them"))?;
+            let mut events = Events::new(&mut self.trace);
+            for (place, &ns) in marked.ns.iter().enumerate() {
+                if place > 0 {
+                    events.end(&mut self.trace, track, ns)?;
+                }
+                let instant =
+                    TrackEvent { track_uuid: Some(track), r#type: Some(INSTANT), ..TrackEvent::default() };
+                events.named(&mut self.trace, ns, (marked.name, "mark"), instant)?;
+                if place + 1 < marked.ns.len() {
+                    events.named(&mut self.trace, ns, (marked.name, "step"), begin(track))?;
+                }
+            }
         }
         Ok(())
     }

@@ -183,13 +183,18 @@ fn everything_has_its_track_and_its_moment() {
             ("main (thread 4242)", 0, "model", 10, 40),
             ("main (thread 4242)", 0, "optimizer", 60, 60),
             ("worker (thread 4243)", 0, "model", 30, 70),
+            ("main (thread 4242): step", 0, "step", 35, 65),
         ]
     );
     let instants: Vec<_> =
         read.instants.iter().map(|(track, name, at)| (&track[..], &name[..], *at)).collect();
     assert_eq!(
         instants,
-        [("device 0: out of memory", "out of memory", 70), ("marks", "step", 35), ("marks", "step", 65),]
+        [
+            ("device 0: out of memory", "out of memory", 70),
+            ("main (thread 4242): step", "step", 35),
+            ("main (thread 4242): step", "step", 65),
+        ]
     );
     assert!(
         read.stacks
