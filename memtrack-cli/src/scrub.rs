@@ -37,18 +37,23 @@ pub(crate) fn snapshot(
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = folders.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let scrubbed = scrub.snapshot(snapshot, &mut symbols);
-    // Hints; when nobody can read them, the names are hidden all the same.
-    if args.scrub_key.is_none() {
-        let _ = writeln!(
-            streams.stderr,
-            "hint: without --scrub-key, who guesses a name can confirm it (docs/SCRUB.md)"
-        );
-    }
+    mention_key(args, streams);
     if scrub.collisions() > 0 {
         let _ =
             writeln!(streams.stderr, "hint: {} pseudonyms are longer, to be distinct", scrub.collisions());
     }
     scrubbed
+}
+
+/// Says what pseudonyms without a key are worth.
+pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
+    if args.scrub && args.scrub_key.is_none() {
+        // A hint; when nobody can read it, the names are hidden all the same.
+        let _ = writeln!(
+            streams.stderr,
+            "hint: without --scrub-key, who guesses a name can confirm it (docs/SCRUB.md)"
+        );
+    }
 }
 
 /// The same for one in PyTorch's form.

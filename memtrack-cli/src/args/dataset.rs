@@ -2,7 +2,7 @@
 
 use super::rank::by_parser;
 use super::ranks::parse_jobs;
-use super::{FormatArgs, InputArgs, RulesArgs};
+use super::{FormatArgs, InputArgs, RulesArgs, ScrubArgs};
 use clap::Args;
 use memtrack_core::analysis::top::By;
 use std::num::NonZero;
@@ -67,4 +67,6 @@ pub(crate) struct ExportArgs {
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }

@@ -8,11 +8,14 @@ use crate::error::{CliError, Exit};
 use crate::load::load_one;
 use crate::many::{expand, read_all};
 use crate::ownership::rules;
+use crate::scrub::{self, mention_key};
 use memtrack_core::analysis::patterns::Patterns;
-use memtrack_core::analysis::ranks::{DigestOptions, RankDigest};
+use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
 use memtrack_core::dataset::{Present, present, rank_folder, write_rank};
+use memtrack_core::scrub::Scrub;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let mut answer =
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
     let mut exit = Exit::Fine;
+    mention_key(&args.scrub, streams);
     // What is told is a hint; when nobody can read it, the files are there all the same.
     for (file, one) in files.iter().zip(all) {
         match one {
@@ -114,11 +118,28 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     if args.events || args.by == By::Category {
         memtrack_core::profile::recorded::categories(&loaded.snapshot);
     }
+    let named = |snapshot: &Snapshot| {
+        args.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
+    };
+    // What the file says of its rank is among what is hidden next.
+    let name = RankName::of(&loaded.snapshot, &whole(file));
+    let mut hiding = scrub::asked(&args.scrub);
+    if let Some(scrub) = hiding.take() {
+        // Steps are looked for by the name that was given.
+        let mut scrub = args.per.iter().fold(scrub, |scrub, name| scrub.keep(name));
+        let mut symbols = named(&loaded.snapshot);
+        loaded.snapshot = scrub.snapshot(loaded.snapshot, &mut symbols);
+        hiding = Some(scrub);
+    }
     let snapshot = &loaded.snapshot;
-    let symbols = Symbolizer::of(snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-    let digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
-    let (job, rank) = place(file, &digest, work)?;
+    let mut symbols = named(snapshot);
+    let mut digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
+    digest.name = name;
+    if let Some(scrub) = &mut hiding {
+        digest.file = scrub.file(&whole(file));
+        digest.name.job = digest.name.job.map(|job| scrub.file(Path::new(&job)));
+    }
+    let (job, rank) = place(file, &digest, hiding.as_mut(), work)?;
     let folder = rank_folder(&args.parquet, &job, rank);
     let in_the_way = match present(&args.parquet, &job, rank) {
         Present::Rank { source } if source != digest.file => Some(format!("is from {source}")),
@@ -145,9 +166,18 @@ fn export(file: &Path, work: &Work<'_>) -> One {
 }
 
 /// Which rank of which job a file is; no other file of this command is the same.
-fn place(file: &Path, digest: &RankDigest, work: &Work<'_>) -> Result<(String, u64), CliError> {
+fn place(
+    file: &Path,
+    digest: &RankDigest,
+    hiding: Option<&mut Scrub>,
+    work: &Work<'_>,
+) -> Result<(String, u64), CliError> {
     let args = work.args;
-    let job = args.job.clone().or_else(|| digest.name.job.clone()).unwrap_or_else(|| job_of(file));
+    let job_of = || match (job_of(file), hiding) {
+        (job, Some(scrub)) => scrub.file(Path::new(&job)),
+        (job, None) => job,
+    };
+    let job = args.job.clone().or_else(|| digest.name.job.clone()).unwrap_or_else(job_of);
     let rank = args.rank.or(digest.name.rank).or(work.alone.then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",

@@ -1,6 +1,7 @@
 //! `memtrack export --parquet` as a user runs it: what is in the files, and what happens to those that are there.
 
 use memtrack_core::dataset::{Column, TABLES};
+use memtrack_tests::ranks::Job;
 use memtrack_tests::{fixture, memtrack};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -123,6 +124,57 @@ fn a_recording_is_exported_with_its_names() {
         table(&folder, "events").get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
     assert!(text.iter().any(|row| row.contains("encoder") && row.contains("\"main\"")), "{text:?}");
     assert!(rows(&folder, "frames") > 0 && rows(&folder, "stacks") >= rows(&folder, "frames"));
+}
+
+/// All that the tables of a data set say, and the names of its folders.
+fn told(set: &Path) -> String {
+    let mut all = String::new();
+    for job in fs::read_dir(set).unwrap().map(|entry| entry.unwrap().path()) {
+        all += &job.file_name().unwrap().to_string_lossy();
+        for rank in fs::read_dir(&job).unwrap().map(|entry| entry.unwrap().path()) {
+            for one in TABLES.iter() {
+                let reader = table(&rank, one.name);
+                all += &format!("{:?}", reader.metadata().file_metadata().key_value_metadata());
+                let rows = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string());
+                all.extend(rows);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn scrubbed_tables_have_no_names_of_the_program_and_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job { code: "/home/anastasia/secret".into(), name: Some("moonshot".into()), ..Job::default() };
+    let private = folder.path().join("confidential");
+    let file = &job.write(&private, "pickle")[5];
+    let export = |set: &Path, more: &[&str]| {
+        let mut command = Command::new(memtrack());
+        command.args(["export", "--events", "--parquet"]).arg(set).arg(file).args(more);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        told(set)
+    };
+    let plain = export(&folder.path().join("plain"), &[]);
+    let scrubbed = export(&folder.path().join("scrubbed"), &["--scrub", "--scrub-key", "k"]);
+    for name in ["secret", "anastasia", "moonshot", "confidential", "log_step", "train.py"] {
+        assert!(plain.contains(name), "{name} is hidden by nothing");
+        assert!(!scrubbed.contains(name), "{name} is still there");
+    }
+    // The rank and the steps are found all the same.
+    let numbers = |set: &str| {
+        let job = folder.path().join(set).read_dir().unwrap().next().unwrap().unwrap().path();
+        let rows = |name| {
+            table(&job.join("rank=5"), name)
+                .get_row_iter(None)
+                .unwrap()
+                .map(|row| row.unwrap().to_string())
+                .collect::<Vec<_>>()
+        };
+        (rows("devices"), rows("steps"), rows("timeline"))
+    };
+    assert!(numbers("plain") == numbers("scrubbed"));
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Scrub {
         }
         let part = |part: &str| {
             let is_number = (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
-            if is_number || public::is_common(part) || public::is_class(part) {
+            if is_number || public::is_common(part) || public::is_class(part) || is_step(part) {
                 return part.to_owned();
             }
             self.pseudonyms.of(kind, part)
@@ -239,6 +239,14 @@ fn is_of_pytorch(name: &str) -> bool {
     let Some((root, rest)) = name.split_once("::") else { return false };
     matches!(root, "aten" | "prim" | "c10d" | "nccl")
         && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
+}
+
+/// `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` and `iteration_12`: reports look for steps by these names.
+fn is_step(name: &str) -> bool {
+    let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let number = name.len() - stem.len();
+    let stem = stem.strip_suffix(['#', '_', '-', ' ']).unwrap_or(stem);
+    number <= 9 && matches!(stem, "ProfilerStep" | "step" | "iteration")
 }
 
 /// The clock with another time of day, a whole number of microseconds off, so that seconds are rounded as before.
