@@ -122,7 +122,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
         args.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     };
     // What the file says of its rank is among what is hidden next.
-    let name = RankName::of(&loaded.snapshot, &whole(file));
+    let name = RankName::of(&loaded.snapshot, &called(file));
     let mut hiding = scrub::asked(&args.scrub);
     if let Some(scrub) = hiding.take() {
         // Steps are looked for by the name that was given.
@@ -202,6 +202,11 @@ fn place(
 /// The file's whole path, by which it is known when it is exported again.
 fn whole(file: &Path) -> PathBuf {
     std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
+}
+
+/// The path by which it was named, with its folders: a link's own name says which rank it is.
+fn called(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
 /// What the job of a file is called that does not say it: the name of its folder.

@@ -218,6 +218,19 @@ fn a_rank_is_added_and_replaced_without_touching_the_others() {
     assert_ne!(after, both);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_is_the_rank_that_its_own_name_says() {
+    let bench = Bench::new();
+    let file = bench.file("snapshot.pickle", SAMPLE);
+    let link = bench.folder.path().join("rank4.pickle");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    // Two files are none alone, which would be rank 0.
+    let output = bench.export(&[&link, &bench.file("rank1.pickle", OTHER)], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(bench.rank(4).is_dir() && bench.rank(1).is_dir());
+}
+
 #[test]
 fn a_rank_from_another_file_or_a_damaged_one_is_replaced_only_with_force() {
     let bench = Bench::new();
