@@ -67,8 +67,8 @@ def pprof(memtrack, file, told, folder):
             found, _ = shown(profile, space, focus)
             assert found == size, f"{device} {space}: {found}, expected {size}"
             found, _ = shown(profile, blocks, focus)
-            # Each stack rounds the blocks that samples stand for.
-            off = 0 if device not in told.estimated else max(10, many // 100)
+            # Samples stand for a fraction of a block.
+            off = 0 if device not in told.estimated else 1
             assert abs(found - many) <= off, f"{device} {blocks}: {found}, expected {many}"
     # What is shown when nothing is asked for, and the same with frames of one's own choice.
     text = run("go", "tool", "pprof", "-top", "-unit=B", profile)

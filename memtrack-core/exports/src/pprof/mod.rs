@@ -70,13 +70,14 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile.default_sample_type = tables.string(TYPES[3].0);
     for ((device, moment, usage), shown) in usages.iter().zip(&shown) {
         let name = snapshot.device_name(*device);
+        let (mut allocated, mut in_use) = (Whole::default(), Whole::default());
         for (row, shown) in usage.rows.iter().zip(shown) {
             let location_id = match shown {
                 Shown::Stack(places) => places.iter().map(|place| tables.location(place)).collect(),
                 Shown::Unknown(texts) => texts.iter().map(|text| tables.text(text)).collect(),
             };
-            let [blocks, bytes] = values(row.allocated);
-            let [blocks_in_use, bytes_in_use] = values(row.in_use[0]);
+            let [blocks, bytes] = allocated.values(row.allocated);
+            let [blocks_in_use, bytes_in_use] = in_use.values(row.in_use[0]);
             profile.sample.push(Sample {
                 location_id,
                 value: vec![blocks, bytes, blocks_in_use, bytes_in_use],
@@ -109,9 +110,22 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile
 }
 
-/// Blocks and bytes as whole numbers.
-fn values(counts: Counts) -> [i64; 2] {
-    [counts.blocks.round() as i64, i64::try_from(counts.bytes).unwrap_or(i64::MAX)]
+/// Makes whole numbers of blocks, which samples stand for a fraction of: what one stack's number is rounded by goes to the
+/// next, so that their sum is right.
+#[derive(Default)]
+struct Whole {
+    blocks: f64,
+    told: i64,
+}
+
+impl Whole {
+    /// Blocks and bytes of one stack.
+    fn values(&mut self, counts: Counts) -> [i64; 2] {
+        self.blocks += counts.blocks;
+        let blocks = self.blocks.round() as i64 - self.told;
+        self.told += blocks;
+        [blocks, i64::try_from(counts.bytes).unwrap_or(i64::MAX)]
+    }
 }
 
 /// When it began and how long it took, as far as events say.
