@@ -134,9 +134,11 @@ def speedscope(memtrack, file, told, folder, work):
                 expected[f"{device}: {what}"] = sums[device][1]
     found = {page["name"].split(",")[0].lower(): page["total"] for page in pages}
     assert found.keys() == expected.keys(), f"{sorted(found)}, expected {sorted(expected)}"
+    written = {one["name"].split(",")[0].lower(): sum(one["weights"]) for one in json.loads(path.read_text())["profiles"]}
     for name, size in expected.items():
-        # The page prints two digits behind the point of each function.
-        assert abs(found[name] - size) <= size * 0.001 + 10, f"{name}: {found[name]}, expected {size} bytes"
+        assert written[name] == size, f"{name}: {written[name]} in the file, expected {size} bytes"
+        # The page prints two digits behind the point of each function, and of many the smallest are out of sight.
+        assert abs(found[name] - size) <= size * 0.01 + 10, f"{name}: {found[name]}, expected {size} bytes"
 
 
 def main():
