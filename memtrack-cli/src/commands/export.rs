@@ -18,6 +18,7 @@ use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -115,31 +116,34 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             file.display()
         ));
     }
-    if args.events || args.by == By::Category {
-        memtrack_core::profile::recorded::categories(&loaded.snapshot);
-    }
     let named = |snapshot: &Snapshot| {
         args.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     };
     // What the file says of its rank is among what is hidden next.
-    let name = RankName::of(&loaded.snapshot, &called(file));
-    let mut hiding = scrub::asked(&args.scrub);
-    if let Some(scrub) = hiding.take() {
-        // Steps are looked for by the name that was given.
-        let mut scrub = args.per.iter().fold(scrub, |scrub, name| scrub.keep(name));
+    let mut name = RankName::of(&loaded.snapshot, &called(file));
+    // Steps are looked for by the name that was given.
+    let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
+    let mut hiding = scrub::asked(&args.scrub).map(keeping);
+    if let Some(scrub) = &mut hiding {
         let mut symbols = named(&loaded.snapshot);
         loaded.snapshot = scrub.snapshot(loaded.snapshot, &mut symbols);
-        hiding = Some(scrub);
     }
+    let mut hidden = |path: &Path| match &mut hiding {
+        Some(scrub) => scrub.file(path),
+        None => path.to_string_lossy().into_owned(),
+    };
+    let job = args.job.clone().unwrap_or_else(|| {
+        let said = name.job.take().unwrap_or_else(|| job_of(file));
+        hidden(Path::new(&said))
+    });
     let snapshot = &loaded.snapshot;
+    if args.events || args.by == By::Category {
+        memtrack_core::profile::recorded::categories(snapshot);
+    }
     let mut symbols = named(snapshot);
     let mut digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
-    digest.name = name;
-    if let Some(scrub) = &mut hiding {
-        digest.file = scrub.file(&whole(file));
-        digest.name.job = digest.name.job.map(|job| scrub.file(Path::new(&job)));
-    }
-    let (job, rank) = place(file, &digest, hiding.as_mut(), work)?;
+    (digest.file, digest.name) = (hidden(&whole(file)), name);
+    let rank = place(file, &job, digest.name.rank, work)?;
     let folder = rank_folder(&args.parquet, &job, rank);
     let in_the_way = match present(&args.parquet, &job, rank) {
         Present::Rank { source } if source != digest.file => Some(format!("is from {source}")),
@@ -165,37 +169,25 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     Ok((rank, odd))
 }
 
-/// Which rank of which job a file is; no other file of this command is the same.
-fn place(
-    file: &Path,
-    digest: &RankDigest,
-    hiding: Option<&mut Scrub>,
-    work: &Work<'_>,
-) -> Result<(String, u64), CliError> {
-    let args = work.args;
-    let job_of = || match (job_of(file), hiding) {
-        (job, Some(scrub)) => scrub.file(Path::new(&job)),
-        (job, None) => job,
-    };
-    let job = args.job.clone().or_else(|| digest.name.job.clone()).unwrap_or_else(job_of);
-    let rank = args.rank.or(digest.name.rank).or(work.alone.then_some(0)).ok_or_else(|| {
+/// Which rank of `job` a file is; no other file of this command is the same.
+fn place(file: &Path, job: &str, said: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
+    let rank = work.args.rank.or(said).or(work.alone.then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",
             file.display()
         ))
     })?;
     let mut taken = work.taken.lock().unwrap_or_else(PoisonError::into_inner);
-    match taken.insert((job.clone(), rank), file.to_owned()) {
-        None => Ok((job, rank)),
-        Some(other) => {
-            let message = format!(
-                "{} and {} are both rank {rank} of job {job}: export one of them alone, with another --job or --rank",
-                other.display(),
-                file.display()
-            );
-            taken.insert((job, rank), other);
-            Err(CliError::Usage(message))
+    match taken.entry((job.to_owned(), rank)) {
+        Entry::Vacant(free) => {
+            free.insert(file.to_owned());
+            Ok(rank)
         }
+        Entry::Occupied(other) => Err(CliError::Usage(format!(
+            "{} and {} are both rank {rank} of job {job}: export one of them alone, with another --job or --rank",
+            other.get().display(),
+            file.display()
+        ))),
     }
 }
 
