@@ -19,8 +19,9 @@ const SAVED_NS: f64 = 2e9;
 const RESERVE_NS: f64 = 0.1e9;
 /// How far back the load counts: older processor time fades out.
 const MEMORY_NS: f64 = 0.15e9;
-/// What all threads of a session may spend before they have earned anything, in nanoseconds.
-const START_NS: i64 = 4_000_000;
+/// What all threads of a session may spend before they have earned anything, in nanoseconds: a short run is recorded whole
+/// though it costs a little more than its budget.
+const START_NS: i64 = 12_000_000;
 /// How much of it a thread takes at once. It is lent: a thread that samples pays it back before it is better off.
 const SLICE_NS: i64 = 500_000;
 /// What counting a block and its free costs, in nanoseconds (measured: 2 in a loop of nothing else, 3 in a program). No part of what recording costs: rare events
@@ -34,6 +35,10 @@ const FULL: f64 = 0.5;
 /// What a sample costs, in units of what timing the calls says: its way to the first reading of the clock and from the last,
 /// and the code and tables that rare calls find in no cache (measured by a profiler: 1.7 to 1.9).
 const RARE: f64 = 1.7;
+/// The same for a block while every one is recorded: the code and the tables are at hand then, and what is left is mostly what
+/// recording displaces from the program's caches (measured on the training run of `examples/benches/cost`: 3.5 % by timing the
+/// calls, 4.2 to 4.4 % of the process's time).
+const OFTEN: f64 = 1.25;
 /// Fractions of what counting leaves of the budget: what is aimed at, and what must suffice before the interval becomes
 /// shorter, and in debt. What recording costs the program afterwards, by what it displaced from the caches, no timing of a
 /// call sees: the rest is for that.
@@ -143,9 +148,9 @@ impl Ledger {
         self.class
     }
 
-    /// How many more blocks the credit pays for at `pair_ns` each.
+    /// How many more blocks the credit pays for while every one is recorded, at `pair_ns` each.
     pub(super) fn affordable(&self, pair_ns: f64) -> f64 {
-        self.credit_ns / pair_ns
+        self.credit_ns / (pair_ns * OFTEN)
     }
 
     /// Books what was `seen` and chooses the class that holds from now on. `budget`: the share of processor time that
@@ -154,7 +159,7 @@ impl Ledger {
         let income_ns = budget * seen.cpu_ns;
         let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
         let counted_ns = counted_ns.min(income_ns * COUNTED_MOST);
-        let pair_costs_ns = if self.class == 0 { pair_ns } else { pair_ns * RARE };
+        let pair_costs_ns = if self.class == 0 { pair_ns * OFTEN } else { pair_ns * RARE };
         let spent_ns = seen.recorded as f64 * pair_costs_ns + counted_ns;
         let most = budget * SAVED_NS;
         self.credit_ns = (self.credit_ns + income_ns - spent_ns).clamp(-most, most);
@@ -200,7 +205,7 @@ impl Ledger {
     /// Whether recording every block under the present load is within `share` of the processor time.
     fn is_cheap(&self, share: f64, pair_ns: f64) -> bool {
         let pair_ns = if self.exact_pair_ns > 0.0 { self.exact_pair_ns.min(pair_ns) } else { pair_ns };
-        (self.small + self.large) * pair_ns <= share * self.cpu_ns
+        (self.small + self.large) * pair_ns * OFTEN <= share * self.cpu_ns
     }
 
     /// The narrowest class in which recording takes, under the present load, at most a `part` of what counting leaves of
@@ -213,7 +218,7 @@ impl Ledger {
         let sample_ns = pair_ns * RARE;
         let fits = |class: u8| {
             let cost_ns = match class {
-                0 => self.small * pair_ns,
+                0 => self.small * pair_ns * OFTEN,
                 class => self.small.min(self.bytes / interval(class) as f64) * sample_ns,
             };
             cost_ns <= room_ns
