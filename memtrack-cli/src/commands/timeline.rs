@@ -77,7 +77,10 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    let Source { read, recording } = optrace::load(&args.trace, streams)?;
+    let Source { mut read, recording } = optrace::load(&args.trace, streams)?;
+    if let Some(scrub) = scrub::asked(&args.scrub) {
+        scrub.times(&mut read.trace);
+    }
     let drawn = |error: String| CliError::output(&args.output, error);
     let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
     // A snapshot has room for all devices.

@@ -57,6 +57,10 @@ fn base64(bytes: &[u8]) -> String {
 fn contents(path: &Path) -> Vec<Vec<u8>> {
     let stored = fs::read(path).unwrap();
     let mut all = vec![stored.clone()];
+    let mut unpacked = Vec::new();
+    if flate2::read::MultiGzDecoder::new(&stored[..]).read_to_end(&mut unpacked).is_ok() {
+        all.push(unpacked);
+    }
     // A recording's chunks are packed: its tables are looked at as they are read.
     if let Ok(loaded) = Snapshot::open(path, LoadOptions::default()) {
         all.push(format!("{:?}", loaded.snapshot).into_bytes());
@@ -236,7 +240,19 @@ fn written(from: &Path, folder: &Path, more: &[&str]) -> Vec<PathBuf> {
     write("peak.svg", &["memory", from, "--at", "peak"]);
     write("memory.svg", &["memory", from]);
     write("segments.svg", &["segments", from]);
-    for name in ["a.pickle", "a.json", "a.memtrack", "a.pickle.gz"] {
+    // PyTorch's forms, memtrack's own, and those of other tools.
+    for name in [
+        "a.pickle",
+        "a.json",
+        "a.memtrack",
+        "a.pickle.gz",
+        "a.pb.gz",
+        "a.speedscope.json",
+        "a.folded",
+        "a.csv",
+        "a.pftrace",
+        "a.fxprof.json",
+    ] {
         let to = folder.join(name);
         run(&[&["convert", from, to.to_str().unwrap(), "--scrub"], more].concat());
         files.push(to);
@@ -292,6 +308,43 @@ fn no_writer_leaks_a_secret_of_a_recording() {
     for file in written(&plain, &inner, &[]) {
         assert_clean(&file);
     }
+}
+
+#[test]
+fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trace = String::new();
+    let packed = fs::read(fixture("optrace/inference/trace.optrace.jsonl.gz")).unwrap();
+    flate2::read::MultiGzDecoder::new(&packed[..]).read_to_string(&mut trace).unwrap();
+    for private in ["TransformerEncoderLayer", "optrace_models", "inference", "optrace.py"] {
+        assert!(trace.contains(private), "{private}");
+        trace = trace.replace(private, &private.replacen(char::is_alphabetic, SECRET, 1));
+    }
+    let from = folder.path().join("trace.optrace.jsonl");
+    fs::write(&from, &trace).unwrap();
+    // The first six digits of its Unix times, which are of 115 days.
+    let day = "179537";
+    assert!(trace.contains(day));
+    for name in ["a.html", "a.svg", "a.png", "a.json", "a.json.gz", "a.raw.json.gz", "a.pickle"] {
+        let (plain, scrubbed) = (folder.path().join(format!("plain.{name}")), folder.path().join(name));
+        let [from, to, hidden] = [&from, &plain, &scrubbed].map(|path| path.to_str().unwrap());
+        run(&["timeline", from, "-o", to]);
+        run(&["timeline", from, "-o", hidden, "--scrub"]);
+        assert_clean(&scrubbed);
+        let says = |path: &Path, what: &str| contents(path).iter().any(|bytes| find(bytes, what.as_bytes()));
+        assert!(!says(&scrubbed, day), "{name}");
+        // Pictures have no time of day.
+        assert_eq!(says(&plain, day), !name.ends_with("g"), "{name}");
+    }
+    let numbers = |name: &str| -> Vec<Vec<i64>> {
+        let text = contents(&folder.path().join(name)).pop().unwrap();
+        let Value::Array(rows) = serde_json::from_slice(&text).unwrap() else { panic!("{name}") };
+        let columns =
+            |row: &Value| row.as_array().unwrap().iter().skip(1).map(|cell| cell.as_i64().unwrap()).collect();
+        rows.iter().map(columns).collect()
+    };
+    // Each change: what happened, how many bytes, of which category.
+    assert_eq!(numbers("plain.a.raw.json.gz"), numbers("a.raw.json.gz"));
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> bool {

@@ -14,6 +14,7 @@ mod pytorch;
 use crate::analysis::patterns::matches;
 use memtrack_file::operators::{Entry, Line, LoggedTensor, append, lines};
 use memtrack_model::event::StackId;
+use memtrack_model::optrace::OperatorTrace;
 use memtrack_model::snapshot::{
     Clock, EventCategories, KnownNames, OperatorLines, OperatorLog, Snapshot, StackTable, StringTable,
 };
@@ -86,6 +87,22 @@ impl Scrub {
     #[must_use]
     pub fn snapshot(&mut self, snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
+    }
+
+    /// Gives an operator trace the time of day of scrubbed snapshots, if it has one; nothing else of it changes. Its names are
+    /// hidden in the snapshot that is made of it.
+    pub fn times(&self, trace: &mut OperatorTrace) {
+        let Some(first) =
+            trace.records.first().map(|record| record.time_ns).filter(|_| trace.header.unix_time)
+        else {
+            return;
+        };
+        // A whole number of microseconds, so that they are rounded as before.
+        let offset = first.div_euclid(1000).saturating_mul(1000).saturating_sub(BEGINS_NS as i64);
+        for record in &mut trace.records {
+            record.time_ns = record.time_ns.saturating_sub(offset);
+            record.end_ns = record.end_ns.map(|end| end.saturating_sub(offset));
+        }
     }
 
     /// The name of a file with its private parts replaced, for titles.
