@@ -20,7 +20,7 @@ use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::Page;
 use memtrack_core::page::ranks::html;
 use memtrack_core::scrub::Scrub;
-use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;

@@ -85,13 +85,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         })
         .collect();
     for (place, (course, top)) in lines.iter().zip(apart(&ends)).enumerate() {
-        let _ = write!(
-            out,
-            "<a class=\"tint-{}\" style=\"top:{top:.1}%\" href=\"{}\">{}</a>",
-            tint(place),
-            page.target(number, course.rank),
-            line(&page.short(course.rank), NAME_BYTES)
-        );
+        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint(place));
+        out.push_str(&page.named(number, course.rank, &attributes, &page.short(course.rank)));
     }
     out.push_str("</div>");
     axis(heat, out);

@@ -5,7 +5,7 @@ use super::cells::{bytes_image, off_image, packed};
 use super::colours::{GREY, bytes_palette, css, off_palette, scale};
 use super::{NAME_BYTES, Page, chart, tint};
 use memtrack_model::escape::{escaped, line};
-use memtrack_model::units::{counted, human_bytes, human_count};
+use memtrack_model::units::{counted, human_bytes, human_count, printable};
 use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
 use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
 use serde::Serialize;
@@ -15,6 +15,8 @@ use std::fmt::Write;
 const HEIGHT: usize = 512;
 /// How high a row is at most.
 const HIGHEST_ROW: usize = 28;
+/// How many columns have a pixel each in the narrowest window.
+const NARROW: usize = 240;
 /// How high a line of text is.
 const TEXT: usize = 14;
 
@@ -78,18 +80,14 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     };
     for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
         let rank = memory.members[row.members.start].0;
-        let _ = write!(
-            out,
-            "<a style=\"top:{:.3}%\" href=\"{}\" title=\"{}\">{}</a>",
-            middle(at, rows),
-            page.target(number, rank),
-            line(&called(page, number, row), NAME_BYTES),
-            line(&page.short(rank), NAME_BYTES)
-        );
+        let title = line(&called(page, number, row), NAME_BYTES);
+        let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
+        out.push_str(&page.named(number, rank, &attributes, &page.short(rank)));
     }
+    let fine = if heat.columns.count() > NARROW { " fine" } else { "" };
     let _ = write!(
         out,
-        "</nav><div class=\"area map\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
+        "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
     );
     let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
     let described = described(page, heat);
@@ -189,14 +187,9 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
         if has_room {
             named.push(pixels);
         }
-        let _ = write!(
-            out,
-            "<a class=\"tint-{}\" style=\"top:{top:.3}%\" href=\"{}\" title=\"{}\">{}</a>",
-            tint(place),
-            page.target(number, course.rank),
-            line(&page.ranks.label(course.rank), NAME_BYTES),
-            line(&name, NAME_BYTES)
-        );
+        let title = line(&page.ranks.label(course.rank), NAME_BYTES);
+        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
+        out.push_str(&page.named(number, course.rank, &attributes, &name));
     }
     out.push_str("</nav>");
 }
@@ -204,11 +197,11 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
 fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
     let memory = &page.ranks.memories[number];
     let head = Head {
-        columns: (0..heat.columns.count()).map(|column| heat.columns.label(column)).collect(),
+        columns: (0..heat.columns.count()).map(|column| printable(&heat.columns.label(column))).collect(),
         rows: heat
             .rows
             .iter()
-            .map(|row| (called(page, number, row), memory.members[row.members.start].0))
+            .map(|row| (printable(&called(page, number, row)), memory.members[row.members.start].0))
             .collect(),
         medians: heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect(),
         cells: &packed(heat),

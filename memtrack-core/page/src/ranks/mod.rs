@@ -13,9 +13,10 @@ mod table;
 mod tests;
 
 use memtrack_model::escape::{escaped, line};
-use memtrack_model::units::{capitalised, counted, human_count};
+use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
 use memtrack_report::analysis::ranks::heat::{Course, HeatMap, MOST_COLUMNS, MOST_ROWS};
-use memtrack_report::analysis::ranks::{Ranks, RanksMemory};
+use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -37,7 +38,12 @@ const LEAST_ROWS: usize = 64;
 /// The page of `ranks`. `links` has for each of [`Ranks::ranks`] the address of its own page, if it has one, relative to this page.
 /// The page has a few megabytes at most, however many ranks there are.
 pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
-    let page = Page { ranks, links };
+    let shown = ranks.memories.len().clamp(1, MOST_MEMORIES);
+    let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
+    let tables: Vec<RankNumbers> =
+        ranks.memories.iter().take(shown).map(|memory| ranks.numbers(memory, limit)).collect();
+    let listed = tables.iter().map(|table| table.rows.iter().map(|row| row.0).collect()).collect();
+    let page = Page { ranks, links, tables, listed };
     let mut out = String::new();
     let title = line(&ranks.title(), NAME_BYTES);
     let _ = write!(
@@ -76,6 +82,9 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
 struct Page<'a> {
     ranks: &'a Ranks,
     links: &'a [Option<String>],
+    /// The table of each kind of memory, and the ranks in it.
+    tables: Vec<RankNumbers>,
+    listed: Vec<HashSet<usize>>,
 }
 
 impl Page<'_> {
@@ -179,16 +188,22 @@ impl Page<'_> {
             Some(number) => number.to_string(),
             None => {
                 let name = digest.file.rsplit(['/', '\\']).next().unwrap_or(&digest.file);
-                memtrack_model::units::shorten_middle(name, 14)
+                shorten_middle(name, 14)
             }
         }
     }
 
-    /// Where a click on a rank leads: to its own page, or else to its row in the table.
-    fn target(&self, memory: usize, rank: usize) -> String {
-        match self.links.get(rank).and_then(Option::as_ref) {
-            Some(link) => escaped(link, usize::MAX),
-            None => format!("#m{memory}-r{rank}"),
+    /// A rank's name with these attributes, as a link to its own page, or else to its row in the table. One that has neither is no
+    /// link.
+    fn named(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
+        let link = match self.links.get(rank).and_then(Option::as_ref) {
+            Some(link) => Some(escaped(link, usize::MAX)),
+            None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
+        };
+        let name = line(name, NAME_BYTES);
+        match link {
+            Some(link) => format!("<a {attributes} href=\"{link}\">{name}</a>"),
+            None => format!("<span {attributes}>{name}</span>"),
         }
     }
 }

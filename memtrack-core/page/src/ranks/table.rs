@@ -12,9 +12,9 @@ pub(super) const MOST_EXPLAINED: usize = 24;
 /// Groups that are told of one.
 const MOST_GROUPS: usize = 8;
 /// Ranks in all tables together.
-const MOST_LISTED: usize = 4096;
+pub(super) const MOST_LISTED: usize = 4096;
 /// Ranks in each table, however many there are.
-const LEAST_LISTED: usize = 128;
+pub(super) const LEAST_LISTED: usize = 128;
 
 /// Why a rank is odd.
 pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
@@ -45,8 +45,7 @@ pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String
 /// The table of one kind of memory.
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let (ranks, memory) = (page.ranks, &page.ranks.memories[number]);
-    let limit = (MOST_LISTED / ranks.memories.len().max(1)).max(LEAST_LISTED);
-    let numbers = ranks.numbers(memory, limit);
+    let numbers = &page.tables[number];
     let has_odd = !memory.outliers.is_empty();
     out.push_str("<div class=\"table\"><table class=\"ranks\"><thead><tr><th scope=\"col\">Rank</th>");
     for head in &numbers.heads {

@@ -65,11 +65,15 @@ struct Parsed {
 #[track_caller]
 fn parsed(document: &str) -> Parsed {
     let mut document = document.to_owned();
-    // Scripts and styles are no XML.
-    for (begin, end) in [("<script>", "</script>"), ("<style>", "</style>")] {
-        let from = document.find(begin).unwrap() + begin.len();
-        let to = from + document[from..].find(end).unwrap();
-        document.replace_range(from..to, "");
+    // Scripts, their data and styles are no XML.
+    for (name, end) in [("<script", "</script>"), ("<style", "</style>")] {
+        let mut at = 0;
+        while let Some(begin) = document[at..].find(name) {
+            let from = at + begin + document[at + begin..].find('>').unwrap() + 1;
+            let to = from + document[from..].find(end).unwrap();
+            document.replace_range(from..to, "");
+            at = from;
+        }
     }
     assert!(
         document.chars().all(|c| matches!(c, '\n' | ' '..='\u{7e}' | '\u{a0}'..='\u{fffd}')),
@@ -172,7 +176,7 @@ fn nothing_in_a_name_is_markup() {
     let page = html(&ranks, &[Some(HOSTILE.into()), None, None, None]);
     // The style, the script, and the data of one map.
     assert_eq!(page.matches("</script").count(), 2);
-    let parsed = parsed(&page.replace(&escaped(HOSTILE, 9999), "x"));
+    let parsed = parsed(&page);
     assert!(parsed.elements["script"] == 2 && parsed.text.contains("alert(1)"), "it is shown as what it is");
 }
 
@@ -185,19 +189,20 @@ fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
         state >> 34
     };
     let one = digest("rank0.pickle", &[100; 6]);
-    let mut many = |count: u64| {
+    let mut many = |count: u64, columns: usize| {
         let rank = |number: u64| {
             let mut digest = one.clone();
             (digest.name.rank, digest.file) = (Some(number), format!("/scratch/job/run/rank{number}.pickle"));
             digest.step_name = None;
-            digest.devices[0].timeline.requested_bytes = (0..MOST_COLUMNS).map(|_| noise()).collect();
+            digest.devices[0].timeline.requested_bytes = (0..columns).map(|_| noise()).collect();
             digest
         };
         Ranks::of((0..count).map(rank).collect(), By::Line, Vec::new()).unwrap()
     };
-    let (thousand, more) = (page(&many(1024)), page(&many(5_000)));
+    let thousand = page(&many(1024, MOST_COLUMNS));
     assert!(thousand.len() < 5 << 20, "{}", thousand.len());
-    assert!(more.len() < 7 << 20, "{}", more.len());
+    let more = page(&many(5_000, 64));
+    assert!(more.len() < 2 << 20, "{}", more.len());
     let parsed = parsed(&more);
     assert!(parsed.text.contains("5,000 ranks, 10 in each row"), "it is said that rows are shared");
     assert!(parsed.text.contains("… and 904 more ranks"), "and that the table has not all");
