@@ -119,7 +119,7 @@ test('what is odd stands out where it is odd, and the layers can be switched', {
     const [odd, before, other] = [await at(5, 5), await at(5, 1), await at(4, 5)];
     assert.deepEqual(before, other, 'nothing is off there');
     assert.ok(odd[0] - odd[2] > 100, `orange: ${odd}`);
-    await page.getByLabel('Bytes').check();
+    await page.getByRole('radio', {name: 'Bytes'}).check();
     await page.mouse.move(5, 5);
     const [most, less] = [await at(5, 5), await at(5, 1)];
     assert.ok(most[0] + most[1] > less[0] + less[1], `more is lighter: ${most} ${less}`);
@@ -133,7 +133,7 @@ test('without scripts all is said but single cells, and links work', {skip}, asy
   const text = await page.locator('main').innerText();
   for (const said of ['since step 2', 'train.py:88', '+40.0 MiB', 'Off the median']) assert.ok(text.includes(said), said);
   assert.ok(await page.locator('.said').isHidden());
-  await page.getByLabel('Bytes').check();
+  await page.getByRole('radio', {name: 'Bytes'}).check();
   assert.ok(await page.locator('img.off').isHidden() && await page.locator('img.bytes').isVisible());
   await page.locator('.heat .side a').click();
   assert.equal(new URL(page.url()).hash, '#m0-r5');
