@@ -93,8 +93,10 @@ test('the map is moved through by keys, and Enter and a click lead to the rank',
   assert.equal(await said(page), 'rank 5, step 5: 140.0 MiB, 40.0 MiB more than the median of 100.0 MiB');
   await page.keyboard.press('Enter');
   assert.equal(new URL(page.url()).hash, '#m0-r5');
-  await page.mouse.click(...await cell(page, 2, 8, 0, 6));
-  assert.equal(new URL(page.url()).hash, '#m0-r2');
+  // The page has moved to that row: the map is brought back first.
+  const {width, height} = await page.locator('.map').boundingBox();
+  await page.locator('.map').click({position: {x: width / 12, y: height * 2.5 / 8}});
+  await page.waitForFunction(() => location.hash === '#m0-r2');
   clean();
 });
 
@@ -103,11 +105,11 @@ test('each rank leads to its own page, from its name and from the map', {skip}, 
   const {page, clean} = await open(write('linked', 4, 1, ['--pages', own]));
   await page.locator('#m0-r1 th a').click();
   await page.waitForFunction('!!window.memtrack');
-  assert.match(page.url(), /own%20pages\/rank1\.html$/);
+  assert.match(page.url(), /own%20pages\/rank1\.html\b/);
   await page.goBack();
   await page.mouse.click(...await cell(page, 3, 4, 0, 6));
   await page.waitForFunction('!!window.memtrack');
-  assert.match(page.url(), /own%20pages\/rank3\.html$/);
+  assert.match(page.url(), /own%20pages\/rank3\.html\b/);
   clean();
 });
 
