@@ -154,11 +154,11 @@ fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) 
             let to = from + run;
             let level = |bytes: Option<u64>| y(bytes.unwrap_or(0));
             let _ = write!(path, "M{from} {:.1}", level(most[from]));
-            for column in from..to {
-                let _ = write!(path, "V{:.1}h1", level(most[column]));
+            for &bytes in &most[from..to] {
+                let _ = write!(path, "V{:.1}h1", level(bytes));
             }
-            for column in (from..to).rev() {
-                let _ = write!(path, "V{:.1}h-1", level(least[column]));
+            for &bytes in least[from..to].iter().rev() {
+                let _ = write!(path, "V{:.1}h-1", level(bytes));
             }
             path.push('Z');
         }
