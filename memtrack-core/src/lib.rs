@@ -235,6 +235,7 @@
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
+//! - `ranks-page`: the ranks of a job as one HTML page (`page::ranks::html`).
 //! - `exports`: files that other tools open: profiles, flame graphs, tables.
 //! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.

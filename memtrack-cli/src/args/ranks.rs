@@ -1,7 +1,7 @@
 //! Arguments of `memtrack ranks`.
 
 use super::rank::by_parser;
-use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs};
 use clap::Args;
 use memtrack_core::analysis::top::By;
 use std::num::NonZero;
@@ -18,11 +18,13 @@ Examples:
   memtrack ranks run/ --per epoch                    how far they drift apart from epoch to epoch
   memtrack ranks run/ --by stack                     … explained by whole stacks
   memtrack ranks run/ -n 0 --json                    everything, as JSON
+  memtrack ranks run/ -o ranks.html                  … and as a page: who, why, and since when, over time
+  memtrack ranks run/ -o ranks.html --pages ranks/   … with each rank's own page behind a click
 
 The rank is what the file says (a key rank beside PyTorch's, or in user_metadata), else the number behind rank in its name or
 its folder's. A rank is odd if it is off the median by more than 5 deviations, 5 % and 1 MiB; docs/RANKS.md has the rule. Steps are what
 memtrack_core::mark(\"step\") and torch.profiler mark. Each file is read on one core and dropped before the next is: memory is
-that of one file a core.
+that of one file a core, with --pages also that of its page.
 Exit codes: 0 success, also where some files could not be read: these are named; 2 wrong usage, or files of different jobs;
 3 no file could be read, or unwritable output.")]
 pub(crate) struct RanksArgs {
@@ -52,6 +54,15 @@ pub(crate) struct RanksArgs {
     pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+    /// Also write them as a page: the odd ranks against the others, and all of them over time
+    #[arg(short, long, value_name = "FILE.html")]
+    pub(crate) output: Option<PathBuf>,
+    /// With -o: also write each rank's own page, as `memtrack view` does, to this folder; the page has links to them
+    #[arg(long, value_name = "DIR", requires = "output")]
+    pub(crate) pages: Option<PathBuf>,
+    /// Replace pages that exist
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Also search this folder for binaries, by their build ids
     #[arg(long, value_name = "DIR")]
     pub(crate) symbols: Vec<PathBuf>,
@@ -60,6 +71,8 @@ pub(crate) struct RanksArgs {
     pub(crate) patterns: Vec<String>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 pub(super) fn parse_jobs(text: &str) -> Result<NonZero<usize>, String> {

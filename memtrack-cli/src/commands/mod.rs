@@ -25,6 +25,7 @@ mod optrace;
 mod page;
 mod peak;
 mod ranks;
+mod ranks_pages;
 mod replay;
 #[cfg(unix)]
 mod run;

@@ -52,12 +52,20 @@ fn write(
         answer.tell_written(output, "html", args.target.written, streams)?;
         return Ok(Exit::Fine);
     }
-    let failed = |error| CliError::output(output, error);
-    let mut file = ReplacingFile::create(output).map_err(failed)?;
-    page.write(BufWriter::with_capacity(1 << 18, &mut file)).map_err(failed)?;
-    file.commit().map_err(failed)?;
+    save(&page, output)?;
     answer.tell_written(output, "html", args.target.written, streams)?;
     Ok(Exit::Fine)
+}
+
+/// Writes a page to a file.
+///
+/// # Errors
+/// When it cannot be written; what was there is then as it was.
+pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
+    let failed = |error| CliError::output(target, error);
+    let mut file = ReplacingFile::create(target).map_err(failed)?;
+    page.write(BufWriter::with_capacity(1 << 18, &mut file)).map_err(failed)?;
+    file.commit().map_err(failed)
 }
 
 /// The same, or serves the page until the process is ended.

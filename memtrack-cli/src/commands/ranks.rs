@@ -1,5 +1,7 @@
 //! `memtrack ranks`: the ranks of a job, compared.
 
+use super::page::{name, save};
+use super::ranks_pages::{RankPages, check_page};
 use super::top::check_folders;
 use crate::Streams;
 use crate::answers;
@@ -7,32 +9,67 @@ use crate::args::RanksArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_one;
 use crate::many::{expand, read_all};
+use crate::output::write_files;
 use crate::ownership::rules;
+use crate::scrub::{self, mention_key};
 use memtrack_core::analysis::patterns::Patterns;
-use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, Ranks};
+use memtrack_core::analysis::ranks::heat::MOST_COLUMNS;
+use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
+use memtrack_core::page::Page;
+use memtrack_core::page::ranks::html;
+use memtrack_core::scrub::Scrub;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Warnings that are told one by one.
 const WARNINGS: usize = 5;
 
-/// What one file comes to: its digest with what is odd about it, or why there is none.
-type One = Result<(RankDigest, Vec<String>), CliError>;
+/// What the threads share.
+struct Work<'a> {
+    args: &'a RanksArgs,
+    options: DigestOptions,
+    /// Where each rank's own page goes, if it is to be written.
+    pages: RankPages,
+}
 
-/// Reads the files, compares them, and prints the answer.
+/// What one file comes to.
+struct Read {
+    digest: RankDigest,
+    /// What is odd about the file.
+    odd: Vec<String>,
+    /// The address of its page, or why that could not be written.
+    page: Option<Result<String, CliError>>,
+}
+
+/// Reads the files, compares them, and prints the answer, and writes the pages that are asked for.
 pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_folders(&args.symbols)?;
     let options = options(args)?;
+    check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
-    let all: Vec<One> = read_all(&files, args.jobs, |file| digest(file, args, &options));
+    let work = Work { args, options, pages: RankPages::plan(args, &files)? };
+    let all: Vec<Result<Read, CliError>> = read_all(&files, args.jobs, |file| read(file, &work));
     let (mut digests, mut unread, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut links, mut failed) = (HashMap::new(), None);
     for (file, one) in files.iter().zip(all) {
         match one {
-            Ok((digest, odd)) => {
-                digests.push(digest);
-                warnings.extend(odd);
+            Ok(read) => {
+                match read.page {
+                    Some(Ok(link)) => {
+                        links.insert(read.digest.file.clone(), link);
+                    }
+                    // The first says why; the others mostly fail for the same reason.
+                    Some(Err(error)) => {
+                        failed.get_or_insert(error);
+                    }
+                    None => {}
+                }
+                digests.push(read.digest);
+                warnings.extend(read.odd);
             }
             Err(error) => unread.push((file.to_string_lossy().into_owned(), why(file, &error))),
         }
@@ -47,6 +84,12 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     {
         return Err(CliError::Usage(format!("--per {name}: nothing is called so in any of the files")));
     }
+    let links: Vec<Option<String>> = ranks.ranks.iter().map(|rank| links.remove(&rank.file)).collect();
+    let ranks = match hiding(args) {
+        Some(mut scrub) => ranks.renamed(|name| scrub.file(Path::new(name))),
+        None => ranks,
+    };
+    mention_key(&args.scrub, streams);
     if args.format.json {
         answers::RANKS.print(&ranks.answer(), streams)?;
     } else {
@@ -61,20 +104,39 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             "memtrack: warning: {files} could not be read; the answer is about the rest"
         );
     }
-    Ok(Exit::Fine)
+    if let Some(output) = &args.output {
+        write_files(&[(output.clone(), html(&ranks, &links).into_bytes())])?;
+        // Hints; when nobody can read them, the files are there all the same.
+        let _ = writeln!(streams.stderr, "wrote {}", output.display());
+        let pages = links.iter().flatten().count();
+        if let Some(folder) = args.pages.as_ref().filter(|_| pages > 0) {
+            let pages = counted(pages as u64, "page");
+            let _ = writeln!(streams.stderr, "wrote {pages} to {}", folder.display());
+        }
+    }
+    failed.map_or(Ok(Exit::Fine), Err)
 }
 
 fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
+    // Only the page shows what happened when.
+    let options = options.bins(if args.output.is_some() { MOST_COLUMNS } else { 1 });
     Ok(match &args.per {
         Some(name) => options.per(name),
         None => options,
     })
 }
 
-/// Reads a file and reduces it.
-fn digest(file: &Path, args: &RanksArgs, options: &DigestOptions) -> One {
+/// What gives names pseudonyms, if that is asked for. Steps are looked for by the name that was given.
+fn hiding(args: &RanksArgs) -> Option<Scrub> {
+    let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
+    scrub::asked(&args.scrub).map(keeping)
+}
+
+/// Reads a file, reduces it, and writes its page.
+fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
+    let args = work.args;
     let (mut loaded, warning) = load_one(file, args.input)?;
     let mut odd: Vec<String> = Vec::new();
     // That a recording has no end, the report says.
@@ -86,12 +148,32 @@ fn digest(file: &Path, args: &RanksArgs, options: &DigestOptions) -> One {
             file.display()
         ));
     }
-    if args.by == By::Category {
-        memtrack_core::profile::recorded::categories(&loaded.snapshot);
+    let named = |snapshot: &Snapshot| {
+        let symbols = Symbolizer::of(snapshot);
+        args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder))
+    };
+    // What the file says of its rank is among what is hidden next.
+    let rank = RankName::of(&loaded.snapshot, file);
+    if let Some(mut scrub) = hiding(args) {
+        let mut symbols = named(&loaded.snapshot);
+        loaded.snapshot = scrub.snapshot(loaded.snapshot, &mut symbols);
     }
-    let symbols = Symbolizer::of(&loaded.snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-    Ok((RankDigest::of(&loaded.snapshot, &mut symbols, file, complete, options), odd))
+    let snapshot = loaded.snapshot;
+    let page = work.pages.of(file);
+    if args.by == By::Category || page.is_some() {
+        memtrack_core::profile::recorded::categories(&snapshot);
+    }
+    let mut symbols = named(&snapshot);
+    let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
+    digest.name = rank;
+    // The page shows what is live.
+    digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
+    let page = page.map(|(target, link)| {
+        let page = Page::of(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
+        work.pages.make_folder()?;
+        save(&page, target).map(|()| link.to_owned())
+    });
+    Ok(Read { digest, odd, page })
 }
 
 /// Why a file could not be read, without its name, which stands beside it.

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "serde")]
 pub mod answer;
+#[doc(hidden)]
+pub mod escape;
 pub mod event;
 mod frame;
 pub mod operators;

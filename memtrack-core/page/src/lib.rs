@@ -11,6 +11,8 @@ mod head;
 mod held;
 mod html;
 mod pieces;
+#[cfg(feature = "ranks")]
+pub mod ranks;
 mod settings;
 mod texts;
 

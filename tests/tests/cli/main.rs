@@ -24,6 +24,7 @@ mod pinned_names;
 mod pool_blocks;
 mod profile;
 mod ranks;
+mod ranks_page;
 mod recorded_operators;
 mod run;
 mod run_cost;

@@ -1,10 +1,10 @@
 //! What is found, as text: a table of facts for each cycle.
 
-use super::escape::{escaped, line};
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
 use crate::picture::{Drawn, MOST_CYCLES};
 use crate::words;
+use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_count};
 use std::fmt::Write;
 

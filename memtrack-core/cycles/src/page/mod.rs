@@ -4,7 +4,6 @@
 //! page has no data beside what it shows, and the script no text to interpret. Labels are untrusted: they are escaped here, the
 //! script copies elements as they are, and the policy in the page's head allows this script alone and no address.
 
-pub(crate) mod escape;
 mod findings;
 mod values;
 
@@ -13,7 +12,7 @@ use crate::graph::Graph;
 use crate::picture::svg::Picture;
 use crate::picture::{Drawn, weak_verb};
 use crate::words;
-use escape::{escaped, line};
+use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::human_count;
 use std::fmt::Write;
 

@@ -1,13 +1,13 @@
 //! The table of the values that are drawn: what each is, and all that is known of it. The script shows its rows beside the
 //! picture.
 
-use super::escape::{escaped, line};
 use crate::findings::Findings;
 use crate::graph::{Graph, Held, Origin};
 use crate::picture::{Drawn, MOST_CYCLES};
 use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
+use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::fmt::Write;
 

@@ -6,8 +6,8 @@ use super::lines::{Line, cycle_of, lines, suggested};
 use super::select::Drawn;
 use crate::findings::Findings;
 use crate::graph::Graph;
-use crate::page::escape::{escaped, line};
 use crate::words;
+use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::counted;
 use std::fmt::Write;
 

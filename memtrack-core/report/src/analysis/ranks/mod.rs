@@ -5,6 +5,7 @@
 
 mod curve;
 mod digest;
+pub mod heat;
 mod job;
 mod json;
 mod memory;
@@ -28,6 +29,7 @@ pub use memory::{Measure, Outlier, RanksMemory};
 pub use name::RankName;
 pub use reduce::DigestOptions;
 pub use skew::{Skew, StepSkew};
+pub use text::{RankNumbers, signed_bytes};
 pub use why::Difference;
 
 use super::top::By;
@@ -66,6 +68,22 @@ impl Ranks {
         job::check(&ranks)?;
         let (memories, doubts) = (memory::memories(&ranks), job::doubts(&ranks));
         Ok(Self { by, ranks, memories, doubts, unread })
+    }
+
+    /// The same with other names of files and jobs, as `rename` has them, for others to read.
+    #[must_use]
+    pub fn renamed(mut self, mut rename: impl FnMut(&str) -> String) -> Self {
+        for rank in &mut self.ranks {
+            rank.file = rename(&rank.file);
+            rank.name.job = rank.name.job.take().map(|job| rename(&job));
+        }
+        for (file, why) in &mut self.unread {
+            let renamed = rename(file);
+            *why = why.replace(&**file, &renamed);
+            *file = renamed;
+        }
+        self.doubts = job::doubts(&self.ranks);
+        self
     }
 
     /// Whether any rank is odd.

@@ -1,7 +1,7 @@
 //! Ranks for people: a table, who is the odd one and why, how far they drift apart, and what could not be read.
 
 use super::Ranks;
-use super::digest::DeviceDigest;
+use super::digest::{DeviceDigest, RankDigest};
 use super::job::list;
 use super::memory::{Measure, Outlier, RanksMemory};
 use super::skew::{Skew, StepSkew};
@@ -111,8 +111,7 @@ impl Ranks {
         let width = layout.into().width;
         // Writing to a string cannot fail.
         let mut text = String::new();
-        let files = counted(self.ranks.len() as u64, "rank");
-        let _ = writeln!(text, "{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")));
+        let _ = writeln!(text, "{}", self.title());
         for doubt in &self.doubts {
             text.push_str(&wrapped(&format!("Careful: {}.\n", printable(doubt)), width));
         }
@@ -120,7 +119,7 @@ impl Ranks {
             text.push_str("None of them holds any memory.\n");
         }
         for memory in &self.memories {
-            let _ = writeln!(text, "\n{}, {}", capitalised(&memory.name), self.of_how_many(memory));
+            let _ = writeln!(text, "\n{}", self.heading(memory));
             text.push_str(&self.table(memory, limit, width));
             text.push('\n');
             for sentence in self.verdict(memory) {
@@ -128,7 +127,7 @@ impl Ranks {
             }
             self.explain(&mut text, memory, width);
             if let Some(skew) = &memory.skew {
-                text.push_str(&wrapped(&(printable(&self.skew_line(skew)) + "\n"), width));
+                text.push_str(&wrapped(&(printable(&self.steps_sentence(skew)) + "\n"), width));
                 for line in self.worst_steps(skew) {
                     let _ = writeln!(text, "  {}", printable(&line));
                 }
@@ -151,9 +150,20 @@ impl Ranks {
         for memory in &self.memories {
             let of = if several { format!("{}: ", memory.name) } else { String::new() };
             sentences.extend(self.verdict(memory).into_iter().map(|sentence| format!("{of}{sentence}")));
-            sentences.extend(memory.skew.as_ref().map(|skew| format!("{of}{}", self.skew_line(skew))));
+            sentences.extend(memory.skew.as_ref().map(|skew| format!("{of}{}", self.steps_sentence(skew))));
         }
         sentences
+    }
+
+    /// What the report is about: `8 ranks of job 17`.
+    pub fn title(&self) -> String {
+        let files = counted(self.ranks.len() as u64, "rank");
+        format!("{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")))
+    }
+
+    /// What its part on one kind of memory is about: `Device 0, of all of them`.
+    pub fn heading(&self, memory: &RanksMemory) -> String {
+        format!("{}, {}", capitalised(&memory.name), self.of_how_many(memory))
     }
 
     fn job(&self) -> Option<String> {
@@ -173,7 +183,7 @@ impl Ranks {
     }
 
     /// Who is odd, a sentence for each measure, and for all where nobody is.
-    fn verdict(&self, memory: &RanksMemory) -> Vec<String> {
+    pub fn verdict(&self, memory: &RanksMemory) -> Vec<String> {
         let peak = memory.middle(Measure::Peak);
         let spread = peak.map_or(String::new(), |middle| match middle.least == middle.most {
             true => format!("each peaks at {}", human_bytes(middle.most)),
@@ -240,51 +250,59 @@ impl Ranks {
         Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.rank))))
     }
 
-    /// The groups that make ranks odd.
-    fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
-        let mut told: Vec<usize> = Vec::new();
+    /// What each odd rank is told of, as far as there are groups that say why: for each the measure that says most. The rank that
+    /// is furthest off comes first.
+    pub fn explained<'a>(&self, memory: &'a RanksMemory) -> Vec<&'a Outlier> {
+        let mut explained: Vec<&Outlier> = Vec::new();
         for outlier in &memory.outliers {
-            if told.contains(&outlier.rank) || told.len() >= EXPLAINED {
+            if explained.iter().any(|one| one.rank == outlier.rank) {
                 continue;
             }
             // What is live at the peak says more than what is left at the end, where both are off.
             let with_groups =
                 memory.outliers.iter().filter(|one| one.rank == outlier.rank && !one.why.is_empty());
-            let Some(shown) = with_groups.min_by_key(|one| match one.measure {
+            explained.extend(with_groups.min_by_key(|one| match one.measure {
                 Measure::Peak => 0,
                 Measure::End => 1,
                 _ => 2,
-            }) else {
-                continue;
-            };
-            told.push(outlier.rank);
-            let when = if shown.measure == Measure::End { "at the end" } else { "at its peak" };
-            let title = format!(
-                "Why {}, {when}, against the median of each {}\n",
-                printable(&self.label(outlier.rank)),
-                self.by.name()
-            );
+            }));
+        }
+        explained
+    }
+
+    /// What stands above the groups that explain an odd rank.
+    pub fn why_title(&self, outlier: &Outlier) -> String {
+        let when = if outlier.measure == Measure::End { "at the end" } else { "at its peak" };
+        format!("Why {}, {when}, against the median of each {}", self.label(outlier.rank), self.by.name())
+    }
+
+    /// The groups that make ranks odd.
+    fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
+        let explained = self.explained(memory);
+        for outlier in explained.iter().take(EXPLAINED) {
+            let title = printable(&self.why_title(outlier)) + "\n";
             let _ = write!(text, "\n{}", wrapped(&title, width));
-            for difference in shown.why.iter().take(GROUPS) {
+            for difference in outlier.why.iter().take(GROUPS) {
                 let numbers = format!("  {:>12}  ", signed_bytes(difference.by()));
-                let tail = format!("  {}", about(difference));
+                let tail = format!("  {}", difference.about());
                 let room = width.map_or(usize::MAX, |width| {
                     width.saturating_sub(numbers.chars().count() + tail.chars().count())
                 });
                 let name = shorten_middle(&printable(&difference.name), room.max(SHORTEST_NAME));
                 let _ = writeln!(text, "{numbers}{name}{tail}");
             }
-            let more = shown.why.len().saturating_sub(GROUPS);
+            let more = outlier.why.len().saturating_sub(GROUPS);
             if more > 0 {
                 let _ = writeln!(text, "  … and {}", counted(more as u64, "more group"));
             }
         }
-        if !told.is_empty() && memory.skew.is_some() {
+        if !explained.is_empty() && memory.skew.is_some() {
             text.push('\n');
         }
     }
 
-    fn skew_line(&self, skew: &Skew) -> String {
+    /// How far the ranks are apart from step to step, in a sentence.
+    pub fn steps_sentence(&self, skew: &Skew) -> String {
         let count = counted(skew.steps.len() as u64, "step");
         let name = &skew.name;
         let Some(worst) = skew.worst().filter(|worst| worst.most > worst.median) else {
@@ -384,48 +402,81 @@ impl Ranks {
         table.trim_fmt() + "\n"
     }
 
-    /// Which files say less than they should.
-    fn incomplete(&self, text: &mut String, width: Option<usize>) {
-        let cut = self.ranks.iter().enumerate().filter(|(_, rank)| !rank.complete);
-        let cut: Vec<String> = cut.map(|(place, _)| self.label(place)).collect();
-        let dropped = self.ranks.iter().enumerate();
-        let dropped: Vec<String> = dropped
-            .filter(|(_, rank)| rank.devices.iter().any(|device| device.dropped > 0))
-            .map(|(place, _)| self.label(place))
-            .collect();
-        if !cut.is_empty() || !dropped.is_empty() {
-            text.push('\n');
-        }
+    /// Which files say less than they should, in sentences.
+    pub fn gaps(&self) -> Vec<String> {
+        let named = |is_one: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
+            let places = self.ranks.iter().enumerate().filter(|(_, rank)| is_one(rank));
+            places.map(|(place, _)| self.label(place)).collect()
+        };
+        let cut = named(&|rank| !rank.complete);
+        let dropped = named(&|rank| rank.devices.iter().any(|device| device.dropped > 0));
+        let mut gaps = Vec::new();
         if !cut.is_empty() {
-            let line = format!("Recordings without their end: {}.\n", list(cut.into_iter()));
-            text.push_str(&wrapped(&printable_line(&line), width));
+            gaps.push(format!("Recordings without their end: {}.", list(cut.into_iter())));
         }
         if !dropped.is_empty() {
-            let line =
-                format!("Older events did not fit the recorder's ring in {}.\n", list(dropped.into_iter()));
-            text.push_str(&wrapped(&printable_line(&line), width));
+            let ranks = list(dropped.into_iter());
+            gaps.push(format!("Older events did not fit the recorder's ring in {ranks}."));
+        }
+        gaps
+    }
+
+    fn incomplete(&self, text: &mut String, width: Option<usize>) {
+        let gaps = self.gaps();
+        if !gaps.is_empty() {
+            text.push('\n');
+        }
+        for gap in gaps {
+            text.push_str(&wrapped(&(printable(&gap) + "\n"), width));
+        }
+    }
+
+    /// What the table of one kind of memory says, of at most `limit` ranks: the odd ones and those with the highest peaks, in
+    /// order.
+    pub fn numbers(&self, memory: &RanksMemory, limit: usize) -> RankNumbers {
+        let shown = self.shown(memory, limit);
+        let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
+        let columns: Vec<Column> = Column::ALL.into_iter().filter(|column| column.says(&devices)).collect();
+        let row = |member: &(usize, usize)| {
+            let device = self.device(member);
+            (member.0, columns.iter().map(|column| column.of(device, memory)).collect())
+        };
+        RankNumbers {
+            heads: columns.iter().map(|column| column.head()).collect(),
+            rows: shown.iter().map(row).collect(),
+            left_out: memory.members.len() - shown.len(),
         }
     }
 }
 
-/// A line with what cannot be shown replaced, and its end kept.
-fn printable_line(line: &str) -> String {
-    printable(line.trim_end_matches('\n')) + "\n"
+/// A table of the ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankNumbers {
+    /// What its columns are called, those that have something to say.
+    pub heads: Vec<&'static str>,
+    /// Each rank's place in [`Ranks::ranks`], and what is in its columns; `—` where nothing is known.
+    pub rows: Vec<(usize, Vec<String>)>,
+    /// Ranks that are left out.
+    pub left_out: usize,
 }
 
-fn signed_bytes(by: i128) -> String {
+/// A difference with its sign: `+48.0 MiB`, `−1.5 KiB`.
+pub fn signed_bytes(by: i128) -> String {
     let sign = if by < 0 { "−" } else { "+" };
     format!("{sign}{}", human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX)))
 }
 
-/// How a group stands to the others'.
-fn about(difference: &Difference) -> String {
-    match (difference.bytes, difference.others) {
-        (0, others) => {
-            format!("it has none, {} do", counted(others as u64, "other").replace("other", "rank"))
+impl Difference {
+    /// How the group stands to the others', in a few words.
+    pub fn about(&self) -> String {
+        match (self.bytes, self.others) {
+            (0, others) => {
+                format!("it has none, {} do", counted(others as u64, "other").replace("other", "rank"))
+            }
+            (_, 0) => format!("in no other rank, {}", counted(self.blocks, "block")),
+            (own, _) => format!("{}, median {}", human_bytes(own), human_bytes(self.median)),
         }
-        (_, 0) => format!("in no other rank, {}", counted(difference.blocks, "block")),
-        (own, _) => format!("{}, median {}", human_bytes(own), human_bytes(difference.median)),
     }
 }
 

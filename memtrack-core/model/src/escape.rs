@@ -1,11 +1,11 @@
-//! Untrusted text in HTML and XML.
+//! Untrusted text in HTML and XML: every page that memtrack writes escapes what is not its own here.
 
-use memtrack_model::text::cut;
-use memtrack_model::units::printable;
+use crate::text::cut;
+use crate::units::{human_bytes, printable};
 
 /// Text between tags or in quotes, of at most so many bytes; what is left out is said. Line breaks stay. Control characters,
 /// which XML forbids, and those that turn the direction of what follows are replaced.
-pub(crate) fn escaped(text: &str, most_bytes: usize) -> String {
+pub fn escaped(text: &str, most_bytes: usize) -> String {
     let kept = cut(text, most_bytes);
     let mut out = String::with_capacity(kept.len() + kept.len() / 8);
     for (number, line) in kept.split('\n').enumerate() {
@@ -26,14 +26,14 @@ pub(crate) fn escaped(text: &str, most_bytes: usize) -> String {
         }
     }
     if kept.len() < text.len() {
-        let left_out = memtrack_model::units::human_bytes((text.len() - kept.len()) as u64);
+        let left_out = human_bytes((text.len() - kept.len()) as u64);
         out += &format!("… ({left_out} of text left out)");
     }
     out
 }
 
 /// The same in one line.
-pub(crate) fn line(text: &str, most_bytes: usize) -> String {
+pub fn line(text: &str, most_bytes: usize) -> String {
     escaped(text, most_bytes).replace('\n', " ")
 }
 

@@ -1,0 +1,192 @@
+//! Where the pages of `memtrack ranks` go: the one of all ranks, and with `--pages` one for each, what that is called, and how the
+//! first leads to it.
+
+use crate::args::RanksArgs;
+use crate::error::CliError;
+use crate::output::check_targets;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// Endings of inputs that their pages do without.
+const ENDINGS: [&str; 7] = [".gz", ".zst", ".pickle", ".pkl", ".memtrack", ".json", ".raw"];
+/// Most letters of a page's name, which folders limit to 255 bytes.
+const LONGEST: usize = 60;
+
+/// Each rank's own page.
+#[derive(Debug, Default)]
+pub(super) struct RankPages {
+    folder: PathBuf,
+    /// For each input its page, and the page's address relative to that of all ranks.
+    pages: HashMap<PathBuf, (PathBuf, String)>,
+}
+
+/// Checks where the page of all ranks goes.
+///
+/// # Errors
+/// A usage error when it is no page by its name, or is there already.
+pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
+    let Some(output) = &args.output else { return Ok(()) };
+    let is_page = output
+        .extension()
+        .is_some_and(|suffix| suffix.eq_ignore_ascii_case("html") || suffix.eq_ignore_ascii_case("htm"));
+    if !is_page {
+        return Err(CliError::Usage(format!("{}: end the name in .html", output.display())));
+    }
+    check_targets([output.as_path()], args.force)
+}
+
+impl RankPages {
+    /// Names the pages of `files`, if they are asked for. Nothing is written yet.
+    ///
+    /// # Errors
+    /// A usage error when one of them is there already, or is the page of all ranks.
+    pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
+        let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
+        if folder.symlink_metadata().is_ok() && !folder.is_dir() {
+            return Err(CliError::Usage(format!("{} is no folder: choose another name", folder.display())));
+        }
+        let from = whole(output.parent().unwrap_or(Path::new("")));
+        let mut pages = HashMap::new();
+        for (file, name) in files.iter().zip(names(files, args.scrub.scrub)) {
+            let target = folder.join(name);
+            if whole(&target) == whole(output) {
+                return Err(CliError::Usage(format!(
+                    "{} would be the page of all ranks and that of {}: choose another name",
+                    output.display(),
+                    file.display()
+                )));
+            }
+            let link = address(&from, &whole(&target));
+            pages.insert(file.clone(), (target, link));
+        }
+        let mut targets: Vec<&Path> = pages.values().map(|(target, _)| &**target).collect();
+        targets.sort_unstable();
+        check_targets(targets, args.force)?;
+        Ok(Self { folder: folder.clone(), pages })
+    }
+
+    /// Where the page of an input goes, and how the page of all ranks leads there; none where it is not asked for.
+    pub(super) fn of(&self, file: &Path) -> Option<(&Path, &str)> {
+        self.pages.get(file).map(|(target, link)| (&**target, &**link))
+    }
+
+    /// Makes the folder that they go to.
+    pub(super) fn make_folder(&self) -> Result<(), CliError> {
+        fs::create_dir_all(&self.folder).map_err(|error| CliError::output(&self.folder, error))
+    }
+}
+
+/// What the pages of files are called: as the file, with those of its folders in which the files differ. Numbers, where names are
+/// not to be told.
+fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
+    if are_hidden {
+        return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();
+    }
+    let parts: Vec<Vec<String>> = files.iter().map(|file| parts(&whole(file))).collect();
+    let common = |at: usize| parts.iter().all(|one| at + 1 < one.len() && one[at] == parts[0][at]);
+    let from = (0..).take_while(|&at| !parts.is_empty() && common(at)).count();
+    let mut taken = HashSet::new();
+    let named = |one: &Vec<String>| {
+        let stem = stem(&one[from.min(one.len())..].join("-"));
+        let numbers = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
+        // Some file systems do not tell large letters from small ones.
+        let mut candidates = numbers.map(|number| format!("{stem}{number}.html"));
+        candidates.find(|name| taken.insert(name.to_lowercase())).unwrap_or_default()
+    };
+    parts.iter().map(named).collect()
+}
+
+/// A name without the endings of inputs, of letters that every file system takes.
+fn stem(name: &str) -> String {
+    let mut stem = name;
+    while let Some(shorter) = ENDINGS.iter().find_map(|ending| stem.strip_suffix(ending)) {
+        stem = shorter;
+    }
+    let plain = |letter: char| match letter {
+        letter if letter.is_alphanumeric() || "._-=+@".contains(letter) => letter,
+        _ => '_',
+    };
+    // The end of a path says more than its beginning.
+    let surplus = stem.chars().count().saturating_sub(LONGEST);
+    let stem: String = stem.chars().skip(surplus).map(plain).collect();
+    match stem.trim_start_matches('.') {
+        "" => "rank".into(),
+        stem => stem.to_owned(),
+    }
+}
+
+/// The folders and the name of a path.
+fn parts(path: &Path) -> Vec<String> {
+    let name = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    path.components().filter_map(name).collect()
+}
+
+/// A path from the root on, without `..`, as browsers resolve addresses.
+fn whole(path: &Path) -> PathBuf {
+    // The empty path is the folder that one is in.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let mut whole = PathBuf::new();
+    for part in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
+        match part {
+            Component::ParentDir => drop(whole.pop()),
+            Component::CurDir => {}
+            part => whole.push(part),
+        }
+    }
+    whole
+}
+
+/// The address of `to` relative to the folder `from`, both whole.
+fn address(from: &Path, to: &Path) -> String {
+    let (from, to) = (parts(from), parts(to));
+    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = std::iter::repeat_n("..".to_owned(), from.len() - common);
+    up.chain(to[common..].iter().map(|part| encoded(part))).collect::<Vec<_>>().join("/")
+}
+
+/// A part of an address: all but letters, digits and a few signs as their bytes.
+fn encoded(part: &str) -> String {
+    let letter = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    part.bytes().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(files: &[&str]) -> Vec<String> {
+        names(&files.iter().map(PathBuf::from).collect::<Vec<_>>(), false)
+    }
+
+    #[test]
+    fn pages_are_called_as_their_files_and_no_two_alike() {
+        assert_eq!(named(&["run/rank0.pickle", "run/rank10.pickle.gz"]), ["rank0.html", "rank10.html"]);
+        assert_eq!(
+            named(&["run/rank0/snapshot.pickle", "run/rank1/snapshot.pickle"]),
+            ["rank0-snapshot.html", "rank1-snapshot.html"]
+        );
+        assert_eq!(named(&["a.pickle", "a.pickle.zst", "A.memtrack"]), ["a.html", "a-2.html", "A-3.html"]);
+        assert_eq!(named(&["x/\"<b>&.pickle"]), ["__b__.html"]);
+        assert_eq!(named(&[".pickle"]), ["rank.html"]);
+        assert!(named(&["é".repeat(200).as_str()])[0].len() < 200);
+        assert!(named(&[]).is_empty());
+        assert_eq!(names(&[PathBuf::from("secret.pickle")], true), ["file-1.html"]);
+    }
+
+    #[test]
+    fn addresses_are_relative_and_encoded() {
+        let at = |from: &str, to: &str| address(Path::new(from), Path::new(to));
+        assert_eq!(at("/a/b", "/a/b/pages/rank0.html"), "pages/rank0.html");
+        assert_eq!(at("/a/b", "/a/c/rank0.html"), "../c/rank0.html");
+        assert_eq!(at("/a", "/a/a b/ä#?%.html"), "a%20b/%C3%A4%23%3F%25.html");
+        assert_eq!(at("/a", "/a/javascript:x.html"), "javascript%3Ax.html");
+        assert_eq!(whole(Path::new("/a/../b/./c")), Path::new("/b/c"));
+    }
+}

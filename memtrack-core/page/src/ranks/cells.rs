@@ -1,0 +1,111 @@
+//! The cells of a heat map: as images, a pixel each, and as the exact bytes that the script tells of.
+
+use super::colours::{self, Colour, NOTHING};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use memtrack_report::analysis::ranks::heat::{HeatCell, HeatMap};
+use std::io::{self, Write};
+
+/// What the script adds up without rounding; bytes beyond it are told as this.
+const MOST_EXACT: u64 = (1 << 53) - 1;
+
+/// The image of what is live, as an address.
+pub(super) fn bytes_image(heat: &HeatMap) -> String {
+    let place = |_, cell: HeatCell| colours::of_bytes(cell.most, heat.most);
+    image(heat, &colours::bytes_palette(), place)
+}
+
+/// The image of what is off the median.
+pub(super) fn off_image(heat: &HeatMap) -> String {
+    let place = |column: usize, cell: HeatCell| {
+        let median = heat.middles[column].map_or(0, |middle| middle.median);
+        colours::of_difference(cell.furthest, median, heat.furthest_off, cell.is_odd)
+    };
+    image(heat, &colours::off_palette(), place)
+}
+
+/// An image with a pixel for each cell, as a `data:` address.
+fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
+    let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(NOTHING, |cell| place(column, cell));
+    let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
+    let mut file = Vec::new();
+    // Writing to memory fails only for sizes that do not fit the pixels, and these do.
+    let _ = encode(&pixels, heat.columns.count(), heat.rows.len(), palette, &mut file);
+    format!("data:image/png;base64,{}", STANDARD.encode(file))
+}
+
+fn encode(
+    pixels: &[u8],
+    columns: usize,
+    rows: usize,
+    palette: &[Colour],
+    file: &mut Vec<u8>,
+) -> Result<(), png::EncodingError> {
+    let mut encoder = png::Encoder::new(file, columns as u32, rows as u32);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_palette(
+        palette.iter().flat_map(|colour| [colour[0], colour[1], colour[2]]).collect::<Vec<u8>>(),
+    );
+    encoder.set_trns(palette.iter().map(|colour| colour[3]).collect::<Vec<u8>>());
+    encoder.set_compression(png::Compression::High);
+    // Places in a palette are no shades: their differences say nothing.
+    encoder.set_filter(png::Filter::NoFilter);
+    encoder.write_header()?.write_image_data(pixels)
+}
+
+/// The bytes of all cells, row by row, packed for the script: what is the most, and where ranks share rows, behind all of that
+/// what is furthest off. A cell is 0 without any, else 1 more than the difference to the one before it in its row, whose sign is
+/// the lowest bit; in bytes of seven bits, the lowest first, of which all but the last have the highest bit.
+pub(super) fn packed(heat: &HeatMap) -> String {
+    // Writing to memory does not fail.
+    STANDARD.encode(deflated(heat).unwrap_or_default())
+}
+
+fn deflated(heat: &HeatMap) -> io::Result<Vec<u8>> {
+    let mut out = DeflateEncoder::new(Vec::new(), Compression::best());
+    let parts: &[fn(HeatCell) -> u64] = match heat.is_folded() {
+        true => &[|cell| cell.most, |cell| cell.furthest],
+        false => &[|cell| cell.most],
+    };
+    for part in parts {
+        for row in &heat.rows {
+            out.write_all(&varints(row.cells.iter().map(|cell| cell.map(part))))?;
+        }
+    }
+    out.finish()
+}
+
+fn varints(cells: impl Iterator<Item = Option<u64>>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut before = 0i64;
+    for cell in cells {
+        let mut rest = cell.map_or(0, |bytes| {
+            let bytes = bytes.min(MOST_EXACT) as i64;
+            let by = bytes - std::mem::replace(&mut before, bytes);
+            1 + ((by.unsigned_abs() << 1) | u64::from(by < 0))
+        });
+        while rest >= 0x80 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_differences_with_their_sign_and_nothing_is_zero() {
+        assert_eq!(
+            varints([Some(0), None, Some(3), Some(2), Some(130)].into_iter()),
+            [1, 0, 7, 4, 0x81, 0x02]
+        );
+        assert_eq!(varints([Some(u64::MAX)].into_iter()).len(), 8);
+    }
+}

@@ -1,0 +1,207 @@
+//! The odd ranks against the others, as lines over the same columns as the heat map below: what the others hold is a band from
+//! their least to their most, with the median in it.
+
+use super::{NAME_BYTES, Page, tint};
+use memtrack_model::escape::line;
+use memtrack_model::units::human_bytes;
+use memtrack_report::analysis::ranks::heat::HeatMap;
+use std::fmt::Write;
+
+/// Odd ranks that are drawn.
+pub(super) const MOST_LINES: usize = 4;
+/// How high the drawing is, in its own units.
+const HEIGHT: f64 = 1000.0;
+/// Room above the highest line.
+const ROOM: f64 = 1.06;
+/// Lines across, besides that of 0.
+const MOST_ACROSS: u64 = 3;
+/// Names at the right are as far apart, in percent of the height.
+const APART: f64 = 9.0;
+
+pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
+    let columns = heat.columns.count();
+    let lines = &heat.courses[..heat.courses.len().min(MOST_LINES)];
+    let top = heat.most.max(1) as f64 * ROOM;
+    let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
+    let has_band =
+        heat.usual.iter().flatten().any(|(least, most)| least != most) || page.ranks.ranks.len() > 1;
+    let _ = write!(
+        out,
+        "<figure class=\"plot\">\n<figcaption><b>{}</b>",
+        match lines.len() {
+            0 if has_band => "All ranks together",
+            0 => "Over time",
+            1 => "The odd rank against the others",
+            _ => "The odd ranks against the others",
+        }
+    );
+    for (place, course) in lines.iter().enumerate() {
+        let name = line(&page.ranks.label(course.rank), NAME_BYTES);
+        let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint(place));
+    }
+    if heat.courses.len() > lines.len() {
+        let _ = write!(out, " <span>and {} more</span>", heat.courses.len() - lines.len());
+    }
+    out.push_str(" <span><i class=\"line median\"></i>median</span>");
+    if has_band {
+        let others = if lines.is_empty() { "all" } else { "the others" };
+        let _ = write!(out, " <span><i class=\"box band\"></i>{others}, least to most</span>");
+    }
+    let _ = write!(out, "</figcaption>\n<div class=\"frame\"><div class=\"y\" aria-hidden=\"true\">");
+    let across = across(heat.most);
+    for &bytes in &across {
+        let _ = write!(
+            out,
+            "<span style=\"top:{:.2}%\">{}</span>",
+            y(bytes) / HEIGHT * 100.0,
+            human_bytes(bytes)
+        );
+    }
+    let _ = write!(
+        out,
+        "</div><div class=\"area chart\"><svg viewBox=\"0 0 {columns} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
+         aria-label=\"Requested bytes over time: the odd ranks against the median of all; the table below has the numbers\">"
+    );
+    for &bytes in &across {
+        let _ = write!(out, "<path class=\"across\" d=\"M0 {:.1}H{columns}\"/>", y(bytes));
+    }
+    let band = |side: fn(&(u64, u64)) -> u64| {
+        heat.usual.iter().map(move |range| range.as_ref().map(side)).collect::<Vec<_>>()
+    };
+    let (least, most) = (band(|range| range.0), band(|range| range.1));
+    let _ = write!(out, "<path class=\"band\" d=\"{}\"/>", between(&least, &most, y));
+    let medians: Vec<Option<u64>> =
+        heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect();
+    let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", stairs(&medians, y));
+    // The first is the one that matters most: it lies above the others.
+    for (place, course) in lines.iter().enumerate().rev() {
+        let _ = write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), stairs(&course.bytes, y));
+    }
+    out.push_str("</svg></div><div class=\"side\">");
+    let ends: Vec<f64> = lines
+        .iter()
+        .map(|course| {
+            course.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
+        })
+        .collect();
+    for (place, (course, top)) in lines.iter().zip(apart(&ends)).enumerate() {
+        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint(place));
+        out.push_str(&page.named(number, course.rank, &attributes, &page.short(course.rank)));
+    }
+    out.push_str("</div>");
+    axis(heat, out);
+    out.push_str("</div>\n</figure>\n");
+}
+
+/// What stands below a drawing.
+pub(super) fn axis(heat: &HeatMap, out: &mut String) {
+    const MARKS: usize = 8;
+    let columns = heat.columns.count() as f64;
+    out.push_str("<div class=\"x\" aria-hidden=\"true\">");
+    for (at, text) in heat.columns.marks(MARKS) {
+        let at = 100.0 * at / columns;
+        // At the right end there is no room for what begins there.
+        if at <= 99.0 {
+            let _ = write!(out, "<span style=\"left:{at:.2}%\">{text}</span>");
+        }
+    }
+    out.push_str("</div>");
+}
+
+/// Round numbers of bytes up to `most`: 0, and the multiples of a power of two.
+fn across(most: u64) -> Vec<u64> {
+    let mut every = 1u64;
+    while most / every > MOST_ACROSS {
+        match every.checked_mul(2) {
+            Some(twice) => every = twice,
+            None => break,
+        }
+    }
+    (0..=most / every).map(|times| times * every).collect()
+}
+
+/// A line that is level within each column.
+fn stairs(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
+    let mut path = String::new();
+    let mut before = None;
+    for (column, &bytes) in bytes.iter().enumerate() {
+        let Some(level) = bytes.map(&y) else {
+            before = None;
+            continue;
+        };
+        // Writing to a string cannot fail.
+        let _ = match before {
+            None => write!(path, "M{column} {level:.1}h1"),
+            Some(before) if before == level => write!(path, "h1"),
+            Some(_) => write!(path, "V{level:.1}h1"),
+        };
+        before = Some(level);
+    }
+    path
+}
+
+/// What lies between two lines.
+fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
+    let mut path = String::new();
+    let mut from = 0;
+    while from < least.len() {
+        let run = least[from..]
+            .iter()
+            .zip(&most[from..])
+            .take_while(|(least, most)| least.is_some() && most.is_some())
+            .count();
+        if run > 0 {
+            let to = from + run;
+            let level = |bytes: Option<u64>| y(bytes.unwrap_or(0));
+            let _ = write!(path, "M{from} {:.1}", level(most[from]));
+            for &bytes in &most[from..to] {
+                let _ = write!(path, "V{:.1}h1", level(bytes));
+            }
+            for &bytes in least[from..to].iter().rev() {
+                let _ = write!(path, "V{:.1}h-1", level(bytes));
+            }
+            path.push('Z');
+        }
+        from += run.max(1);
+    }
+    path
+}
+
+/// Places that are not on each other: each as near to its own as there is room.
+fn apart(places: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));
+    let mut found = vec![0.0; places.len()];
+    let mut least = f64::MIN;
+    for at in order {
+        found[at] = places[at].max(least);
+        least = found[at] + APART;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_across_are_round() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(across(208 * MIB), [0, 64 * MIB, 128 * MIB, 192 * MIB]);
+        assert_eq!(across(0), [0]);
+        assert_eq!(across(u64::MAX).len(), 4);
+    }
+
+    #[test]
+    fn a_line_is_interrupted_where_nothing_is_known() {
+        let y = |bytes: u64| bytes as f64;
+        assert_eq!(stairs(&[Some(1), Some(1), Some(3), None, Some(2)], y), "M0 1.0h1h1V3.0h1M4 2.0h1");
+        let one = [Some(1), None];
+        assert_eq!(between(&one, &one, y), "M0 1.0V1.0h1V1.0h-1Z");
+    }
+
+    #[test]
+    fn names_beside_lines_do_not_lie_on_each_other() {
+        assert_eq!(apart(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
+    }
+}

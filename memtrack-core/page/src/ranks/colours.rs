@@ -1,0 +1,139 @@
+//! The colours of a heat map, as palettes of images. Bytes go from dark to light, in one direction for the eye. What is off the
+//! median is orange above and blue below it, which those who do not see red from green tell apart too; it is transparent where
+//! there is no difference, so that it fits a light page and a dark one.
+
+/// Red, green, blue, and how opaque.
+pub(super) type Colour = [u8; 4];
+
+/// Where a rank has nothing.
+pub(super) const NOTHING: u8 = 0;
+/// On the median.
+const EQUAL: u8 = 1;
+/// Shades of each of the four kinds of difference.
+const SHADES: u8 = 63;
+/// What is off by no more than usual is paler than what is odd.
+const USUAL: f64 = 0.35;
+/// Small differences are seen too: opacity grows like this power of the difference.
+const POWER: f64 = 0.6;
+
+/// Bytes from none to the most: darker is less.
+const BYTES: [[u8; 3]; 7] = [
+    [22, 20, 52],
+    [58, 34, 112],
+    [110, 44, 132],
+    [168, 58, 122],
+    [222, 92, 88],
+    [247, 160, 80],
+    [252, 240, 180],
+];
+/// More than the median, and less.
+const MORE: [u8; 3] = [230, 88, 12];
+const LESS: [u8; 3] = [28, 116, 214];
+/// Where a rank has nothing: on both kinds of pages.
+pub(super) const GREY: Colour = [128, 128, 128, 90];
+
+/// The place of `bytes` in [`bytes_palette`], where the most is `most`.
+pub(super) fn of_bytes(bytes: u64, most: u64) -> u8 {
+    1 + (254.0 * share(bytes, most)).round() as u8
+}
+
+/// The place of `bytes` in [`off_palette`], where the furthest is `furthest` off the median.
+pub(super) fn of_difference(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
+    if bytes == median {
+        return EQUAL;
+    }
+    let shade = (f64::from(SHADES) * share(bytes.abs_diff(median), furthest)).ceil() as u8;
+    let kind = u8::from(bytes < median) + 2 * u8::from(!is_odd);
+    EQUAL + kind * SHADES + shade.clamp(1, SHADES)
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}
+
+/// The colours of bytes.
+pub(super) fn bytes_palette() -> Vec<Colour> {
+    let between = |at: f64| {
+        let at = at * (BYTES.len() - 1) as f64;
+        let low = (at as usize).min(BYTES.len() - 2);
+        let mix = |channel: usize| {
+            let (from, to) = (f64::from(BYTES[low][channel]), f64::from(BYTES[low + 1][channel]));
+            (from + (to - from) * (at - low as f64)).round() as u8
+        };
+        [mix(0), mix(1), mix(2), 255]
+    };
+    std::iter::once(GREY).chain((0..255).map(|at| between(f64::from(at) / 254.0))).collect()
+}
+
+/// The colours of differences.
+pub(super) fn off_palette() -> Vec<Colour> {
+    let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
+    for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL), (LESS, USUAL)] {
+        for shade in 1..=SHADES {
+            let opaque = (f64::from(shade) / f64::from(SHADES)).powf(POWER) * strong;
+            palette.push([colour[0], colour[1], colour[2], (255.0 * opaque).round() as u8]);
+        }
+    }
+    palette
+}
+
+/// Some colours from one end of a scale to the other, for its legend: of bytes from none to the most, of differences from the
+/// furthest below to the furthest above.
+pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
+    const STOPS: u8 = 8;
+    if !is_off {
+        return (0..=STOPS).map(|stop| palette[1 + 254 * usize::from(stop) / usize::from(STOPS)]).collect();
+    }
+    let shade = |kind: u8, stop: u8| {
+        let shade = u16::from(stop) * u16::from(SHADES) / u16::from(STOPS);
+        palette[usize::from(EQUAL + kind * SHADES) + usize::from(shade)]
+    };
+    let below = (1..=STOPS).rev().map(|stop| shade(1, stop));
+    let above = (1..=STOPS).map(|stop| shade(0, stop));
+    below.chain([palette[usize::from(EQUAL)]]).chain(above).collect()
+}
+
+/// As a style sheet has it.
+pub(super) fn css([red, green, blue, opaque]: Colour) -> String {
+    format!("rgba({red},{green},{blue},{:.2})", f64::from(opaque) / 255.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_in_its_palette_and_none_is_that_of_nothing() {
+        for (bytes, most) in [(0, 0), (0, 9), (1, 9), (9, 9), (u64::MAX, u64::MAX)] {
+            assert!(of_bytes(bytes, most) > NOTHING);
+        }
+        assert_eq!((bytes_palette().len(), of_bytes(9, 9)), (256, 255));
+        let palette = off_palette();
+        for (bytes, median) in [(0, u64::MAX), (u64::MAX, 0), (5, 4), (4, 5), (4, 4)] {
+            for is_odd in [true, false] {
+                let place = of_difference(bytes, median, u64::MAX, is_odd);
+                assert!(place > NOTHING && usize::from(place) < palette.len());
+            }
+        }
+        assert!(palette.len() <= 256);
+    }
+
+    #[test]
+    fn what_is_odd_is_stronger_than_what_is_usual_and_more_is_another_colour_than_less() {
+        let palette = off_palette();
+        let colour = |bytes, is_odd| palette[usize::from(of_difference(bytes, 100, 100, is_odd))];
+        assert!(colour(150, true)[3] > colour(150, false)[3]);
+        assert!(colour(200, true)[3] > colour(150, true)[3]);
+        assert_eq!(colour(150, true)[..3], MORE);
+        assert_eq!(colour(50, true)[..3], LESS);
+        assert_eq!(colour(100, true)[3], 0);
+    }
+
+    #[test]
+    fn more_bytes_are_lighter() {
+        let light =
+            |[red, green, blue, _]: Colour| 3 * u32::from(red) + 6 * u32::from(green) + u32::from(blue);
+        let lights: Vec<u32> = scale(&bytes_palette(), false).into_iter().map(light).collect();
+        assert!(lights.is_sorted(), "{lights:?}");
+    }
+}

@@ -1,0 +1,230 @@
+//! The heat map: a row for each rank, a column for each step or time. It has two layers, of which one is shown: what is off the
+//! median, where at least three ranks say what that is, and the bytes themselves.
+
+use super::cells::{bytes_image, off_image, packed};
+use super::colours::{GREY, bytes_palette, css, off_palette, scale};
+use super::{NAME_BYTES, Page, chart, tint};
+use memtrack_model::escape::{escaped, line};
+use memtrack_model::units::{counted, human_bytes, human_count, printable};
+use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
+use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// How high a map is, in pixels, where its rows are lower than a line of text.
+const HEIGHT: usize = 512;
+/// How high a row is at most.
+const HIGHEST_ROW: usize = 28;
+/// How many columns have a pixel each in the narrowest window.
+const NARROW: usize = 240;
+/// How high a line of text is.
+const TEXT: usize = 14;
+
+/// What the script knows of a map.
+#[derive(Serialize)]
+struct Head<'a> {
+    /// What each column is called.
+    columns: Vec<String>,
+    /// What each row is called, and the place of its first rank.
+    rows: Vec<(String, usize)>,
+    /// What is usual in each column.
+    medians: Vec<Option<u64>>,
+    /// The cells, packed.
+    cells: &'a str,
+    /// Whether behind what is the most there is what is furthest off.
+    folded: bool,
+    /// Whether it says what is off the median.
+    off: bool,
+}
+
+pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
+    let memory = &page.ranks.memories[number];
+    let has_off = memory.members.len() >= LEAST_RANKS;
+    let [left, cell] = heat.columns.sentences();
+    let (rows, height) = (heat.rows.len().max(1), height(heat.rows.len()));
+    let _ = write!(
+        out,
+        "<figure class=\"plot heat\" id=\"m{number}-heat\">\n<figcaption><b>{}</b>",
+        match heat.is_folded() {
+            true => format!(
+                "{}, {} in each row",
+                counted(memory.members.len() as u64, "rank"),
+                human_count(heat.ranks_per_row as u64)
+            ),
+            false => counted(memory.members.len() as u64, "rank"),
+        }
+    );
+    let _ = write!(out, " From left to right: {} {}", escaped(&left, NAME_BYTES), escaped(&cell, NAME_BYTES));
+    if heat.is_folded() {
+        out.push_str(
+            " Of the ranks that share a row, the one that is highest is shown, and of differences the one that is furthest off.",
+        );
+    }
+    out.push_str("</figcaption>\n");
+    if has_off {
+        for (class, name, is_on) in [("off", "Off the median", true), ("bytes", "Bytes", false)] {
+            let checked = if is_on { " checked=\"checked\"" } else { "" };
+            let _ = write!(
+                out,
+                "<input type=\"radio\" name=\"m{number}-layer\" id=\"m{number}-{class}\" class=\"pick pick-{class}\"{checked}/>\
+                 <label for=\"m{number}-{class}\">{name}</label>"
+            );
+        }
+    }
+    legend(heat, has_off, out);
+    out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
+    // Where not all have room, a few are enough: machines mostly have a power of two of them.
+    let every = match TEXT.div_ceil(height / rows) {
+        1 => 1,
+        _ => (3 * TEXT).div_ceil(height / rows).next_power_of_two(),
+    };
+    for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
+        let rank = memory.members[row.members.start].0;
+        let title = line(&called(page, number, row), NAME_BYTES);
+        let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
+        out.push_str(&page.named(number, rank, &attributes, &page.short(rank)));
+    }
+    let fine = if heat.columns.count() > NARROW { " fine" } else { "" };
+    let _ = write!(
+        out,
+        "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
+    );
+    let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
+    let described = described(page, heat);
+    if has_off {
+        let _ = write!(
+            out,
+            "<img class=\"off\" {sizes} alt=\"What is off the median. {described}\" src=\"{}\"/>",
+            off_image(heat)
+        );
+    }
+    let _ = write!(
+        out,
+        "<img class=\"bytes\" {sizes} alt=\"Requested bytes. {described}\" src=\"{}\"/><div class=\"cursor\" hidden=\"hidden\"></div></div>",
+        bytes_image(heat)
+    );
+    side(page, number, heat, height, out);
+    chart::axis(heat, out);
+    let _ = write!(
+        out,
+        "</div>\n<p class=\"said\" id=\"m{number}-said\" aria-live=\"polite\" hidden=\"hidden\"></p>\n\
+         <script type=\"application/json\" id=\"m{number}-cells\">{}</script>\n</figure>\n",
+        json(page, number, heat, has_off)
+    );
+}
+
+/// How high a map of so many rows is: each row is at least a pixel high, so that none is left out.
+fn height(rows: usize) -> usize {
+    let rows = rows.max(1);
+    rows * (HEIGHT / rows).clamp(1, HIGHEST_ROW)
+}
+
+/// Where the middle of a row is, in percent from the top.
+fn middle(row: usize, rows: usize) -> f64 {
+    100.0 * (row as f64 + 0.5) / rows as f64
+}
+
+/// What a row is called.
+fn called(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
+    let members = &page.ranks.memories[number].members;
+    let label = |at: usize| page.ranks.label(members[at].0);
+    match row.members.len() {
+        1 => label(row.members.start),
+        _ => format!("{} to {}", label(row.members.start), label(row.members.end - 1)),
+    }
+}
+
+/// What the images show, for who does not see them.
+fn described(page: &Page<'_>, heat: &HeatMap) -> String {
+    let odd: Vec<String> = heat.courses.iter().take(8).map(|course| page.ranks.label(course.rank)).collect();
+    let odd = match odd.len() {
+        0 => "No rank is odd.".to_owned(),
+        _ => format!("Odd: {}.", odd.join(", ")),
+    };
+    escaped(&format!("{odd} The table below has the numbers."), NAME_BYTES)
+}
+
+/// What the colours mean.
+fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
+    let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
+    let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
+    let nothing = match empty {
+        true => {
+            format!(" <span><i class=\"box\" style=\"background:{}\"></i>nothing known</span>", css(GREY))
+        }
+        false => String::new(),
+    };
+    if has_off {
+        let by = human_bytes(heat.furthest_off);
+        let _ = write!(
+            out,
+            "<p class=\"legend off\"><span>−{by}</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
+             <span>+{by}</span> <span>pale: no more than usual</span>{nothing}</p>",
+            gradient(scale(&off_palette(), true)),
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<p class=\"legend bytes\"><span>0 B</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
+         <span>{}</span>{nothing}</p>",
+        gradient(scale(&bytes_palette(), false)),
+        human_bytes(heat.most)
+    );
+}
+
+/// The odd ranks beside their rows. Those that are furthest off get their names first; where names would lie on each other, a
+/// mark stays.
+fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
+    let memory = &page.ranks.memories[number];
+    out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
+    let mut named: Vec<f64> = Vec::new();
+    for (place, course) in heat.courses.iter().enumerate() {
+        let Some(member) = memory.members.iter().position(|member| member.0 == course.rank) else { continue };
+        let top = middle(member / heat.ranks_per_row, heat.rows.len().max(1));
+        let pixels = top * height as f64 / 100.0;
+        let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT as f64);
+        let name = if has_room { format!("◂ {}", page.short(course.rank)) } else { "◂".to_owned() };
+        if has_room {
+            named.push(pixels);
+        }
+        let title = line(&page.ranks.label(course.rank), NAME_BYTES);
+        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
+        out.push_str(&page.named(number, course.rank, &attributes, &name));
+    }
+    out.push_str("</nav>");
+}
+
+fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
+    let memory = &page.ranks.memories[number];
+    let head = Head {
+        columns: (0..heat.columns.count()).map(|column| printable(&heat.columns.label(column))).collect(),
+        rows: heat
+            .rows
+            .iter()
+            .map(|row| (printable(&called(page, number, row)), memory.members[row.members.start].0))
+            .collect(),
+        medians: heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect(),
+        cells: &packed(heat),
+        folded: heat.is_folded(),
+        off,
+    };
+    // It has no keys that could fail. `</script` would end the element, whatever quotes are around it; in JSON this says the
+    // same.
+    serde_json::to_string(&head)
+        .unwrap_or_default()
+        .replace('<', "\\u003c")
+        .replace('&', "\\u0026")
+        .replace('>', "\\u003e")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_at_least_a_pixel_high() {
+        for (rows, pixels) in [(0, 28), (1, 28), (8, 224), (64, 512), (500, 500), (1024, 1024)] {
+            assert_eq!(height(rows), pixels, "{rows}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The ranks of a job as one HTML page that needs no network: the answer, the odd ranks against the others, a heat map of all
+//! ranks over time, why the odd ones are odd, and a table.
+//!
+//! All of it but the bytes of single cells is there without scripts. Names from files are untrusted: they are escaped where they
+//! are written, in the script's data they are JSON, and the policy in the page's head allows this script alone and no address.
+
+mod cells;
+mod chart;
+mod colours;
+mod map;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use memtrack_model::escape::{escaped, line};
+use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
+use memtrack_report::analysis::ranks::heat::{Course, HeatMap, MOST_COLUMNS, MOST_ROWS};
+use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
+use std::collections::HashSet;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// The script's hash in base64: the only script that the policy allows.
+const SCRIPT_SHA256: &str = include_str!("page.sha256");
+/// Most bytes of a sentence and of a name.
+const SENTENCE_BYTES: usize = 1000;
+const NAME_BYTES: usize = 300;
+/// Odd ranks of which the first lines of the page say since when they are.
+const MOST_SINCE: usize = 3;
+/// Files that could not be read, of which it is told why.
+const MOST_UNREAD: usize = 200;
+/// Kinds of memory that are shown; a rank has as many as it has devices, and two more.
+const MOST_MEMORIES: usize = 32;
+/// Rows that the map of any kind of memory may have.
+const LEAST_ROWS: usize = 64;
+
+/// The page of `ranks`. `links` has for each of [`Ranks::ranks`] the address of its own page, if it has one, relative to this page.
+/// The page has a few megabytes at most, however many ranks there are.
+pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
+    let shown = ranks.memories.len().clamp(1, MOST_MEMORIES);
+    let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
+    let tables: Vec<RankNumbers> =
+        ranks.memories.iter().take(shown).map(|memory| ranks.numbers(memory, limit)).collect();
+    let listed = tables.iter().map(|table| table.rows.iter().map(|row| row.0).collect()).collect();
+    let page = Page { ranks, links, tables, listed };
+    let mut out = String::new();
+    let title = line(&ranks.title(), NAME_BYTES);
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{}'; \
+         style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} · memtrack</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\n",
+        SCRIPT_SHA256.trim(),
+    );
+    for doubt in &ranks.doubts {
+        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escaped(doubt, SENTENCE_BYTES));
+    }
+    out.push_str("</header>\n<main>\n");
+    if ranks.memories.is_empty() {
+        out.push_str("<p class=\"answer\">None of them holds any memory.</p>\n");
+    }
+    for number in 0..ranks.memories.len().min(MOST_MEMORIES) {
+        page.memory(number, &mut out);
+    }
+    if ranks.memories.len() > MOST_MEMORIES {
+        let more = counted((ranks.memories.len() - MOST_MEMORIES) as u64, "more device");
+        let _ = writeln!(out, "<p>… and {more}: <code>memtrack ranks</code> without -o prints them.</p>");
+    }
+    page.incomplete(&mut out);
+    let _ = write!(
+        out,
+        "<p class=\"note\">A rank is odd if it is off the median by more than 5 scaled median absolute deviations, 5 % and 1 MiB. Bytes \
+         are requested ones; reserved are segments.</p>\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    );
+    out
+}
+
+struct Page<'a> {
+    ranks: &'a Ranks,
+    links: &'a [Option<String>],
+    /// The table of each kind of memory, and the ranks in it.
+    tables: Vec<RankNumbers>,
+    listed: Vec<HashSet<usize>>,
+}
+
+impl Page<'_> {
+    /// What is told of one kind of memory.
+    fn memory(&self, number: usize, out: &mut String) {
+        let memory = &self.ranks.memories[number];
+        let heat = HeatMap::of(self.ranks, memory, MOST_COLUMNS, self.rows(memory));
+        let _ = writeln!(
+            out,
+            "<section class=\"memory\" aria-labelledby=\"m{number}\">\n<h2 id=\"m{number}\">{}</h2>",
+            line(&self.ranks.heading(memory), NAME_BYTES)
+        );
+        self.answer(memory, &heat, out);
+        chart::write(self, number, &heat, out);
+        map::write(self, number, &heat, out);
+        self.why(memory, out);
+        table::write(self, number, &heat, out);
+        out.push_str("</section>\n");
+    }
+
+    /// How many rows a map may have: as many as there are ranks, if the page stays small and they can still be told apart.
+    fn rows(&self, memory: &RanksMemory) -> usize {
+        let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(LEAST_ROWS);
+        // Shared rows have two numbers in each cell.
+        if memory.members.len() > most { most / 2 } else { most }
+    }
+
+    fn answer(&self, memory: &RanksMemory, heat: &HeatMap, out: &mut String) {
+        let verdict = self.ranks.verdict(memory);
+        let (first, more) =
+            verdict.split_first().map_or((String::new(), &[][..]), |(one, more)| (one.clone(), more));
+        let mut answer = first;
+        let of_first =
+            memory.outliers.first().and_then(|odd| heat.courses.iter().find(|one| one.rank == odd.rank));
+        if let Some(since) = of_first.and_then(|course| self.since(course, heat)) {
+            answer = format!("{answer} {since}");
+        }
+        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escaped(&answer, 2 * SENTENCE_BYTES));
+        let others =
+            heat.courses.iter().filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
+        let others = others.take(MOST_SINCE).filter_map(|course| self.since(course, heat));
+        let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
+        let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
+        if !lines.is_empty() {
+            out.push_str("<ul class=\"more\">\n");
+            for sentence in lines {
+                let _ = writeln!(out, "<li>{}</li>", escaped(&sentence, SENTENCE_BYTES));
+            }
+            out.push_str("</ul>\n");
+        }
+    }
+
+    /// Since when a rank is odd, in a sentence.
+    fn since(&self, course: &Course, heat: &HeatMap) -> Option<String> {
+        let words = course.words(&heat.columns)?;
+        Some(format!("{} {words}.", capitalised(&self.ranks.label(course.rank))))
+    }
+
+    /// The groups that make ranks odd.
+    fn why(&self, memory: &RanksMemory, out: &mut String) {
+        let explained = self.ranks.explained(memory);
+        for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
+            // The first few are open.
+            let open = if place < MOST_SINCE { " open=\"open\"" } else { "" };
+            table::why(self.ranks, outlier, open, out);
+        }
+        let more = explained.len().saturating_sub(table::MOST_EXPLAINED);
+        if more > 0 {
+            let more = counted(more as u64, "more odd rank");
+            let _ =
+                writeln!(out, "<p class=\"note\">{more}: <code>memtrack ranks --json</code> says why.</p>");
+        }
+    }
+
+    /// What the files do not say, and which could not be read.
+    fn incomplete(&self, out: &mut String) {
+        for gap in self.ranks.gaps() {
+            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escaped(&gap, SENTENCE_BYTES));
+        }
+        let unread = &self.ranks.unread;
+        if unread.is_empty() {
+            return;
+        }
+        let files = counted(unread.len() as u64, "file");
+        let _ = writeln!(out, "<section>\n<h2>Not read: {files}</h2>\n<ul class=\"unread\">");
+        for (file, why) in unread.iter().take(MOST_UNREAD) {
+            let (file, why) = (line(file, NAME_BYTES), escaped(why, SENTENCE_BYTES));
+            let _ = writeln!(out, "<li><code>{file}</code>: {why}</li>");
+        }
+        if unread.len() > MOST_UNREAD {
+            let more = human_count((unread.len() - MOST_UNREAD) as u64);
+            let _ = writeln!(out, "<li>… {more} more</li>");
+        }
+        out.push_str("</ul>\n</section>\n");
+    }
+
+    /// What a rank is called where there is little room: its number, or the end of its file's name.
+    fn short(&self, rank: usize) -> String {
+        let digest = &self.ranks.ranks[rank];
+        match digest.name.rank {
+            Some(number) => number.to_string(),
+            None => {
+                let name = digest.file.rsplit(['/', '\\']).next().unwrap_or(&digest.file);
+                shorten_middle(name, 14)
+            }
+        }
+    }
+
+    /// A rank's name with these attributes, as a link to its own page, or else to its row in the table. One that has neither is no
+    /// link.
+    fn named(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
+        let link = match self.links.get(rank).and_then(Option::as_ref) {
+            Some(link) => Some(escaped(link, usize::MAX)),
+            None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
+        };
+        let name = line(name, NAME_BYTES);
+        match link {
+            Some(link) => format!("<a {attributes} href=\"{link}\">{name}</a>"),
+            None => format!("<span {attributes}>{name}</span>"),
+        }
+    }
+}
+
+/// In which tint an odd rank is drawn: the first few have one each.
+fn tint(place: usize) -> usize {
+    place.min(chart::MOST_LINES)
+}

@@ -1,0 +1,95 @@
+//! The ranks as a table, and the groups that make them odd.
+
+use super::{NAME_BYTES, Page, SENTENCE_BYTES};
+use memtrack_model::escape::{escaped, line};
+use memtrack_model::units::{capitalised, counted};
+use memtrack_report::analysis::ranks::heat::HeatMap;
+use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
+use std::fmt::Write;
+
+/// Odd ranks of which it is told why.
+pub(super) const MOST_EXPLAINED: usize = 24;
+/// Groups that are told of one.
+const MOST_GROUPS: usize = 8;
+/// Ranks in all tables together.
+pub(super) const MOST_LISTED: usize = 4096;
+/// Ranks in each table, however many there are.
+pub(super) const LEAST_LISTED: usize = 128;
+
+/// Why a rank is odd.
+pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
+    let _ = write!(
+        out,
+        "<details class=\"why\"{open}><summary>{}</summary>\n<table><thead><tr><th scope=\"col\" class=\"number\">More or less</th>\
+         <th scope=\"col\">{}</th><th scope=\"col\">Its own, and the others'</th></tr></thead><tbody>\n",
+        escaped(&ranks.why_title(outlier), NAME_BYTES),
+        capitalised(ranks.by.name())
+    );
+    for difference in outlier.why.iter().take(MOST_GROUPS) {
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"number\">{}</td><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
+            signed_bytes(difference.by()),
+            line(&difference.name, SENTENCE_BYTES),
+            difference.about()
+        );
+    }
+    out.push_str("</tbody></table>\n");
+    let more = outlier.why.len().saturating_sub(MOST_GROUPS);
+    if more > 0 {
+        let _ = writeln!(out, "<p class=\"note\">… and {}</p>", counted(more as u64, "more group"));
+    }
+    out.push_str("</details>\n");
+}
+
+/// The table of one kind of memory.
+pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
+    let (ranks, memory) = (page.ranks, &page.ranks.memories[number]);
+    let numbers = &page.tables[number];
+    let has_odd = !memory.outliers.is_empty();
+    out.push_str("<div class=\"table\"><table class=\"ranks\"><thead><tr><th scope=\"col\">Rank</th>");
+    for head in &numbers.heads {
+        let _ = write!(out, "<th scope=\"col\" class=\"number\">{head}</th>");
+    }
+    if has_odd {
+        out.push_str("<th scope=\"col\">Odd in</th>");
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for (rank, cells) in &numbers.rows {
+        let odd: Vec<&Outlier> = memory.outliers.iter().filter(|one| one.rank == *rank).collect();
+        let class = if odd.is_empty() { "" } else { " class=\"odd\"" };
+        let file = line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
+        let name = line(&page.short(*rank), NAME_BYTES);
+        let name = match page.links.get(*rank).and_then(Option::as_ref) {
+            Some(link) => format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escaped(link, usize::MAX)),
+            None => format!("<span title=\"{file}\">{name}</span>"),
+        };
+        let _ = write!(out, "<tr id=\"m{number}-r{rank}\"{class}><th scope=\"row\">{name}</th>");
+        for cell in cells {
+            let _ = write!(out, "<td class=\"number\">{}</td>", line(cell, NAME_BYTES));
+        }
+        if has_odd {
+            let _ = write!(out, "<td>{}</td>", odd_in(heat, *rank, &odd));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+    if numbers.left_out > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"note\">… and {}. The odd ones and those with the highest peaks are listed first; <code>memtrack ranks -n \
+             0</code> lists all.</p>",
+            counted(numbers.left_out as u64, "more rank")
+        );
+    }
+}
+
+/// In what a rank is odd, and since when.
+fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
+    let measures: Vec<String> =
+        odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
+    let course = heat.courses.iter().find(|course| course.rank == rank);
+    let words = course.and_then(|course| course.words(&heat.columns));
+    let words = words.map_or(String::new(), |words| format!("; {words}"));
+    escaped(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
+}

@@ -1,0 +1,292 @@
+//! What the columns of a heat map are. Steps, where all ranks mark the same: nothing else lines ranks up as exactly. Otherwise
+//! time: by the ranks' clocks where these agree, else since each file began, and for files without times by their events.
+
+use super::NONE;
+use crate::analysis::ranks::digest::{DeviceDigest, RankDigest};
+use crate::analysis::ranks::memory::RanksMemory;
+use memtrack_model::units::{counted, human_count};
+use std::collections::BTreeSet;
+
+/// Fewer steps than these say less than time does.
+const LEAST_STEPS: usize = 4;
+/// Clocks agree if, by them, the files lie within this many times the time of the longest.
+const APART: f64 = 2.0;
+/// Processes do not begin within so many nanoseconds of each other.
+const SAME_NS: u64 = 1000;
+/// Parts of a column that a time may be off by the rounding of numbers.
+const ROUNDING: f64 = 1e-6;
+
+/// What the columns of a heat map are.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum HeatColumns {
+    /// Steps that all ranks mark.
+    Steps {
+        /// What they are called.
+        name: String,
+        /// For each column the number of its first step and of its last.
+        numbers: Vec<(u64, u64)>,
+        /// How many steps there are.
+        steps: usize,
+    },
+    /// Equal times by the ranks' clocks, from the first event of all ranks on.
+    Clock {
+        /// How many.
+        columns: usize,
+        /// How long each is, in seconds.
+        seconds: f64,
+    },
+    /// Equal times since each file's own first event.
+    SinceFirst {
+        /// How many.
+        columns: usize,
+        /// How long each is, in seconds.
+        seconds: f64,
+    },
+    /// Equal parts of each file, from its first event to its last, by the numbers of the events: there are no times.
+    Parts {
+        /// How many.
+        columns: usize,
+    },
+}
+
+impl HeatColumns {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Steps { numbers, .. } => numbers.len(),
+            Self::Clock { columns, .. } | Self::SinceFirst { columns, .. } | Self::Parts { columns } => {
+                *columns
+            }
+        }
+    }
+
+    /// What a column is called: `step 3`, `steps 30 to 39`, `at 1.25 s`, `at 50 %`.
+    pub fn label(&self, column: usize) -> String {
+        match self {
+            Self::Steps { numbers, .. } => match numbers.get(column) {
+                Some((first, last)) if first == last => format!("step {first}"),
+                Some((first, last)) => format!("steps {first} to {last}"),
+                None => String::new(),
+            },
+            _ => format!("at {}", self.mark(column)),
+        }
+    }
+
+    /// When a column begins: `1.25 s`, `50 %`.
+    fn mark(&self, column: usize) -> String {
+        match self {
+            Self::Steps { .. } => String::new(),
+            Self::Clock { seconds, .. } | Self::SinceFirst { seconds, .. } => {
+                format!("{:.*} s", decimals(*seconds), *seconds * column as f64)
+            }
+            Self::Parts { columns } => format!("{:.0} %", 100.0 * column as f64 / *columns as f64),
+        }
+    }
+
+    /// What goes from left to right, and what a cell is, in a sentence each.
+    pub fn sentences(&self) -> [String; 2] {
+        const LIVE: &str = "the most requested bytes that were live";
+        let long = |columns: usize, seconds: f64| {
+            let digits = decimals(seconds);
+            let all = format!("{:.*} s", digits, seconds * columns as f64);
+            (all, format!("A cell is {LIVE} within {:.*} s.", digits.min(9) + 1, seconds))
+        };
+        match self {
+            Self::Steps { name, numbers, steps } => {
+                let (first, last) =
+                    (numbers.first().map_or(0, |at| at.0), numbers.last().map_or(0, |at| at.1));
+                let left = format!("{} ({name}), from {first} to {last}.", counted(*steps as u64, "step"));
+                let cell = match steps.div_ceil(numbers.len().max(1)) {
+                    0 | 1 => format!("A cell is {LIVE} in the step."),
+                    several => {
+                        let several = human_count(several as u64);
+                        format!("A cell is {LIVE} in any of {several} steps, so that no peak is lost.")
+                    }
+                };
+                [left, cell]
+            }
+            Self::Clock { columns, seconds } => {
+                let (all, cell) = long(*columns, *seconds);
+                [format!("{all} by the clocks of the ranks, from the first event of all of them on."), cell]
+            }
+            Self::SinceFirst { columns, seconds } => {
+                let (all, cell) = long(*columns, *seconds);
+                [format!("{all}, in each file from its own first event on."), cell]
+            }
+            Self::Parts { columns } => [
+                "each file from its first event to its last: there are no times in it.".into(),
+                format!("A cell is {LIVE} in one of {} equal parts.", human_count(*columns as u64)),
+            ],
+        }
+    }
+
+    /// What to write along an axis, some `most` marks, each with its place in columns from the left.
+    pub fn marks(&self, most: usize) -> Vec<(f64, String)> {
+        let most = most.max(1);
+        match self {
+            Self::Steps { numbers, .. } => {
+                let (first, last) =
+                    (numbers.first().map_or(0, |at| at.0), numbers.last().map_or(0, |at| at.1));
+                let every = nice((last - first) as f64 / most as f64).max(1.0) as u64;
+                let round =
+                    |&(first, last): &(u64, u64)| Some(last / every * every).filter(|&round| round >= first);
+                let mark = |(at, ends)| Some((at as f64 + 0.5, round(ends)?.to_string()));
+                numbers.iter().enumerate().filter_map(mark).collect()
+            }
+            Self::Clock { columns, seconds } | Self::SinceFirst { columns, seconds } => {
+                let long = seconds * *columns as f64;
+                if long <= 0.0 {
+                    return Vec::new();
+                }
+                let every = nice(long / most as f64);
+                let times = (long / every * (1.0 + ROUNDING)).floor() as usize;
+                let mark = |at: usize| {
+                    let at = every * at as f64;
+                    (at / seconds, format!("{:.*} s", decimals(every), at))
+                };
+                (0..=times).map(mark).collect()
+            }
+            Self::Parts { columns } => {
+                (0..=4).map(|at| ((columns * at) as f64 / 4.0, format!("{} %", 25 * at))).collect()
+            }
+        }
+    }
+}
+
+/// The next of 1, 2, 5, 10, 20 … and of 0.5, 0.2, 0.1 …
+fn nice(number: f64) -> f64 {
+    if number <= 0.0 || !number.is_finite() {
+        return 1.0;
+    }
+    let power = 10f64.powf(number.log10().floor());
+    let times = [1.0, 2.0, 5.0].into_iter().find(|times| times * power >= number * (1.0 - ROUNDING));
+    times.unwrap_or(10.0) * power
+}
+
+/// Decimals with which times that are so many seconds apart differ.
+fn decimals(seconds: f64) -> usize {
+    if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
+}
+
+/// Cuts what a rank held into the columns.
+pub(super) struct Cutter {
+    pub(super) columns: HeatColumns,
+    /// The numbers of all steps.
+    numbers: Vec<u64>,
+    /// The first event of all ranks, in nanoseconds since the Unix epoch; none unless their clocks agree.
+    begin_ns: Option<u64>,
+}
+
+impl Cutter {
+    pub(super) fn new(ranks: &[RankDigest], memory: &RanksMemory, most: usize) -> Self {
+        let numbers = steps(ranks, memory);
+        if let Some((name, numbers)) = numbers {
+            let steps = numbers.len();
+            let ends = |some: &[u64]| (some[0], some[some.len() - 1]);
+            let columns = numbers.chunks(steps.div_ceil(most)).map(ends).collect();
+            let columns = HeatColumns::Steps { name, numbers: columns, steps };
+            return Self { columns, numbers, begin_ns: None };
+        }
+        let members = || memory.members.iter().map(|&(rank, at)| (&ranks[rank], &ranks[rank].devices[at]));
+        let bins = members().map(|(_, device)| device.timeline.requested_bytes.len()).max().unwrap_or(1);
+        let mut columns = bins.clamp(1, most);
+        let long = members().map(|(_, device)| long(device)).fold(0.0, f64::max);
+        let begins: Option<Vec<u64>> = members().map(|(rank, device)| begin_ns(rank, device)).collect();
+        let Some(begins) = begins else {
+            return Self { columns: HeatColumns::Parts { columns }, numbers: Vec::new(), begin_ns: None };
+        };
+        if long <= 0.0 {
+            columns = 1;
+        }
+        let first = begins.iter().copied().min().unwrap_or(0);
+        let end = |(begin, (_, device)): (&u64, (&RankDigest, &DeviceDigest))| {
+            begin.saturating_sub(first) as f64 / 1e9 + self::long(device)
+        };
+        let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
+        // Files that all begin at one moment were not timed by clocks of the day: theirs were replaced.
+        let agree = begins.iter().any(|&begin| begin - first > SAME_NS) && whole <= APART * long;
+        let seconds = if agree { whole } else { long } / columns as f64;
+        let columns = match agree {
+            true => HeatColumns::Clock { columns, seconds },
+            false => HeatColumns::SinceFirst { columns, seconds },
+        };
+        Self { columns, numbers: Vec::new(), begin_ns: agree.then_some(first) }
+    }
+
+    /// Adds what a rank held in each column to `series`.
+    pub(super) fn cut(&self, rank: &RankDigest, device: &DeviceDigest, series: &mut Vec<u64>) {
+        let from = series.len();
+        series.resize(from + self.columns.count(), NONE);
+        let cells = &mut series[from..];
+        let raise = |cell: &mut u64, bytes: u64| {
+            *cell = if *cell == NONE { bytes.min(NONE - 1) } else { (*cell).max(bytes.min(NONE - 1)) };
+        };
+        match &self.columns {
+            HeatColumns::Steps { numbers, steps, .. } => {
+                let steps_a_column = steps.div_ceil(numbers.len().max(1)).max(1);
+                for step in &device.steps {
+                    if let Ok(at) = self.numbers.binary_search(&step.number) {
+                        raise(&mut cells[at / steps_a_column], step.peak_requested_bytes);
+                    }
+                }
+            }
+            HeatColumns::Clock { seconds, .. } | HeatColumns::SinceFirst { seconds, .. } => {
+                let late = match (self.begin_ns, begin_ns(rank, device)) {
+                    (Some(first), Some(own)) => own.saturating_sub(first) as f64 / 1e9,
+                    _ => 0.0,
+                };
+                stretch(
+                    cells,
+                    &device.timeline.requested_bytes,
+                    late / seconds,
+                    long(device) / seconds,
+                    raise,
+                );
+            }
+            HeatColumns::Parts { columns } => {
+                stretch(cells, &device.timeline.requested_bytes, 0.0, *columns as f64, raise);
+            }
+        }
+    }
+}
+
+/// Puts bins that begin at `begin` and last for `long`, both in columns, into the columns that they touch.
+fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
+    let last = cells.len() - 1;
+    // All of a file may be of one moment, and all files.
+    let begin = if begin.is_finite() { begin } else { 0.0 };
+    let bin_long = if long.is_finite() { long / bins.len().max(1) as f64 } else { 0.0 };
+    for (at, &bytes) in bins.iter().enumerate() {
+        let from = begin + bin_long * at as f64;
+        let first = ((from + ROUNDING).floor() as usize).min(last);
+        let end = ((from + bin_long - ROUNDING).ceil() as usize).clamp(first + 1, last + 1);
+        cells[first..end].iter_mut().for_each(|cell| raise(cell, bytes));
+    }
+}
+
+/// How long the times of a device are altogether, in seconds.
+fn long(device: &DeviceDigest) -> f64 {
+    device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
+}
+
+/// When a device's first bin begins, in nanoseconds since the Unix epoch.
+fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
+    let since = (device.timeline.begin_seconds * 1e9).round();
+    rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))
+}
+
+/// The steps that all ranks mark, with their name and by their numbers.
+fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
+    let &(first, _) = memory.members.first()?;
+    let name = ranks[first].step_name.as_ref()?;
+    let mut numbers = BTreeSet::new();
+    for &(rank, at) in &memory.members {
+        let steps = &ranks[rank].devices[at].steps;
+        if ranks[rank].step_name.as_ref() != Some(name) || steps.is_empty() {
+            return None;
+        }
+        numbers.extend(steps.iter().map(|step| step.number));
+    }
+    (numbers.len() >= LEAST_STEPS).then(|| (name.clone(), numbers.into_iter().collect()))
+}
