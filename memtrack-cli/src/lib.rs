@@ -4,6 +4,8 @@
 
 mod answers;
 mod args;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod c_heap;
 mod commands;
 mod error;
 mod load;

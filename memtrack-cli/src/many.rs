@@ -122,6 +122,8 @@ pub(crate) fn read_all<T: Send>(
     jobs: Option<NonZero<usize>>,
     read: impl Fn(&Path) -> T + Sync,
 ) -> Vec<T> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    crate::c_heap::give_back_large_blocks();
     let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let threads = jobs.unwrap_or_else(cores).get().min(files.len());
     let next = AtomicUsize::new(0);
