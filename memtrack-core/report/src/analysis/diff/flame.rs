@@ -1,7 +1,7 @@
 //! A diff by stack as folded lines with two numbers, for flame graphs that show what grew and what shrank.
 
 #[cfg(feature = "plot")]
-use super::change::{Amount, Change};
+use crate::analysis::change::{Amount, Change};
 use super::{Diff, DiffRow};
 use crate::analysis::live_flame::plain;
 #[cfg(feature = "plot")]

@@ -1,6 +1,6 @@
 //! Matches the groups of two files and says what became of each.
 
-use super::change::{Amount, Change, Kind};
+use crate::analysis::change::{Amount, Change, Kind};
 use super::names::without_lines;
 use super::places::{Place, matched};
 use super::sides::{Group, GroupKey, Side, SideDevice};

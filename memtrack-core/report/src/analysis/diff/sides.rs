@@ -1,6 +1,6 @@
 //! One of the two files, reduced to its groups: what has to stay in memory while the other is read.
 
-use super::change::Amount;
+use crate::analysis::change::Amount;
 use super::names::without_indices;
 use super::places::Places;
 use super::{DiffAt, DiffBy};
