@@ -16,9 +16,9 @@ mod own_memory;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
 
+use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
 use memtrack_recorder::host::TrackingAllocator;
-use memtrack_cuda::run;
 
 /// Counts what the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]

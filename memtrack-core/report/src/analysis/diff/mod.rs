@@ -14,8 +14,8 @@ mod places;
 mod sides;
 mod text;
 
-pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
 pub use crate::analysis::change::{Amount, BytesChangeAnswer, Change, CountChangeAnswer, Kind};
+pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
 pub use json::{AloneAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer};
