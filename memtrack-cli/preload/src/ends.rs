@@ -3,7 +3,7 @@
 //! some of these take any number of arguments. Those that start a program besides are here too: what cannot be recorded
 //! is counted.
 
-use memtrack_core::cuda::run;
+use memtrack_cuda::run;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -1,7 +1,7 @@
 //! C's heap, for `memtrack run --host`: the functions that its second library has `malloc` and its siblings jump to. Each
 //! calls the allocator that the program would have called, and tells the recorder. Nothing jumps here otherwise.
 
-use memtrack_core::cuda::run::{self, heap};
+use memtrack_cuda::run::{self, heap};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;

@@ -1,7 +1,7 @@
-//! The library that `memtrack run` preloads into a program: memtrack-core's CUDA hook and recorder, and nothing else.
+//! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else.
 //! The hook starts recording at the first call of the driver that it sees; here is only how the library begins, and how
 //! it and the program end.
-//! Its `dlsym` and the driver's functions come from memtrack-core and are exported.
+//! Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -16,9 +16,9 @@ mod own_memory;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
 
+use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
-use memtrack_core::TrackingAllocator;
-use memtrack_core::cuda::run;
+use memtrack_recorder::host::TrackingAllocator;
 
 /// Counts what the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]

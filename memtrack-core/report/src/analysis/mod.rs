@@ -5,23 +5,31 @@
 
 pub mod at_peak;
 pub mod attribution;
+mod change;
+#[cfg(feature = "all")]
 pub mod diff;
 pub mod estimate;
 mod frees;
 pub mod held;
 pub mod holds;
 pub mod layout;
+#[cfg(feature = "all")]
 pub mod leaks;
 pub mod lifetimes;
+#[cfg(feature = "all")]
 pub mod limits;
+#[cfg(feature = "all")]
 pub mod live_flame;
 pub mod moment;
 pub mod net;
+#[cfg(feature = "all")]
 pub mod origin;
 pub mod ownership;
 pub mod patterns;
 pub mod peak;
+#[cfg(feature = "all")]
 pub mod phases;
+#[cfg(feature = "all")]
 pub mod ranks;
 pub mod reserved;
 pub mod summary;

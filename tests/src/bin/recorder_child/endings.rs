@@ -5,6 +5,7 @@ use memtrack_core::recorder::{Context, Options, record_alloc};
 use std::hint::black_box;
 use std::io::Write;
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -25,14 +26,16 @@ pub fn end(how: &str, path: &str) {
         "return" => {}
         "panic" => panic!("as asked"),
         "exit_beside_threads" => {
+            static RECORDED: AtomicU64 = AtomicU64::new(0);
             for number in 0..3_u64 {
                 thread::spawn(move || {
                     for address in 0.. {
                         record_alloc(DeviceId(1), STREAM, number << 32 | address, 8);
+                        RECORDED.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
-            while memtrack_events(DeviceId(1)) < 20_000 {
+            while RECORDED.load(Ordering::Relaxed) < 20_000 {
                 thread::yield_now();
             }
             std::process::exit(0)
@@ -49,13 +52,6 @@ pub fn end(how: &str, path: &str) {
         other => panic!("no such ending: {other}"),
     }
     drop(held);
-}
-
-/// How many events of a device were recorded so far.
-fn memtrack_events(device: DeviceId) -> u64 {
-    memtrack_core::start_monitor();
-    let recording = memtrack_core::stop();
-    recording.snapshot().devices.iter().filter(|row| row.device == device).map(|row| row.recorded).sum()
 }
 
 /// Streams events with addresses 1, 2, 3 … from three threads on a device each, until killed. How far each has come

@@ -1,8 +1,8 @@
 //! A diff by stack as folded lines with two numbers, for flame graphs that show what grew and what shrank.
 
-#[cfg(feature = "plot")]
-use super::change::{Amount, Change};
 use super::{Diff, DiffRow};
+#[cfg(feature = "plot")]
+use crate::analysis::change::{Amount, Change};
 use crate::analysis::live_flame::plain;
 #[cfg(feature = "plot")]
 use crate::analysis::live_flame::{

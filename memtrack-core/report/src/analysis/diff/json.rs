@@ -1,7 +1,7 @@
 //! A diff as JSON: bytes and blocks as integers, differences with their sign.
 
-use super::change::{Amount, BytesChangeAnswer, CountChangeAnswer};
 use super::{DeviceDiff, Diff, DiffRow, Kind};
+use crate::analysis::change::{Amount, BytesChangeAnswer, CountChangeAnswer};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;

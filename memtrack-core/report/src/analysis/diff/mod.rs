@@ -6,7 +6,6 @@
 //! groups are the same, `pairs` matches them, `change` subtracts numbers that may be estimates.
 
 mod against;
-mod change;
 mod flame;
 mod json;
 mod names;
@@ -15,8 +14,8 @@ mod places;
 mod sides;
 mod text;
 
+pub use crate::analysis::change::{Amount, BytesChangeAnswer, Change, CountChangeAnswer, Kind};
 pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
-pub use change::{Amount, BytesChangeAnswer, Change, CountChangeAnswer, Kind};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
 pub use json::{AloneAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer};

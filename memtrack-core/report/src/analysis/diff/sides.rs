@@ -1,9 +1,9 @@
 //! One of the two files, reduced to its groups: what has to stay in memory while the other is read.
 
-use super::change::Amount;
 use super::names::without_indices;
 use super::places::Places;
 use super::{DiffAt, DiffBy};
+use crate::analysis::change::Amount;
 use crate::analysis::moment::Moment;
 use crate::analysis::ownership::Rules;
 use crate::analysis::top::{By, StackLine, TopOptions, TopReport, TopRow, top_with};

@@ -1,7 +1,7 @@
 //! A diff as text for people: the answer in words first, then the groups that differ.
 
-use super::change::{Amount, Change, Kind};
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
+use crate::analysis::change::{Amount, Change, Kind};
 use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
 use crate::analysis::top::frames::{frame_lines, shown};

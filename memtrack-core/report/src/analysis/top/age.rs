@@ -2,7 +2,7 @@
 //! comes and goes. Ages and growth are exact, or bounds, or not there.
 
 use super::TopRow;
-use crate::analysis::diff::{Amount, Change};
+use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::{Precision, Sum};
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::moment::Moment;

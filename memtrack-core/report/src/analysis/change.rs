@@ -23,16 +23,16 @@ impl Amount {
         Self { value, error }
     }
 
-    pub(super) fn exact(value: u64) -> Self {
+    pub(in crate::analysis) fn exact(value: u64) -> Self {
         Self::new(value, Estimate::exact(value as f64))
     }
 
     /// Nothing was seen; where blocks are sampled there may have been as much as `most`.
-    pub(super) fn unseen(most: f64) -> Self {
+    pub(in crate::analysis) fn unseen(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(in crate::analysis) fn plus(self, other: Self) -> Self {
         Self::new(self.value.saturating_add(other.value), self.error.plus(&other.error))
     }
 }
@@ -135,7 +135,7 @@ impl Change {
     }
 
     /// Of bytes, as answers have it.
-    pub(super) fn bytes_answer(&self) -> BytesChangeAnswer {
+    pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
             before_requested_bytes_error: self.before.error.answer(),
@@ -147,7 +147,7 @@ impl Change {
     }
 
     /// Of blocks, as answers have it.
-    pub(super) fn count_answer(&self) -> CountChangeAnswer {
+    pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
             before_count_error: self.before.error.answer(),
