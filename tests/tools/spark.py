@@ -23,7 +23,7 @@ from dataset_checks import ROOT, TABLES, Checks, write_ranks
 
 JOBS = ROOT / "memtrack-cli" / "spark"
 RANKS, STEPS, ODD = 64, 30, (9, 40)
-PATIENCE_S = 240
+PATIENCE_S = 400
 # Of which rank the writer is halted, the first time and the second.
 VICTIMS = (17, 41)
 
@@ -124,7 +124,7 @@ class Cluster:
 
         self.work, self.home = work, Path(pyspark.__file__).parent
         self.environment = dict(os.environ, SPARK_HOME=str(self.home), SPARK_LOCAL_IP="127.0.0.1", SPARK_DAEMON_MEMORY="512m",
-            SPARK_NO_DAEMONIZE="1", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+            SPARK_MASTER_OPTS="-Dspark.master.rest.enabled=false", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
         os.environ.update(self.environment)
         port, self.page = free_port(), free_port()
         self.url, self.started = f"spark://127.0.0.1:{port}", []
@@ -141,7 +141,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=10) as answer:
                 return json.load(answer)["aliveworkers"]
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     def until_workers(self, count):
