@@ -41,7 +41,8 @@ def halting(arguments):
     rank = victim.name.removeprefix("rank")
     hidden = f".rank={rank}."
     while True:
-        child = subprocess.Popen([memtrack, *arguments], stdout=subprocess.DEVNULL)
+        # In a session of its own: the kernel hangs up on stopped processes whose parent ends in theirs.
+        child = subprocess.Popen([memtrack, *arguments], stdout=subprocess.DEVNULL, start_new_session=True)
         while child.poll() is None:
             writing = [name for name in (os.listdir(job) if job.is_dir() else []) if name.startswith(f"{hidden}{child.pid}-")]
             if not writing:
