@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs memtrack-cli/spark on a cluster of this machine: a master and two workers, processes of their own as on many machines.
 64 ranks are exported while a worker is killed whose memtrack is writing; then again while a worker is killed whose memtrack
-lives on and ends later. Both times the data set must be that of an undisturbed export, rank for rank and row for row, and the
+lives on and ends later. Both times the data set must be that of an undisturbed export, file for file and byte for byte, and the
 queries in Spark SQL must answer what `memtrack ranks` does.
 
 Usage: tests/tools/spark.sh MEMTRACK FOLDER
@@ -236,16 +236,15 @@ class Test:
             checks.check("it has put its rank into its place", not left.exists(), left)
         return answers
 
-    def compare(self, spark, name):
-        """The data set is that of an undisturbed export."""
-        for table in TABLES:
-            sets = [spark.read.option("basePath", str(folder)).parquet(f"{folder}/job=*/rank=*/{table}.parquet")
-                for folder in (self.plain, self.set)]
-            plain, found = sets
-            self.checks.equal(f"{name}: {table}: rows", found.count(), plain.count())
-            self.checks.equal(f"{name}: {table}: rows that differ", found.exceptAll(plain).count() + plain.exceptAll(found).count(), 0)
-        ranks = sorted(path.name for path in (self.set / "job=run").glob("rank=*"))
-        self.checks.equal(f"{name}: folders of ranks", ranks, sorted(f"rank={rank}" for rank in range(RANKS)))
+    def compare(self):
+        """The data set is that of an undisturbed export, to the byte, but for what killed writers left."""
+        def files(folder):
+            return {str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("job=*/rank=*/*")}
+
+        found, plain = files(self.set), files(self.plain)
+        self.checks.equal("files", sorted(found), sorted(plain))
+        self.checks.equal("files that differ", [name for name in plain if found.get(name) != plain[name]], [])
+        self.checks.equal("how many", len(found), RANKS * len(TABLES))
 
     def failures(self):
         """What cannot be exported is named, and the rest is."""
@@ -287,6 +286,9 @@ class Test:
         def rows(text):
             return [row.asDict() for row in spark.sql(text).collect()]
 
+        counts = spark.sql(" UNION ALL ".join(f"SELECT '{table}' AS name, count(DISTINCT rank) AS ranks FROM {table}" for table in TABLES))
+        found = {row.name: row.ranks for row in counts.collect()}
+        checks.equal("ranks that Spark sees", {name for name, ranks in found.items() if ranks == RANKS}, set(TABLES) - {"out_of_memory"})
         checks.consistent("Spark", lambda text: spark.sql(text).first()[0])
         said = checks.same_answers("Spark", rows, self.files)
         odd = {rank["rank"] for one in said["memories"] for rank in one["outliers"]}
@@ -327,10 +329,10 @@ class Test:
         self.checks.equal("ranks that were replaced", sum(answer["replaced"] for answer in answers.values()), RANKS)
         self.cluster.until_workers(2)
         self.checks.check("every rank is new", all(path.stat().st_mtime >= begun for path in self.set.glob("job=*/rank=*/runs.parquet")))
+        self.compare()
         spark = (SparkSession.builder.master(self.cluster.url).config("spark.executor.memory", "1g").config("spark.driver.memory", "1g")
             .config("spark.sql.shuffle.partitions", "4").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
             .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-        self.compare(spark, "after both")
         said = self.questions(spark)
         spark.stop()
         self.asked(said)
