@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Opens the data sets that `memtrack export --parquet` writes, with DuckDB and pyarrow: every table of generated ranks, each of
-memtrack-cli/queries/*.sql, whose answers must be those of `memtrack ranks --json`, and what a killed writer leaves.
+memtrack-cli/queries/*.sql, whose answers must be those of `memtrack ranks --json`, and what a killed writer leaves. The queries
+must be ones that the parsers of the other engines' dialects take.
 
 Usage: VENV/bin/python3 tests/tools/dataset.py MEMTRACK      (VENV: tests/tools/setup.sh)
 """
 
-import json
 import os
 import pickle
 import subprocess
@@ -17,86 +17,18 @@ from pathlib import Path
 import duckdb
 import pyarrow.dataset
 import pyarrow.parquet
+import sqlglot
+import sqlglot.expressions
 
-ROOT = Path(__file__).resolve().parents[2]
-QUERIES = ROOT / "memtrack-cli" / "queries"
-TABLES = ["runs", "devices", "timeline", "groups", "steps", "out_of_memory", "live", "stacks", "frames", "events"]
-MIB = 1 << 20
-passed, failed = 0, 0
+from dataset_checks import QUERIES, ROOT, TABLES, Checks, write_ranks
 
-
-def check(what, is_so, why=""):
-    """Counts a check, and names it if it fails."""
-    global passed, failed
-    if is_so:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}\n  {str(why)[:1500]}")
-
-
-def equal(what, found, expected):
-    check(what, found == expected, f"found    {found}\n  expected {expected}")
-
-
-def snapshot(rank, steps, devices, outlier):
-    """A training run on `devices`: each step allocates and frees; the outlier keeps one block of every step, and more."""
-    frames = {
-        name: [{"name": name, "filename": f"/app/{name}.py", "line": 10 + at}, {"name": "step", "filename": "/app/train.py", "line": 7}]
-        for at, name in enumerate(["weights", "forward", "loss", "cache"])
-    }
-    segments, traces, annotations = [], [], []
-    for device in range(devices):
-        trace, time = [], 1_700_000_000_000_000 + 1000 * rank
-        base = (device + 1) << 40
-
-        def event(action, address, size, name):
-            nonlocal time
-            time += 13 + (7 * rank + len(trace)) % 5
-            trace.append(dict(action=action, addr=address, size=size, stream=0, time_us=time, frames=frames[name]))
-
-        def free(address, size, name):
-            event("free_requested", address, size, name)
-            event("free_completed", address, size, name)
-
-        reserved = (200 + 8 * steps * outlier) * MIB
-        event("segment_alloc", base, reserved, "weights")
-        event("alloc", base, 40 * MIB, "weights")
-        live = [(base, 40 * MIB)]
-        for step in range(steps):
-            if device == 0:
-                annotations.append(dict(name=f"ProfilerStep#{step}", stage="START", time_us=time, device=0))
-            size = (20 + rank % 3 + step) * MIB
-            event("alloc", base + 64 * MIB, size, "forward")
-            if outlier:
-                kept = base + (200 + 8 * step) * MIB
-                event("alloc", kept, 7 * MIB, "cache")
-                live.append((kept, 7 * MIB))
-            event("alloc", base + 128 * MIB, 3 * MIB + 512 * rank, "loss")
-            free(base + 64 * MIB, size, "forward")
-            free(base + 128 * MIB, 3 * MIB + 512 * rank, "loss")
-            if device == 0:
-                annotations.append(dict(name=f"ProfilerStep#{step}", stage="END", time_us=time, device=0))
-        if outlier:
-            trace.append(dict(action="oom", device_free=123456, size=1 << 40, stream=0, time_us=time, frames=[]))
-        blocks, at = [], base
-        for address, size in live:
-            if address > at:
-                blocks.append(dict(address=at, size=address - at, requested_size=0, state="inactive", frames=[]))
-            blocks.append(dict(address=address, size=size, requested_size=size, state="active_allocated", frames=[]))
-            at = address + size
-        blocks.append(dict(address=at, size=base + reserved - at, requested_size=0, state="inactive", frames=[]))
-        held = sum(size for _, size in live)
-        segments.append(dict(device=device, address=base, total_size=reserved, allocated_size=held, active_size=held,
-            requested_size=held, stream=0, segment_type="large", segment_pool_id=(0, 0), is_expandable=False, frames=[], blocks=blocks))
-        traces.append(trace)
-    return dict(segments=segments, device_traces=traces, allocator_settings={}, external_annotations=annotations)
-
-
-def memtrack(*arguments, code=0):
-    done = subprocess.run([MEMTRACK, *map(str, arguments)], capture_output=True, text=True)
-    check(f"memtrack {arguments[0]} ends with {code}", done.returncode == code, (arguments, done.returncode, done.stderr))
-    return done
+# Names that Trino takes only in quotes, by its documentation.
+TRINO_RESERVED = set("""ALTER AND AS BETWEEN BY CASE CAST CONSTRAINT CREATE CROSS CUBE CURRENT_CATALOG CURRENT_DATE CURRENT_PATH
+CURRENT_ROLE CURRENT_SCHEMA CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DEALLOCATE DELETE DESCRIBE DISTINCT DROP ELSE END ESCAPE
+EXCEPT EXECUTE EXISTS EXTRACT FALSE FOR FROM FULL GROUP GROUPING HAVING IN INNER INSERT INTERSECT INTO IS JOIN JSON_ARRAY
+JSON_EXISTS JSON_OBJECT JSON_QUERY JSON_TABLE JSON_VALUE LEFT LIKE LISTAGG LOCALTIME LOCALTIMESTAMP NATURAL NORMALIZE NOT NULL ON OR
+ORDER OUTER PREPARE RECURSIVE RIGHT ROLLUP SELECT SKIP TABLE THEN TRIM TRUE UESCAPE UNION UNNEST USING VALUES WHEN WHERE
+WITH""".split())
 
 
 def opened(folder):
@@ -107,11 +39,28 @@ def opened(folder):
     return base
 
 
-def rows(base, query):
+def rows(base, text):
     """The rows of a query as dictionaries."""
-    answer = base.execute((QUERIES / f"{query}.sql").read_text())
+    answer = base.execute(text)
     names = [column[0] for column in answer.description]
     return [dict(zip(names, row)) for row in answer.fetchall()]
+
+
+def dialects():
+    """The queries are SQL in the dialects of all engines, and name nothing by a word that Trino reserves."""
+    for file in sorted(QUERIES.glob("*.sql")):
+        if file.name.startswith("tables."):
+            continue
+        for dialect in ("duckdb", "spark", "trino"):
+            try:
+                parsed = sqlglot.parse(file.read_text(), read=dialect, error_level=sqlglot.ErrorLevel.RAISE)
+            except sqlglot.errors.ParseError as error:
+                check(f"{file.name} is SQL of {dialect}", False, error)
+                continue
+            is_one = len(parsed) == 1 and isinstance(parsed[0], sqlglot.expressions.Select)
+            check(f"{file.name} is one SELECT in {dialect}", is_one, parsed)
+        names = {name.name.upper() for name in parsed[0].find_all(sqlglot.expressions.Identifier)}
+        equal(f"{file.name}: names that Trino reserves", names & TRINO_RESERVED, set())
 
 
 def tables(folder, ranks, events):
@@ -127,16 +76,7 @@ def tables(folder, ranks, events):
             equal(f"{table}: ranks", count[1], ranks)
         for field in arrow.schema:
             check(f"{table}.{field.name} is in docs/PARQUET.md", f"`{field.name}`" in documented)
-    equal("frames of stacks are there", base.execute(
-        "SELECT count(*) FROM stacks s ANTI JOIN frames f USING (job, rank, frame)").fetchone()[0], 0)
-    equal("stacks of what is live are there", base.execute(
-        "SELECT count(*) FROM live l ANTI JOIN stacks s USING (job, rank, stack) WHERE stack <> 0").fetchone()[0], 0)
-    equal("what is live adds up to the peak", base.execute("""
-        SELECT count(*) FROM devices d WHERE peak_bytes <> coalesce((SELECT sum(bytes) FROM live l WHERE l.job = d.job
-        AND l.rank = d.rank AND l.device = d.device AND moment = 'peak'), 0)""").fetchone()[0], 0)
-    equal("the timeline's highest is the peak", base.execute("""
-        SELECT count(*) FROM devices d WHERE peak_bytes <> coalesce((SELECT max(live_bytes) FROM timeline l
-        WHERE l.job = d.job AND l.rank = d.rank AND l.device = d.device), 0)""").fetchone()[0], 0)
+    CHECKS.consistent(Path(folder).name, lambda query: base.execute(query).fetchone()[0])
     return base
 
 
@@ -145,52 +85,8 @@ def same_answers(name, files):
     folder = WORK / f"set {name}"
     memtrack("export", "--parquet", folder, "--job", "a job", *files)
     base = tables(folder, len(files), False)
-    said = json.loads(memtrack("ranks", "--json", *files).stdout)
-
     equal(f"{name}: jobs are decoded", base.execute("SELECT DISTINCT job FROM runs").fetchall(), [("a job",)])
-    expected = [
-        (rank["rank"], device["device"]["name"], device["peak"]["requested_bytes"], device["peak"]["seconds"], device["peak"]["phase"],
-         device["peak"]["operator"], device["reserved"] and device["reserved"]["reserved_bytes"], device["waste_bytes"],
-         device["end_requested_bytes"], device["out_of_memory_count"])
-        for rank in said["ranks"] for device in rank["devices"]
-    ]
-    found = [tuple(row.values())[1:] for row in rows(base, "ranks")]
-    equal(f"{name}: ranks.sql", sorted(found, key=str), sorted(expected, key=str))
-
-    def memory(one):
-        return one["device"]["name"]
-
-    expected = [
-        (memory(one), measure["measure"], measure["ranks"], measure["median_bytes"], measure["deviation_bytes"], measure["tolerance_bytes"])
-        for one in said["memories"] for measure in one["measures"]
-    ]
-    found = [tuple(row.values())[1:] for row in rows(base, "usual")]
-    equal(f"{name}: usual.sql", sorted(found), sorted(expected))
-
-    expected, reasons = [], []
-    for one in said["memories"]:
-        for odd in one["outliers"]:
-            expected.append((memory(one), odd["rank"], odd["measure"], odd["own_bytes"], odd["median_bytes"], odd["change_bytes"]))
-            for why in odd["why"]:
-                reasons.append((memory(one), odd["rank"], odd["measure"], why["key"], why["own_bytes"], why["own_count"],
-                    why["median_bytes"], why["change_bytes"], why["other_ranks"]))
-    found = [tuple(row.values())[1:] for row in rows(base, "outliers")]
-    equal(f"{name}: outliers.sql", sorted(found), sorted(expected))
-    found = [tuple(value for key, value in row.items() if key not in ("job", "name")) for row in rows(base, "why")]
-    equal(f"{name}: why.sql", sorted(found), sorted(reasons))
-
-    expected = [
-        (memory(one), step["number"], step["ranks"], step["median_bytes"], step["most_bytes"],
-         None if step["highest"] is None else said["ranks"][step["highest"]]["rank"], step["end_median_bytes"], step["end_most_bytes"])
-        for one in said["memories"] for step in (one["skew"] or {"steps": []})["steps"]
-    ]
-    found = [tuple(row.values())[1:-1] for row in rows(base, "skew")]
-    equal(f"{name}: skew.sql", sorted(found, key=str), sorted(expected, key=str))
-
-    for query in ("timeline", "stacks", "lifetimes"):
-        answer = rows(base, query)
-        check(f"{name}: {query}.sql answers", query == "lifetimes" or answer, answer)
-    return said
+    return CHECKS.same_answers(name, lambda text: rows(base, text), files)
 
 
 def events(file):
@@ -210,7 +106,7 @@ def events(file):
     functions = base.execute("""SELECT function FROM events e JOIN stacks s USING (job, rank, stack)
         JOIN frames f USING (job, rank, frame) WHERE e.event = 2 ORDER BY depth""").fetchall()
     equal("the stack of an event", [name for (name,) in functions], [frame["name"] for frame in traces[0][2]["frames"]])
-    check("lifetimes.sql answers", rows(base, "lifetimes"))
+    check("lifetimes.sql answers", rows(base, (QUERIES / "lifetimes.sql").read_text()))
 
 
 def remains(files):
@@ -252,24 +148,35 @@ def kills(file):
     equal("tables are all there", len(list(folder.glob("job=*/rank=*/*.parquet"))), len(TABLES))
 
 
+def races(file):
+    """Of many files that are exported as one rank at once, one is that rank, and the others are refused."""
+    folder = WORK / "races"
+    for race in range(10):
+        files = [WORK / f"race{race}-{number}.pickle" for number in range(6)]
+        for one in files:
+            one.write_bytes(file.read_bytes())
+        command = [MEMTRACK, "export", "--parquet", str(folder), "--job", str(race), "--rank", "7"]
+        writers = [subprocess.Popen([*command, str(one)], stderr=subprocess.DEVNULL) for one in files]
+        codes = [writer.wait() for writer in writers]
+        equal(f"race {race}: exit codes", sorted(codes), [0] + [2] * (len(files) - 1))
+        there = duckdb.connect().execute(f"SELECT source FROM '{folder}/job={race}/rank=*/runs.parquet'").fetchall()
+        equal(f"race {race}: who is there", there, [(str(files[codes.index(0)]),)])
+
+
 def main():
     os.chdir(WORK)
+    dialects()
     for name, ranks, steps, devices, odd in [
         ("one", 1, 3, 1, ()), ("two", 2, 3, 1, (1,)), ("equal", 5, 3, 1, ()), ("odd", 8, 6, 1, (3,)), ("even", 7, 5, 2, (0, 6)),
     ]:
-        folder = WORK / f"run-{name}"
-        folder.mkdir()
-        files = []
-        for rank in range(ranks):
-            files.append(folder / f"rank{rank}.pickle")
-            with open(files[-1], "wb") as file:
-                pickle.dump(snapshot(rank, steps, devices, rank in odd), file)
+        files = write_ranks(WORK / f"run-{name}", ranks, steps, devices, odd)
         said = same_answers(name, files)
         if name == "odd":
             check("somebody is odd", any(one["outliers"] for one in said["memories"]), said)
             events(files[3])
             remains(files)
             kills(files[3])
+            races(files[3])
     real = ROOT.parent / "shared" / "oracle" / "snapshots" / "real"
     if real.is_dir():
         folder = WORK / "run-real"
@@ -284,9 +191,10 @@ def main():
 if len(sys.argv) != 2:
     sys.exit(__doc__)
 MEMTRACK = str(Path(sys.argv[1]).resolve())
+CHECKS = Checks(MEMTRACK)
+check, equal, memtrack = CHECKS.check, CHECKS.equal, CHECKS.memtrack
 with tempfile.TemporaryDirectory() as work:
     WORK = Path(work).resolve()
     main()
     os.chdir(ROOT)
-print(f"{passed} passed, {failed} failed")
-sys.exit(1 if failed or not passed else 0)
+sys.exit(CHECKS.closing_line())

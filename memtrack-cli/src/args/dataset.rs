@@ -37,6 +37,9 @@ pub(crate) struct ExportArgs {
     /// Which rank it is [default: as the file or its path says (rank3.pickle, rank=3/); 0 for one file that does not]
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u64>,
+    /// Refuse a file that does not say which rank it is, also when it is the only one: where many processes export a job
+    #[arg(long, conflicts_with = "rank")]
+    pub(crate) require_rank: bool,
     /// Write every event too, with its stack
     #[arg(long)]
     pub(crate) events: bool,

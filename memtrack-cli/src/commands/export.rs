@@ -13,7 +13,7 @@ use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
-use memtrack_core::dataset::{Present, present, rank_folder, write_rank};
+use memtrack_core::dataset::{WriteError, WriteOptions, present, rank_folder, write_rank};
 use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
@@ -145,19 +145,23 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     (digest.file, digest.name) = (hidden(&whole(file)), name);
     let rank = place(file, &job, digest.name.rank, work)?;
     let folder = rank_folder(&args.parquet, &job, rank);
-    let in_the_way = match present(&args.parquet, &job, rank) {
-        Present::Rank { source } if source != digest.file => Some(format!("is from {source}")),
-        Present::Other(why) => Some(format!("cannot be added to: {why}")),
-        _ => None,
-    };
-    if let Some(why) = in_the_way.filter(|_| !args.force) {
-        return Err(CliError::Usage(format!(
+    let in_the_way = |why: &str| {
+        CliError::Usage(format!(
             "{} {why}; add --force to replace it, or choose another --job or --rank",
             folder.display()
-        )));
+        ))
+    };
+    // Said before it is written, and decided when it is.
+    let refusal = present(&args.parquet, &job, rank).refusal(&digest.file);
+    if let Some(why) = refusal.filter(|_| !args.force) {
+        return Err(in_the_way(&why));
     }
-    let written = write_rank(&args.parquet, &job, rank, snapshot, &digest, &mut symbols, args.events)
-        .map_err(|error| CliError::output(&folder, error))?;
+    let options = WriteOptions::new().events(args.events).force(args.force);
+    let written = write_rank(&args.parquet, &job, rank, snapshot, &digest, &mut symbols, options);
+    let written = written.map_err(|error| match error {
+        WriteError::InTheWay(why) => in_the_way(&why),
+        error => CliError::output(&folder, error),
+    })?;
     let rank = ExportedRank {
         file: file.to_string_lossy().into_owned(),
         job,
@@ -171,7 +175,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
 
 /// Which rank of `job` a file is; no other file of this command is the same.
 fn place(file: &Path, job: &str, said: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
-    let rank = work.args.rank.or(said).or(work.alone.then_some(0)).ok_or_else(|| {
+    let rank = work.args.rank.or(said).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",
             file.display()

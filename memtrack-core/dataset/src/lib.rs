@@ -14,7 +14,7 @@ mod table;
 pub use digest::{DATASET_VERSION, DEVICES, GROUPS, OUT_OF_MEMORY, RUNS, STEPS, TIMELINE};
 pub use events::EVENTS;
 pub use live::LIVE;
-pub use place::{Present, present, rank_folder};
+pub use place::{Present, WriteError, present, rank_folder};
 pub use stacks::{FRAMES, STACKS};
 pub use table::{Column, Kind, Table};
 
@@ -42,14 +42,41 @@ pub struct Written {
     pub size_bytes: u64,
 }
 
+/// How [`write_rank`] writes. By default without events, and replacing only what was made of the same file.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    events: bool,
+    force: bool,
+}
+
+impl WriteOptions {
+    /// The default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the table of the events has rows.
+    pub fn events(mut self, events: bool) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Whether whatever is there is replaced.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+}
+
 /// Writes a rank of a job into the data set in folder `dataset`, which is made if it is missing: [`TABLES`], a file each, in
-/// the folder [`rank_folder`]. That of the events has no rows unless `events` is set. It appears as a whole and replaces all
-/// that was there.
+/// the folder [`rank_folder`]. It appears as a whole and replaces all that was there.
 ///
 /// `snapshot` is [in order of time](Snapshot::order_by_time), and `digest` is its digest.
 ///
 /// # Errors
-/// When a file cannot be written or the folder cannot take its place; then what was there is as it was.
+/// When what is there [must stay](Present::refusal), also if another writer put it there meanwhile; when a file cannot be
+/// written or the folder cannot take its place. Then what was there is as it was.
 pub fn write_rank(
     dataset: &Path,
     job: &str,
@@ -57,8 +84,8 @@ pub fn write_rank(
     snapshot: &Snapshot,
     digest: &RankDigest,
     names: &mut dyn NameFrames,
-    events: bool,
-) -> io::Result<Written> {
+    options: WriteOptions,
+) -> Result<Written, WriteError> {
     let staging = Staging::begin(dataset, job, rank)?;
     let facts = [
         ("source", digest.file.clone()),
@@ -68,18 +95,19 @@ pub fn write_rank(
     let create = |table: &Table| staging.create(&table.file_name());
     let mut stacks = Stacks::of(snapshot);
     live::table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
-    if events {
+    if options.events {
         stacks.mention_events();
         events::write(snapshot, create(&EVENTS)?, &facts)?;
     } else {
         table::Rows::of(&EVENTS).write(create(&EVENTS)?, &facts)?;
     }
     stacks.write(names, create(&STACKS)?, &facts)?.write(create(&FRAMES)?, &facts)?;
-    for (table, rows) in digest::tables(digest, events).into_iter().rev() {
+    for (table, rows) in digest::tables(digest, options.events).into_iter().rev() {
         rows.write(create(table)?, &facts)?;
     }
     let size_bytes = staging.size_bytes()?;
-    let replaced = staging.commit()?;
+    let refused = |there: &Present| there.refusal(&digest.file).filter(|_| !options.force);
+    let replaced = staging.commit(refused)?;
     Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }
 

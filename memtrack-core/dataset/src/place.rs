@@ -5,8 +5,12 @@
 //! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that look for `rank=*` do not see it, and most that walk the
 //! whole data set pass over names with a dot in front. DuckDB's `**` does not, so files have names of their own (`….parquet.tmp`)
 //! until all are complete.
+//!
+//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided when it is: an empty
+//! place can be taken by one writer only, and the others then see whose it is.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,20 +64,43 @@ pub enum Present {
     Other(String),
 }
 
+impl Present {
+    /// Why a rank that is made of the file `source` may not take this place, unless it is forced; none if it may.
+    pub fn refusal(&self, source: &str) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Rank { source: own } if own == source => None,
+            Self::Rank { source: own } => Some(format!("is from {own}")),
+            Self::Other(why) => Some(format!("cannot be added to: {why}")),
+        }
+    }
+}
+
 /// What is at the place of a rank in a data set.
 pub fn present(dataset: &Path, job: &str, rank: u64) -> Present {
-    let folder = rank_folder(dataset, job, rank);
-    if folder.symlink_metadata().is_err() {
-        return Present::Nothing;
-    }
-    if !folder.is_dir() {
-        return Present::Other("it is no folder".into());
-    }
+    at(&rank_folder(dataset, job, rank))
+}
+
+fn at(folder: &Path) -> Present {
     let runs = folder.join(crate::RUNS.file_name());
-    let Ok(file) = File::open(&runs) else {
-        return Present::Other("it is no whole rank: it has no runs.parquet".into());
-    };
-    match SerializedFileReader::new(file) {
+    // Where two folders cannot change places, a rank that is being replaced is away for a moment.
+    for _ in 0..3 {
+        if folder.symlink_metadata().is_err() {
+            return Present::Nothing;
+        }
+        if !folder.is_dir() {
+            return Present::Other("it is no folder".into());
+        }
+        if let Ok(file) = File::open(&runs) {
+            return made_of(file);
+        }
+    }
+    Present::Other("it is no whole rank: it has no runs.parquet".into())
+}
+
+/// What a rank with this `runs.parquet` is made of.
+fn made_of(runs: File) -> Present {
+    match SerializedFileReader::new(runs) {
         Err(error) => {
             Present::Other(format!("it is no whole rank: its runs.parquet cannot be read ({error})"))
         }
@@ -85,6 +112,33 @@ pub fn present(dataset: &Path, job: &str, rank: u64) -> Present {
                 None => Present::Other("its runs.parquet is not memtrack's".into()),
             }
         }
+    }
+}
+
+/// Why a rank was not written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// What is at its place is from another file, or damaged: [why](Present::refusal).
+    InTheWay(String),
+    /// A file cannot be written, or the folder cannot take its place.
+    Io(io::Error),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InTheWay(why) => write!(f, "what is there {why}"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
@@ -129,8 +183,8 @@ impl Staging {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
-    /// Puts it into its place; returns whether it replaced something.
-    pub(crate) fn commit(self) -> io::Result<bool> {
+    /// Puts it into its place, unless `refused` says why what is there must stay; returns whether it replaced something.
+    pub(crate) fn commit(self, refused: impl Fn(&Present) -> Option<String>) -> Result<bool, WriteError> {
         for file in self.files()? {
             // The last ending is the only one that goes.
             fs::rename(&file, file.with_extension(""))?;
@@ -141,12 +195,17 @@ impl Staging {
                 if fs::rename(&self.folder, &self.target).is_ok() {
                     return Ok(false);
                 }
-            } else if exchange(&self.folder, &self.target)? {
+                continue;
+            }
+            if let Some(why) = refused(&at(&self.target)) {
+                return Err(WriteError::InTheWay(why));
+            }
+            if exchange(&self.folder, &self.target)? {
                 // What was there is in the hidden folder now, which is dropped.
                 return Ok(true);
             }
         }
-        fs::rename(&self.folder, &self.target).map(|()| false)
+        Ok(fs::rename(&self.folder, &self.target).map(|()| false)?)
     }
 }
 
@@ -221,15 +280,42 @@ mod tests {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
+    /// Whatever is there may be replaced.
+    fn anything(_: &Present) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn of_two_files_for_a_place_that_was_empty_when_both_began_the_second_is_refused() {
+        let dataset = tempfile::tempdir().unwrap();
+        let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
+        let of_another = |there: &Present| there.refusal("second.pickle");
+        assert!(!first.commit(of_another).unwrap());
+        let Err(WriteError::InTheWay(why)) = second.commit(of_another) else { panic!("it took the place") };
+        assert!(why.contains("no whole rank"), "{why}");
+        let folder = rank_folder(dataset.path(), "a b/ü", 3);
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "first");
+        assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);
+    }
+
+    #[test]
+    fn a_place_refuses_other_files_and_what_is_damaged() {
+        let rank = Present::Rank { source: "/run/rank3.pickle".into() };
+        assert_eq!(rank.refusal("/run/rank3.pickle"), None);
+        assert_eq!(rank.refusal("/other/rank3.pickle").unwrap(), "is from /run/rank3.pickle");
+        assert!(Present::Other("no".into()).refusal("/run/rank3.pickle").is_some());
+        assert_eq!(Present::Nothing.refusal("/run/rank3.pickle"), None);
+    }
+
     #[test]
     fn the_later_of_two_writers_wins_and_leaves_nothing_of_the_other() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         first.create("only the first has it").unwrap();
-        assert!(!first.commit().unwrap());
+        assert!(!first.commit(anything).unwrap());
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(names(&folder).len(), 2);
-        assert!(second.commit().unwrap());
+        assert!(second.commit(anything).unwrap());
         assert_eq!(names(&folder), ["file"]);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "second");
         assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);
@@ -239,7 +325,7 @@ mod tests {
     #[test]
     fn a_writer_that_fails_leaves_what_was_there() {
         let dataset = tempfile::tempdir().unwrap();
-        stage(dataset.path(), "old").commit().unwrap();
+        stage(dataset.path(), "old").commit(anything).unwrap();
         drop(stage(dataset.path(), "half"));
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "old");
@@ -253,7 +339,7 @@ mod tests {
         let old = stage(dataset.path(), "old");
         let day = File::open(&old.folder).unwrap();
         day.set_modified(SystemTime::now() - STALE - STALE).unwrap();
-        stage(dataset.path(), "new").commit().unwrap();
+        stage(dataset.path(), "new").commit(anything).unwrap();
         assert!(young.folder.exists() && !old.folder.exists());
     }
 }

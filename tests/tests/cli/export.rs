@@ -287,12 +287,14 @@ fn what_is_no_rank_of_its_own_is_refused() {
         (vec![&one, &same], vec![], "are both rank 1 of job 7"),
         (vec![&a], vec!["--bins", "0"], "--bins"),
         (vec![&a], vec!["--job", ""], "--job"),
+        (vec![&a], vec!["--require-rank"], "cannot tell which rank"),
     ] {
         let files: Vec<&Path> = files.into_iter().map(PathBuf::as_path).collect();
         let output = bench.export(&files, &more);
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
         assert!(said(&output).contains(why), "{}", said(&output));
     }
+    assert_eq!(bench.export(&[&one], &["--require-rank"]).status.code(), Some(0));
     // A single file needs no rank.
     assert_eq!(bench.export(&[&a], &[]).status.code(), Some(0));
     assert!(bench.rank(0).is_dir());

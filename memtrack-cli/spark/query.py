@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Answers a question about a data set of ranks in Spark SQL.
+
+Usage: spark-submit [--master URL …] query.py QUERY DIR [--json]
+
+QUERY is one of memtrack-cli/queries (ranks, usual, outliers, why, skew, timeline, stacks, lifetimes), a file with a SELECT, or a
+SELECT. DIR is what `memtrack export --parquet` or export_ranks.py wrote, or any place that Spark reads. --json prints an object a
+line for each row. docs/PARQUET.md has the tables.
+Exit codes: 0 success, 2 wrong usage, 3 no data set there.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+QUERIES = Path(__file__).resolve().parents[1] / "queries"
+TABLES = ["runs", "devices", "timeline", "groups", "steps", "out_of_memory", "live", "stacks", "frames", "events"]
+PARTITIONS = [StructField("job", StringType()), StructField("rank", LongType())]
+
+
+def make_views(spark, folder):
+    """The tables of a data set as views. A job that is called 17 stays a text, which Spark would take for a number."""
+    folder = folder.rstrip("/")
+    for table in TABLES:
+        files = f"{folder}/job=*/rank=*/{table}.parquet"
+        read = spark.read.option("basePath", folder)
+        columns = [field for field in read.parquet(files).schema if field.name not in ("job", "rank")]
+        read.schema(StructType(columns + PARTITIONS)).parquet(files).createOrReplaceTempView(table)
+
+
+def text_of(query):
+    """The SELECT that is meant."""
+    named = QUERIES / f"{query}.sql"
+    for file in (named, Path(query)):
+        if " " not in query and file.is_file():
+            return file.read_text(encoding="utf-8")
+    if len(query.split()) > 1:
+        return query
+    known = ", ".join(sorted(file.stem for file in QUERIES.glob("*.sql") if not file.stem.startswith("tables.")))
+    raise FileNotFoundError(f"there is no query and no file {query}; queries are {known}")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="query.py", description="Answers a question about a data set of ranks in Spark SQL.")
+    parser.add_argument("query", metavar="QUERY", help="one of memtrack-cli/queries, a file with a SELECT, or a SELECT")
+    parser.add_argument("folder", metavar="DIR", help="the data set")
+    parser.add_argument("--json", action="store_true", help="print a JSON object a line for each row")
+    arguments = parser.parse_args()
+    try:
+        text = text_of(arguments.query)
+    except FileNotFoundError as error:
+        print(f"query.py: {error}", file=sys.stderr)
+        return 2
+    spark = SparkSession.builder.appName(f"memtrack query of {arguments.folder}").getOrCreate()
+    try:
+        make_views(spark, arguments.folder)
+    except AnalysisException as error:
+        print(f"query.py: {arguments.folder} is no data set of ranks: {error}", file=sys.stderr)
+        return 3
+    try:
+        answer = spark.sql(text)
+    except (AnalysisException, ParseException) as error:
+        print(f"query.py: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        for row in answer.collect():
+            print(json.dumps(row.asDict()))
+    else:
+        rows = answer.cache()
+        rows.show(max(rows.count(), 1), truncate=False)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
