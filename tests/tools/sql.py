@@ -142,7 +142,7 @@ def refusals(folder):
     """Errors in the query say where, and nothing can be changed."""
     before = sorted((path, path.stat().st_mtime_ns) for path in Path(folder).rglob("*"))
     for query, said in [
-        ("SELECT FROM WHERE", "line 1, column "),
+        ("SELECT rank,\n(peak_bytes FROM devices", "line 2, column 13 of the query: Expected: ), found: FROM"),
         ("SELECT rank\nFROM devices\nWHERE peek_bytes > 1", "line 3, column 7 of the query: column 'peek_bytes' not found"),
         ("SELECT peak_byte FROM devices", "peak_bytes"),
         ("SELECT * FROM device", "table 'device' not found; there are devices, timeline, "),

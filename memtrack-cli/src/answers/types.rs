@@ -280,7 +280,6 @@ pub(crate) struct UnexportedFile {
 
 /// The rows that answer a query.
 #[derive(Serialize, JsonSchema)]
-#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "the schema is the same in every build"))]
 pub(crate) struct SqlAnswer {
     /// The columns, in their order.
     pub(crate) columns: Vec<SqlColumn>,
@@ -291,7 +290,6 @@ pub(crate) struct SqlAnswer {
 
 /// A column of the rows.
 #[derive(Serialize, JsonSchema)]
-#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "the schema is the same in every build"))]
 pub(crate) struct SqlColumn {
     /// Its name; of two columns of one name the second is called `NAME_2`.
     pub(crate) name: String,

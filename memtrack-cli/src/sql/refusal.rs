@@ -80,6 +80,9 @@ pub(super) fn words(error: &DataFusionError) -> String {
         DataFusionError::SQL(error, _) => {
             let text = error.to_string();
             let text = text.strip_prefix("sql parser error: ").unwrap_or(&text);
+            if text.starts_with("recursion limit") {
+                return "the query is nested too deeply".into();
+            }
             return match located(text) {
                 Some((what, place)) => placed(Some(place), what),
                 None => placed(None, text),
