@@ -164,8 +164,8 @@ def refusals(folder):
         ("SET datafusion.execution.batch_size = 1", "nothing is changed here"),
         ("SELECT * FROM '/etc/passwd'", "not found"),
         ("SELECT " + "(" * 300 + "1" + ")" * 300, ""),
-        ("SELECT " + "1+" * 20_000 + "1", None),
-        ("SELECT " + "NOT " * 20_000 + "true", None),
+        ("SELECT " + "1+" * 2_000 + "1", None),
+        ("SELECT " + "NOT " * 2_000 + "true", None),
         ("SELECT '" + "a" * 300_000 + "'", None),
     ]:
         if said is None:
