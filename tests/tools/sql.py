@@ -143,7 +143,7 @@ def refusals(folder):
     before = sorted((path, path.stat().st_mtime_ns) for path in Path(folder).rglob("*"))
     for query, said in [
         ("SELECT rank,\n(peak_bytes FROM devices", "line 2, column 13 of the query: Expected: ), found: FROM"),
-        ("SELECT rank\nFROM devices\nWHERE peek_bytes > 1", "line 3, column 7 of the query: column 'peek_bytes' not found"),
+        ("SELECT rank\nFROM devices\nWHERE peek_bytes > 1", "line 3, column 7 of the query: column 'peek_bytes' not found; perhaps devices.peak_bytes"),
         ("SELECT peak_byte FROM devices", "peak_bytes"),
         ("SELECT * FROM device", "table 'device' not found; there are devices, timeline, "),
         ("SELECT no_such(rank) FROM devices", "no_such"),
@@ -164,8 +164,8 @@ def refusals(folder):
         ("SET datafusion.execution.batch_size = 1", "nothing is changed here"),
         ("SELECT * FROM '/etc/passwd'", "not found"),
         ("SELECT " + "(" * 300 + "1" + ")" * 300, ""),
-        ("SELECT " + "1+" * 2_000 + "1", None),
-        ("SELECT " + "NOT " * 2_000 + "true", None),
+        ("SELECT " + "1+" * 500 + "1", None),
+        ("SELECT " + "NOT " * 500 + "true", None),
         ("SELECT '" + "a" * 300_000 + "'", None),
     ]:
         if said is None:

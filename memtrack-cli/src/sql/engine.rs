@@ -191,8 +191,9 @@ async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<Bad
             Ok::<_, DataFusionError>(())
         };
         if let Err(error) = read.await {
+            let told = refusal::bad_file(&error).cloned();
             let path = dataset.path(table, &dataset.ranks[place]);
-            return Some(BadFile { path, why: refusal::words(&error) });
+            return Some(told.unwrap_or_else(|| BadFile { path, why: refusal::words(&error) }));
         }
     }
     None

@@ -8,6 +8,9 @@ use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::dataset::TABLES;
 use std::path::Path;
 
+/// How the engine names a column that may have been meant.
+const POSSIBLE: &str = "possible column ";
+
 /// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
@@ -62,6 +65,14 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
     }
 }
 
+/// The file that an error is about, where that was found before it was read.
+pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.downcast_ref(),
+        _ => None,
+    }
+}
+
 /// What an error says.
 pub(super) fn words(error: &DataFusionError) -> String {
     if let Some(told) = error.diagnostic() {
@@ -69,10 +80,12 @@ pub(super) fn words(error: &DataFusionError) -> String {
         let mut text = placed(place, &told.message);
         let more =
             told.notes.iter().map(|note| &note.message).chain(told.helps.iter().map(|help| &help.message));
-        for more in more {
-            text.push_str("; ");
-            text.push_str(more);
+        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(POSSIBLE));
+        let columns: Vec<_> = columns.iter().filter_map(|column| column.strip_prefix(POSSIBLE)).collect();
+        if !columns.is_empty() {
+            text.push_str(&format!("; perhaps {}", columns.join(", ")));
         }
+        others.iter().for_each(|other| text.push_str(&format!("; {other}")));
         return with_tables(text);
     }
     let root = error.find_root();

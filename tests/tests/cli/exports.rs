@@ -407,7 +407,8 @@ fn events(path: &Path) -> Vec<HashMap<String, Field>> {
     let names: Vec<&str> = names.columns().iter().map(|column| column.name()).collect();
     assert_eq!(names, EVENTS_ALONE.columns.iter().map(|column| column.name).collect::<Vec<_>>());
     let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
-    rows.map(|row| row.get_column_iter().map(|(name, value)| (name.clone(), value.clone())).collect()).collect()
+    rows.map(|row| row.get_column_iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+        .collect()
 }
 
 #[test]

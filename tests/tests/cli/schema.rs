@@ -94,7 +94,9 @@ fn every_verb_answers_as_json() {
 
 #[test]
 fn a_verb_that_is_not_built_says_how_to_have_it() {
-    for arguments in [&["sql"][..], &["sql", "SELECT 1", "folder", "--json"], &["sql", "--query", "why", "--file"]] {
+    for arguments in
+        [&["sql"][..], &["sql", "SELECT 1", "folder", "--json"], &["sql", "--query", "why", "--file"]]
+    {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
