@@ -180,7 +180,7 @@ def refusals(folder):
         (("--query", "why"), "say which data set to ask"),
         (("--query", "who", folder), "--query who: there is none of that name, but ranks, usual, "),
         (("--query", "why", "SELECT 1", folder), "two queries"),
-        (("--jsn", "SELECT 1", folder), "there is no option --jsn"),
+        (("--jsn", folder), "there is no option --jsn"),
         (("SELECT 1", folder, "--json", "--csv"), None),
     ]:
         done = subprocess.run([MEMTRACK, "sql", *map(str, arguments)], capture_output=True, text=True)

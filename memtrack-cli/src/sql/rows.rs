@@ -124,15 +124,17 @@ pub(crate) fn write_csv(
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let schema = named(schema);
-    let mut writer = CsvBuilder::new().with_header(true).build(&mut *streams.stdout);
-    let wrong = |error: ArrowError| match error {
-        ArrowError::IoError(_, error) => CliError::from(error),
-        error => unwritable(&error),
+    // Through a buffer: its writer tells what went wrong in words only.
+    let mut write = |batch: &RecordBatch, with_head| {
+        let mut text = Vec::new();
+        let written = CsvBuilder::new().with_header(with_head).build(&mut text).write(batch);
+        written.map_err(|error| unwritable(&error))?;
+        streams.stdout.write_all(&text).map_err(CliError::from)
     };
-    writer.write(&RecordBatch::new_empty(Arc::clone(&schema))).map_err(wrong)?;
+    write(&RecordBatch::new_empty(Arc::clone(&schema)), true)?;
     for batch in batches {
-        let batch = renamed(&batch?, &schema).map_err(wrong)?;
-        writer.write(&batch).map_err(wrong)?;
+        let batch = renamed(&batch?, &schema).map_err(|error| unwritable(&error))?;
+        write(&batch, false)?;
     }
     Ok(())
 }
