@@ -22,6 +22,7 @@ mod ranks;
 mod run;
 mod schema;
 mod scrub;
+mod sql;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -50,6 +51,7 @@ pub(crate) use ranks::RanksArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
 pub(crate) use scrub::ScrubArgs;
+pub(crate) use sql::SqlArgs;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -135,6 +137,9 @@ pub(crate) enum Command {
     SegmentPlot(PageArgs),
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
+    /// Ask the ranks that `export --parquet` wrote in SQL: a query of your own, or a ready one
+    #[cfg_attr(not(feature = "sql"), command(hide = true))]
+    Sql(SqlArgs),
     /// Show how full the segments are, in PyTorch's text
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
@@ -197,7 +202,7 @@ pub(crate) struct GpusArgs {
 
 /// Examples, and the formats of other tools as their registry has them.
 fn convert_help() -> String {
-    let formats = EXPORTS.iter().map(|export| {
+    let formats = EXPORTS.iter().filter(|export| export.lacks.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
         format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
     });
@@ -212,6 +217,7 @@ Examples:
                                                      for go tool pprof: what is in use at the end
   memtrack convert train.memtrack blocks.csv --device host
                                                      a table of the heap's blocks
+  memtrack convert train.memtrack events.parquet     a table of all events, for DuckDB, pandas or Spark
   memtrack convert train.memtrack for-you.pickle --scrub --scrub-key \"$(cat key)\"
                                                      with pseudonyms, for others to read
 

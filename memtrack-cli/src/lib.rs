@@ -20,6 +20,8 @@ mod run;
 mod scrub;
 mod serve;
 mod sizes;
+#[cfg(feature = "sql")]
+mod sql;
 mod tips;
 mod unmatched;
 

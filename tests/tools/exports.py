@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Opens what `memtrack convert` writes by the tools it is for, and compares what they say with memtrack's own reports:
-pprof by `go tool pprof`, the table of blocks by Python's csv and by DuckDB, speedscope by its own page in Chromium.
+pprof by `go tool pprof`, the table of blocks by Python's csv and by DuckDB, that of events by DuckDB and pyarrow, speedscope by
+its own page in Chromium.
 
 Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/exports.py MEMTRACK WORK [FILE...]
 Files are recordings and snapshots; without any, fixtures of PyTorch's with one device and with several.
@@ -15,6 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet
 
 TESTS = Path(__file__).resolve().parent.parent
 FIXTURES = [TESTS / "fixtures/snapshots/samples" / f"{name}.pickle" for name in ("multi-gpu", "wrapped", "host-pinned")]
@@ -122,6 +124,41 @@ def table(memtrack, file, told, folder):
         assert peaks[device] == expected, f"{device}: {peaks[device]}, expected {expected}"
 
 
+def events(memtrack, file, told, folder):
+    """The table of events in DuckDB and pyarrow: its allocations and frees are those of the table of blocks."""
+    run(memtrack, "convert", file, folder / "a.parquet", "--force")
+    run(memtrack, "convert", file, folder / "a.csv", "--force")
+    base, _ = peak_of_table(folder)
+    base.execute(f"create view events as select * from '{folder / 'a.parquet'}'")
+    documented = (TESTS.parent / "docs" / "PARQUET.md").read_text(encoding="utf-8")
+    arrow = pyarrow.parquet.read_table(folder / "a.parquet")
+    assert base.execute("select count(*) from events").fetchone() == (arrow.num_rows,) and arrow.num_rows
+    for column in arrow.column_names:
+        assert f"`{column}`" in documented, f"{column} is not in docs/PARQUET.md"
+    sums = "device, coalesce({0}::text, '') place, count(*), sum(blocks), sum(size) from {1} group by all order by all"
+    of_blocks = "(select *, requested_bytes size from blocks where not older_than_trace)"
+    of_events = "(select *, size_bytes size from events where action = 'alloc')"
+    for place in ("line", "called"):
+        found = base.execute("select " + sums.format(place, of_events)).fetchall()
+        expected = base.execute("select " + sums.format(place, of_blocks)).fetchall()
+        assert found == expected, f"{place}: {found}, expected {expected}"
+    found = base.execute("""select f.device, count(*) from events f join events a on a.event = f.alloc_event
+        where f.action in ('free', 'free_completed') and a.action = 'alloc' and a.address = f.address
+        group by all order by all""").fetchall()
+    expected = base.execute("""select device, count(*) from blocks
+        where not older_than_trace and free_completed_event is not null group by all order by all""").fetchall()
+    assert found == expected, f"frees: {found}, expected {expected}"
+    # Of one device, and to a pipe.
+    device = told.devices[0]
+    option = {"host heap": "host", "pinned host memory": "pinned"}.get(device, device.removeprefix("device "))
+    piped = subprocess.run([memtrack, "convert", file, "-", "--to", "parquet", "--device", option], capture_output=True, check=True)
+    (folder / "one.parquet").write_bytes(piped.stdout)
+    found = base.execute(f"select event, line, alloc_event from '{folder / 'one.parquet'}'").fetchall()
+    expected = base.execute("""select event, line, alloc_event from events join (select distinct device, device_name from blocks)
+        using (device) where device_name = ? order by event""", [device]).fetchall()
+    assert found == expected and found, f"{device}: {len(found)} events, expected {len(expected)}"
+
+
 def speedscope(memtrack, file, told, folder, work):
     """The names and totals of the profiles, as the page shows them."""
     path = folder / "a.speedscope.json"
@@ -152,6 +189,7 @@ def main():
         checks = [
             ("pprof", lambda: pprof(memtrack, file, told, folder)),
             ("csv", lambda: table(memtrack, file, told, folder)),
+            ("parquet", lambda: events(memtrack, file, told, folder)),
             ("speedscope", lambda: speedscope(memtrack, file, told, folder, work)),
         ]
         for name, check in checks:

@@ -46,6 +46,7 @@ answers! {
     SEGMENT_PLOT = "segment-plot" 1: WrittenAnswer;
     SEGMENTS = "segments" 1: UsageRowsAnswer;
     SIMULATE = "simulate" 1: WrittenAnswer;
+    SQL = "sql" 1: SqlAnswer;
     STATS = "stats" 1: StatsAnswer;
     SUMMARY = "summary" 1: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;

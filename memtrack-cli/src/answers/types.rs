@@ -277,3 +277,29 @@ pub(crate) struct UnexportedFile {
     /// Why.
     pub(crate) error: String,
 }
+
+/// The rows that answer a query.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SqlAnswer {
+    /// The columns, in their order.
+    pub(crate) columns: Vec<SqlColumn>,
+    /// The rows, each an object with all columns by their names.
+    #[schemars(with = "Vec<serde_json::Map<String, Value>>")]
+    pub(crate) rows: SqlRows,
+}
+
+/// A column of the rows.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SqlColumn {
+    /// Its name; of two columns of one name the second is called `NAME_2`.
+    pub(crate) name: String,
+    /// What SQL calls its type: `BIGINT`, `DOUBLE`, `STRING`, …
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+#[cfg(feature = "sql")]
+use crate::sql::SqlRows;
+/// Nobody makes any.
+#[cfg(not(feature = "sql"))]
+type SqlRows = ();

@@ -92,6 +92,11 @@ fn target_asked(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
 
 /// Refuses options that say nothing of what is written.
 fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
+    if let Target::Export(Export { lacks: Some(feature), name, .. }) = target {
+        return Err(CliError::Usage(format!(
+            "this memtrack is built without {name} files: cargo install --path memtrack-cli --features {feature}"
+        )));
+    }
     let of_a_moment = matches!(target, Target::Export(Export { of_a_moment: true, .. }));
     if args.at.is_some() && !of_a_moment {
         return Err(CliError::Usage(format!(

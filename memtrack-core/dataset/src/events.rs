@@ -3,36 +3,61 @@
 
 use crate::allocations::Allocations;
 use crate::table::{Cells, Column, GROUP, Kind, Table, TableWriter, Values};
-use memtrack_model::event::{Action, ScopeId, ThreadId};
+use foldhash::{HashMap, HashMapExt};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use parquet::data_type::ByteArray;
 use std::io::{self, Write};
 use std::ops::Range;
 
+const COLUMNS: [Column; 17] = [
+    Column::new("event", Kind::Long).delta(),
+    Column::new("device", Kind::Int),
+    Column::new("time_us", Kind::Long).nullable().delta(),
+    Column::new("action", Kind::Text),
+    Column::new("alloc_event", Kind::Long).nullable().delta(),
+    Column::new("address", Kind::Long).nullable(),
+    Column::new("size_bytes", Kind::Long),
+    Column::new("blocks", Kind::Double),
+    Column::new("free_bytes", Kind::Long).nullable(),
+    Column::new("stream", Kind::Long),
+    Column::new("stack", Kind::Int),
+    Column::new("module", Kind::Text).nullable(),
+    Column::new("phase", Kind::Text).nullable(),
+    Column::new("operator", Kind::Text).nullable(),
+    Column::new("category", Kind::Text).nullable(),
+    Column::new("thread", Kind::Text).nullable(),
+    Column::new("thread_id", Kind::Long).nullable(),
+];
+
 /// What happened, an event a row.
-pub static EVENTS: Table = Table {
+pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
+
+/// The same for a file without tables of stacks beside it: [`EVENTS`], and of each event's stack the line of one's own code
+/// and what that line called.
+pub static EVENTS_ALONE: Table = Table {
     name: "events",
-    columns: &[
-        Column::new("event", Kind::Long).delta(),
-        Column::new("device", Kind::Int),
-        Column::new("time_us", Kind::Long).nullable().delta(),
-        Column::new("action", Kind::Text),
-        Column::new("alloc_event", Kind::Long).nullable().delta(),
-        Column::new("address", Kind::Long).nullable(),
-        Column::new("size_bytes", Kind::Long),
-        Column::new("blocks", Kind::Double),
-        Column::new("free_bytes", Kind::Long).nullable(),
-        Column::new("stream", Kind::Long),
-        Column::new("stack", Kind::Int),
-        Column::new("module", Kind::Text).nullable(),
-        Column::new("phase", Kind::Text).nullable(),
-        Column::new("operator", Kind::Text).nullable(),
-        Column::new("category", Kind::Text).nullable(),
-        Column::new("thread", Kind::Text).nullable(),
-        Column::new("thread_id", Kind::Long).nullable(),
-    ],
+    columns: &{
+        let mut columns = [Column::new("line", Kind::Text).nullable(); COLUMNS.len() + 2];
+        let mut place = 0;
+        while place < COLUMNS.len() {
+            columns[place] = COLUMNS[place];
+            place += 1;
+        }
+        columns[COLUMNS.len() + 1] = Column::new("called", Kind::Text).nullable();
+        columns
+    },
 };
+
+/// Where in one's own code an event's stack is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventLine {
+    /// The line, where one is known.
+    pub line: Option<String>,
+    /// What it called.
+    pub called: Option<String>,
+}
 
 /// The texts of a scope.
 struct Scoped {
@@ -60,13 +85,51 @@ pub(crate) fn write<W: Write + Send>(
 ) -> io::Result<()> {
     let mut writer = TableWriter::new(output, &EVENTS, facts)?;
     let mut events = Events::of(snapshot);
-    let mut from = 0;
-    while from < snapshot.events.len() {
-        let to = snapshot.events.len().min(from + GROUP);
-        writer.group(events.columns(from..to))?;
-        from = to;
+    for rows in groups(snapshot) {
+        writer.group(events.columns(rows, |_| true).1)?;
     }
     writer.finish()
+}
+
+/// Writes those of some devices as [`EVENTS_ALONE`].
+pub(crate) fn write_alone(
+    snapshot: &Snapshot,
+    devices: &[DeviceId],
+    line: &mut dyn FnMut(StackId) -> EventLine,
+    mut output: impl Write,
+) -> io::Result<()> {
+    // Parquet's writer wants an output that can be sent to another thread, which standard output is not.
+    let mut writer = TableWriter::new(Vec::new(), &EVENTS_ALONE, &[])?;
+    let mut events = Events::of(snapshot);
+    let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();
+    for rows in groups(snapshot) {
+        let (rows, mut columns) = events.columns(rows, |device| devices.contains(&device));
+        if rows.is_empty() {
+            continue;
+        }
+        let stacks = rows.iter().map(|&row| snapshot.events.stack[row]);
+        let (mut own, mut called) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for stack in stacks {
+            let known = lines.entry(stack).or_insert_with(|| {
+                let known = if stack.is_none() { EventLine::default() } else { line(stack) };
+                let text = |text: Option<String>| text.map(|text| ByteArray::from(text.as_str()));
+                (text(known.line), text(known.called))
+            });
+            own.push(known.0.clone());
+            called.push(known.1.clone());
+        }
+        columns.push(Cells::texts(own.into_iter()));
+        columns.push(Cells::texts(called.into_iter()));
+        writer.group(columns)?;
+        output.write_all(&writer.written())?;
+    }
+    output.write_all(&writer.rest()?)
+}
+
+/// The rows that are written together.
+fn groups(snapshot: &Snapshot) -> impl Iterator<Item = Range<usize>> {
+    let rows = snapshot.events.len();
+    (0..rows).step_by(GROUP).map(move |from| from..rows.min(from + GROUP))
 }
 
 impl<'a> Events<'a> {
@@ -95,67 +158,60 @@ impl<'a> Events<'a> {
         &self.scopes[scope.index().min(self.scopes.len() - 1)]
     }
 
-    /// The events of some rows, in the order of [`EVENTS`].
-    fn columns(&mut self, rows: Range<usize>) -> Vec<Cells> {
-        let allocated = self.allocations.of_next(self.snapshot, rows.clone());
+    /// Those of the next rows that are of the devices asked for, and their columns in the order of [`EVENTS`].
+    fn columns(&mut self, rows: Range<usize>, of: impl Fn(DeviceId) -> bool) -> (Vec<usize>, Vec<Cells>) {
         let snapshot = self.snapshot;
         let table = &snapshot.events;
+        let allocated = self.allocations.of_next(snapshot, rows.clone());
+        let begin = rows.start;
+        let rows: Vec<usize> = rows.filter(|&row| of(table.device[row])).collect();
+        let each = || rows.iter().copied();
         let ordinals = snapshot.ordinals();
-        let scopes = &table.scope[rows.clone()];
-        let scoped = |of: fn(&Scoped) -> &Option<ByteArray>| match scopes.iter().all(|scope| scope.is_none())
-        {
-            true => Cells::none(Kind::Text, rows.len()),
-            false => Cells::texts(scopes.iter().map(|&scope| of(self.scoped(scope)).clone())),
+        let scoped =
+            |of: fn(&Scoped) -> &Option<ByteArray>| match each().all(|row| table.scope[row].is_none()) {
+                true => Cells::none(Kind::Text, rows.len()),
+                false => Cells::texts(each().map(|row| of(self.scoped(table.scope[row])).clone())),
+            };
+        let known = |row: usize| {
+            let thread: ThreadId = table.thread[row];
+            snapshot.threads.get(thread.index()).filter(|_| !thread.is_none())
         };
-        let threads = &table.thread[rows.clone()];
-        let known = |thread: ThreadId| snapshot.threads.get(thread.index()).filter(|_| !thread.is_none());
         let is_oom = |row: usize| table.action[row] == Action::Oom;
-        vec![
-            Cells::all(Values::Long(rows.clone().map(|row| row as i64).collect())),
-            Cells::all(Values::Int(
-                table.device[rows.clone()].iter().map(|&device| ordinals.of(device).into()).collect(),
-            )),
-            Cells::longs(rows.clone().map(|row| time_us(snapshot, row))),
+        let columns = vec![
+            Cells::all(Values::Long(each().map(|row| row as i64).collect())),
+            Cells::all(Values::Int(each().map(|row| ordinals.of(table.device[row]).into()).collect())),
+            Cells::longs(each().map(|row| time_us(snapshot, row))),
             Cells::all(Values::Text(
-                table.action[rows.clone()]
-                    .iter()
-                    .map(|&action| self.actions[action as usize].clone())
-                    .collect(),
+                each().map(|row| self.actions[table.action[row] as usize].clone()).collect(),
             )),
-            Cells::longs(allocated.into_iter()),
+            Cells::longs(each().map(|row| allocated[row - begin])),
             // The bits of an address; those above 2^63 are negative, as in PyTorch's own files.
-            Cells::longs(rows.clone().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
+            Cells::longs(each().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
             Cells::all(Values::Long(
-                table.size_bytes[rows.clone()]
-                    .iter()
-                    .map(|&bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
-                    .collect(),
+                each().map(|row| i64::try_from(table.size_bytes[row]).unwrap_or(i64::MAX)).collect(),
             )),
-            Cells::all(Values::Double(rows.clone().map(|row| snapshot.weighed_event(row).blocks).collect())),
-            Cells::longs(rows.clone().map(|row| {
+            Cells::all(Values::Double(each().map(|row| snapshot.weighed_event(row).blocks).collect())),
+            Cells::longs(each().map(|row| {
                 is_oom(row).then(|| i64::try_from(snapshot.oom_free_bytes(row)).unwrap_or(i64::MAX))
             })),
-            Cells::all(Values::Long(
-                table.stream[rows.clone()].iter().map(|stream| stream.0 as i64).collect(),
-            )),
-            Cells::all(Values::Int(table.stack[rows.clone()].iter().map(|stack| stack.0 as i32).collect())),
+            Cells::all(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
+            Cells::all(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),
             scoped(|scoped| &scoped.module),
             scoped(|scoped| &scoped.phase),
             scoped(|scoped| &scoped.operator),
             match snapshot.categories.get() {
                 None => Cells::none(Kind::Text, rows.len()),
-                Some(categories) => Cells::texts(rows.clone().map(|row| {
+                Some(categories) => Cells::texts(each().map(|row| {
                     let number = usize::from(*categories.of_event.get(row)?);
                     self.categories.get(number.checked_sub(1)?).cloned()
                 })),
             },
             Cells::texts(
-                threads
-                    .iter()
-                    .map(|&thread| known(thread).and_then(|_| self.threads[thread.index()].clone())),
+                each().map(|row| known(row).and_then(|_| self.threads[table.thread[row].index()].clone())),
             ),
-            Cells::longs(threads.iter().map(|&thread| known(thread).map(|thread| thread.os_id as i64))),
-        ]
+            Cells::longs(each().map(|row| known(row).map(|thread| thread.os_id as i64))),
+        ];
+        (rows, columns)
     }
 }
 

@@ -1,24 +1,28 @@
 //! A snapshot as Parquet files: a folder for each rank of a job, in which every table is a file. Engines that read Parquet
 //! (DuckDB, Spark, DataFusion, Trino) take a thousand such folders for one data set. docs/PARQUET.md describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes the events alone.
+//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes the events alone; [`ranks`]
+//! and [`check`] are for readers.
 
 mod allocations;
 mod digest;
 mod events;
 mod live;
 mod place;
+mod read;
 mod stacks;
 mod table;
 
 pub use digest::{DATASET_VERSION, DEVICES, GROUPS, OUT_OF_MEMORY, RUNS, STEPS, TIMELINE};
-pub use events::EVENTS;
+pub use events::{EVENTS, EVENTS_ALONE, EventLine};
 pub use live::LIVE;
 pub use place::{Present, WriteError, present, rank_folder};
+pub use read::{RankFolder, check, ranks};
 pub use stacks::{FRAMES, STACKS};
 pub use table::{Column, Kind, Table};
 
 use memtrack_model::NameFrames;
+use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_report::analysis::ranks::RankDigest;
 use place::Staging;
@@ -111,10 +115,18 @@ pub fn write_rank(
     Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }
 
-/// Writes the events of a snapshot as one Parquet file, without their stacks: [`EVENTS`].
+/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks have numbers in it and no tables; `line`
+/// says of each, once, where in one's own code it is.
+///
+/// `snapshot` is [in order of time](Snapshot::order_by_time).
 ///
 /// # Errors
 /// When the output cannot be written.
-pub fn write_events(snapshot: &Snapshot, output: &mut (dyn Write + Send)) -> io::Result<()> {
-    events::write(snapshot, output, &[])
+pub fn write_events(
+    snapshot: &Snapshot,
+    devices: &[DeviceId],
+    line: &mut dyn FnMut(StackId) -> EventLine,
+    output: impl Write,
+) -> io::Result<()> {
+    events::write_alone(snapshot, devices, line, output)
 }

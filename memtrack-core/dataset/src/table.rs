@@ -45,6 +45,17 @@ impl Kind {
             Self::Text => "STRING",
         }
     }
+
+    /// How files have it.
+    pub(crate) const fn physical(self) -> Physical {
+        match self {
+            Self::Int => Physical::INT32,
+            Self::Long => Physical::INT64,
+            Self::Double => Physical::DOUBLE,
+            Self::Flag => Physical::BOOLEAN,
+            Self::Text => Physical::BYTE_ARRAY,
+        }
+    }
 }
 
 /// A column of a [`Table`].
@@ -91,15 +102,8 @@ impl Table {
 
     fn schema(&self) -> Result<Type, ParquetError> {
         let fields = self.columns.iter().map(|column| {
-            let physical = match column.kind {
-                Kind::Int => Physical::INT32,
-                Kind::Long => Physical::INT64,
-                Kind::Double => Physical::DOUBLE,
-                Kind::Flag => Physical::BOOLEAN,
-                Kind::Text => Physical::BYTE_ARRAY,
-            };
             let repetition = if column.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-            Type::primitive_type_builder(column.name, physical)
+            Type::primitive_type_builder(column.name, column.kind.physical())
                 .with_repetition(repetition)
                 .with_logical_type((column.kind == Kind::Text).then_some(LogicalType::String))
                 .build()
@@ -271,6 +275,18 @@ impl<W: Write + Send> TableWriter<W> {
     /// Writes what ends the file.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.writer.close().map(|_| ()).map_err(as_io)
+    }
+}
+
+impl TableWriter<Vec<u8>> {
+    /// Takes the bytes that are complete so far.
+    pub(crate) fn written(&mut self) -> Vec<u8> {
+        std::mem::take(self.writer.inner_mut())
+    }
+
+    /// Ends the file, and takes the bytes that were not taken.
+    pub(crate) fn rest(self) -> io::Result<Vec<u8>> {
+        self.writer.into_inner().map_err(as_io)
     }
 }
 

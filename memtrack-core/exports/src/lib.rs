@@ -9,6 +9,7 @@ mod course;
 mod firefox;
 #[cfg(test)]
 mod fixtures;
+mod parquet;
 mod perfetto;
 mod pprof;
 mod registry;
@@ -17,5 +18,5 @@ mod stacks;
 mod target;
 mod usage;
 
-pub use registry::{EXPORTS, Export, ExportOptions};
+pub use registry::{EXPORTS, Export, ExportOptions, Packing};
 pub use target::{Target, target_named, target_of, targets_listed};

@@ -1,7 +1,7 @@
 //! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
 //! a row.
 
-use crate::{blocks, collapsed, firefox, perfetto, pprof, speedscope};
+use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -43,6 +43,17 @@ impl ExportOptions {
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 
+/// How files are compressed by the rules of their format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// They are not: `.gz` and `.zst` after their name compress them.
+    None,
+    /// They are gzip.
+    Gzip,
+    /// What is in them is compressed.
+    Inside,
+}
+
 /// A format that other tools read.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -53,19 +64,21 @@ pub struct Export {
     pub suffixes: &'static [&'static str],
     /// What it holds, and what opens it, in a line.
     pub about: &'static str,
-    /// Whether its files are gzip already, by its own rules.
-    pub is_gzip: bool,
+    /// How its files are compressed by its own rules.
+    pub packing: Packing,
     /// Whether what it holds depends on a moment.
     pub of_a_moment: bool,
+    /// The feature of memtrack that it needs, where this build is without it.
+    pub lacks: Option<&'static str>,
     pub(crate) write: WriteExport,
 }
 
 impl Export {
     /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
-    /// What is gzip already is not compressed again.
+    /// What is compressed already is not compressed again.
     ///
     /// # Errors
-    /// When `output` cannot be written, or the format cannot hold a number.
+    /// When `output` cannot be written, the format cannot hold a number, or this build [lacks](Self::lacks) it.
     pub fn write(
         &self,
         snapshot: &Snapshot,
@@ -74,59 +87,74 @@ impl Export {
         output: impl Write,
         compression: Compression,
     ) -> io::Result<()> {
-        let compression = if self.is_gzip { Compression::None } else { compression };
+        let compression = if self.packing == Packing::None { compression } else { Compression::None };
         packed(output, compression, |output| (self.write)(snapshot, symbols, options, output))
     }
 }
 
 /// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
-pub static EXPORTS: [Export; 6] = [
+pub static EXPORTS: [Export; 7] = [
     Export {
         name: "pprof",
         suffixes: &["pb.gz", "pprof"],
         about: "allocated and in use, by stack, for `go tool pprof`",
-        is_gzip: true,
+        packing: Packing::Gzip,
         of_a_moment: true,
+        lacks: None,
         write: pprof::write,
     },
     Export {
         name: "speedscope",
         suffixes: &["speedscope.json"],
         about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
-        is_gzip: false,
+        packing: Packing::None,
         of_a_moment: false,
+        lacks: None,
         write: speedscope::write,
     },
     Export {
         name: "collapsed",
         suffixes: &["folded", "collapsed"],
         about: "stacks with the bytes in use, a line each, for flame graphs",
-        is_gzip: false,
+        packing: Packing::None,
         of_a_moment: true,
+        lacks: None,
         write: collapsed::write,
     },
     Export {
         name: "csv",
         suffixes: &["csv"],
         about: "a row for each block, for tables and databases",
-        is_gzip: false,
+        packing: Packing::None,
         of_a_moment: false,
+        lacks: None,
         write: blocks::write,
+    },
+    Export {
+        name: "parquet",
+        suffixes: &["parquet"],
+        about: "a row for each event, for DuckDB, pandas, Polars and Spark",
+        packing: Packing::Inside,
+        of_a_moment: false,
+        lacks: if cfg!(feature = "parquet") { None } else { Some("parquet") },
+        write: parquet::write,
     },
     Export {
         name: "perfetto",
         suffixes: &["pftrace", "perfetto-trace"],
         about: "counters, what was running and heap profiles over time, for ui.perfetto.dev",
-        is_gzip: false,
+        packing: Packing::None,
         of_a_moment: false,
+        lacks: None,
         write: perfetto::write,
     },
     Export {
         name: "firefox",
         suffixes: &["fxprof.json"],
         about: "every allocation with its stack, memory and what was running over time, for profiler.firefox.com",
-        is_gzip: false,
+        packing: Packing::None,
         of_a_moment: false,
+        lacks: None,
         write: firefox::write,
     },
 ];
@@ -139,7 +167,7 @@ mod tests {
     fn every_export_takes_an_empty_snapshot() {
         let snapshot = Snapshot::default();
         let mut symbols = Symbolizer::of(&snapshot);
-        for export in &EXPORTS {
+        for export in EXPORTS.iter().filter(|export| export.lacks.is_none()) {
             let mut out = Vec::new();
             (export.write)(&snapshot, &mut symbols, &ExportOptions::of(&snapshot), &mut out).unwrap();
         }

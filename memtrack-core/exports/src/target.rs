@@ -1,7 +1,7 @@
 //! What a file's name stands for: a format of snapshots, which memtrack reads back, or an export. Both lists are asked
 //! here, so that names and the sentences about them agree.
 
-use crate::registry::{EXPORTS, Export};
+use crate::registry::{EXPORTS, Export, Packing};
 use memtrack_formats::{Compression, Format, format_named, packing};
 use std::path::Path;
 
@@ -25,11 +25,11 @@ impl Target {
 
     /// The usual ending of its files' names, compressed that way, without the first dot: `json.gz`.
     pub fn suffix(self, compression: Compression) -> String {
-        let (suffix, is_gzip) = match self {
-            Self::Snapshot(format) => (format.suffix(), false),
-            Self::Export(export) => (export.suffixes[0], export.is_gzip),
-        };
-        if is_gzip { suffix.to_owned() } else { format!("{suffix}{}", compression.suffix()) }
+        match self {
+            Self::Export(export) if export.packing != Packing::None => export.suffixes[0].to_owned(),
+            Self::Export(export) => format!("{}{}", export.suffixes[0], compression.suffix()),
+            Self::Snapshot(format) => format!("{}{}", format.suffix(), compression.suffix()),
+        }
     }
 }
 
@@ -50,14 +50,18 @@ pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
 /// Why it cannot be compressed that way.
 fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     // `.pb.gz` is a name of its own, and no `.pb` that is compressed.
-    if let Some(export) = ends_like(name).filter(|export| export.is_gzip) {
+    if let Some(export) = ends_like(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
     let (name, compression) = packing(name);
     if let Some(export) = ends_like(name) {
-        return match compression {
-            Compression::Zstd if export.is_gzip => {
-                Err(format!("{} files are gzip already: leave .zst out", export.name))
+        let left_out = compression.suffix();
+        return match (export.packing, compression) {
+            (Packing::Gzip, Compression::Zstd) => {
+                Err(format!("{} files are gzip already: leave {left_out} out", export.name))
+            }
+            (Packing::Inside, Compression::Gzip | Compression::Zstd) => {
+                Err(format!("{} files are compressed already: leave {left_out} out", export.name))
             }
             _ => Ok(Some((Target::Export(export), compression))),
         };
@@ -132,6 +136,7 @@ mod tests {
             ("a.pprof.gz", "pprof", "pb.gz"),
             ("a.Collapsed.zst", "collapsed", "folded.zst"),
             ("a.csv.zst", "csv", "csv.zst"),
+            ("events.parquet", "parquet", "parquet"),
         ] {
             assert_eq!(of(name), Ok((format, suffix.to_owned())), "{name}");
         }
@@ -145,6 +150,7 @@ mod tests {
             );
         }
         assert_eq!(of("a.pb.gz.zst").unwrap_err(), "pprof files are gzip already: leave .zst out");
+        assert_eq!(of("a.parquet.gz").unwrap_err(), "parquet files are compressed already: leave .gz out");
     }
 
     #[test]

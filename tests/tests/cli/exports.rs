@@ -2,6 +2,7 @@
 //! and `memtrack top`. What the tools themselves say of them is in `tests/tools/exports.py`.
 
 use flate2::read::GzDecoder;
+use memtrack_core::dataset::EVENTS_ALONE;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_core::exports::{EXPORTS, ExportOptions};
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions};
@@ -10,6 +11,8 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{event, small};
 use memtrack_tests::verbs::{json, text};
 use memtrack_tests::{fixture, memtrack};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use prost::Message;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -387,12 +390,70 @@ fn devices_and_moments_can_be_chosen() {
         (&["a.memtrack", "b.pickle", "--at", "end"], "--at: a pickle file"),
         (&["a.memtrack", "b.pb.gz", "--at", "oom"], "device 0 never ran out of memory"),
         (&["a.memtrack", "b.pb.gz.zst"], "pprof files are gzip already"),
+        (&["a.memtrack", "b.parquet.gz"], "parquet files are compressed already: leave .gz out"),
+        (&["a.memtrack", "b.parquet", "--at", "end"], "--at: a parquet file is about the whole time"),
         (&["a.memtrack", "-", "--to", "perf"], "--to perf: use pickle, json, memtrack, pprof"),
     ] {
         let output = convert(folder.path(), arguments);
         let why = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && why.contains(said), "{arguments:?}: {why}");
     }
+}
+
+/// The rows of a file of events, each by the names of its columns.
+fn events(path: &Path) -> Vec<HashMap<String, Field>> {
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let names = reader.metadata().file_metadata().schema_descr_ptr();
+    let names: Vec<&str> = names.columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names, EVENTS_ALONE.columns.iter().map(|column| column.name).collect::<Vec<_>>());
+    let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+    rows.map(|row| row.get_column_iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+        .collect()
+}
+
+#[test]
+fn events_as_parquet_have_the_lines_and_the_sums_of_the_table_of_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fixture("snapshots/samples/multi-gpu.pickle");
+    let rows = events(&converted(&file, folder.path(), "a.parquet", &[]));
+    let mut of_events: BTreeMap<(String, String), i64> = BTreeMap::new();
+    let (mut allocated, mut freed) = (HashMap::new(), 0);
+    for row in &rows {
+        let text = |name: &str| match &row[name] {
+            Field::Str(text) => text.clone(),
+            Field::Null => String::new(),
+            other => panic!("{name}: {other:?}"),
+        };
+        match (&row["action"], &row["size_bytes"], &row["event"], &row["alloc_event"]) {
+            (Field::Str(action), &Field::Long(bytes), &Field::Long(event), _) if action == "alloc" => {
+                *of_events.entry((text("line"), text("called"))).or_default() += bytes;
+                allocated.insert(event, row["address"].clone());
+            }
+            (Field::Str(action), _, _, Field::Long(alloc)) if action == "free_completed" => {
+                assert_eq!(allocated[alloc], row["address"]);
+                freed += 1;
+            }
+            _ => {}
+        }
+    }
+    let mut of_blocks: BTreeMap<(String, String), i64> = BTreeMap::new();
+    let mut ends = 0;
+    let mut blocks = csv::Reader::from_path(converted(&file, folder.path(), "a.csv", &[])).unwrap();
+    for block in blocks.deserialize::<HashMap<String, String>>().map(Result::unwrap) {
+        if block["older_than_trace"] == "false" {
+            let place = (block["line"].clone(), block["called"].clone());
+            *of_blocks.entry(place).or_default() += block["requested_bytes"].parse::<i64>().unwrap();
+            ends += usize::from(!block["free_completed_event"].is_empty());
+        }
+    }
+    assert_eq!(of_events, of_blocks);
+    assert_eq!(freed, ends);
+    assert!(of_events.keys().any(|(line, _)| line.starts_with("train.py:80 ")), "{of_events:?}");
+    // Events of one device keep their numbers.
+    let one = events(&converted(&file, folder.path(), "one.parquet", &["--device", "1"]));
+    let expected: Vec<_> = rows.iter().filter(|row| row["device"] == Field::Int(1)).collect();
+    assert!(!expected.is_empty() && expected.len() < rows.len());
+    assert!(one.iter().eq(expected));
 }
 
 #[test]

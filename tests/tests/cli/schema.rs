@@ -64,6 +64,9 @@ fn a_verb_without_an_answer_has_no_schema() {
     );
 }
 
+/// The verb that is built only where its feature is asked for. Its answer is the same wherever it is.
+const OPTIONAL: &str = "sql";
+
 /// Verbs that answer nothing that a script would read, or whose output has a form of its own.
 const WITHOUT: [&str; 4] = ["completions", "help", "man", "schema"];
 
@@ -80,10 +83,25 @@ fn every_verb_answers_as_json() {
         .filter(|verb| !WITHOUT.contains(&&**verb))
         .collect();
     assert!(named.contains("top"), "{help}");
-    assert_eq!(named, verbs());
+    let mut known = verbs();
+    assert!(known.remove(OPTIONAL));
+    assert_eq!(named, known);
     for verb in named {
         let help = text(Command::new(memtrack()).args([&verb, "--help"]).output().unwrap());
         assert!(help.contains("--json"), "{verb}: {help}");
+    }
+}
+
+#[test]
+fn a_verb_that_is_not_built_says_how_to_have_it() {
+    for arguments in
+        [&["sql"][..], &["sql", "SELECT 1", "folder", "--json"], &["sql", "--query", "why", "--file"]]
+    {
+        let output = Command::new(memtrack()).args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("memtrack: this memtrack is built without `sql`: cargo install "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
     }
 }
 

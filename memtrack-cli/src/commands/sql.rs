@@ -1,0 +1,139 @@
+//! `memtrack sql`: asks a data set of ranks in SQL.
+
+#[cfg(feature = "sql")]
+pub(crate) use with::run;
+#[cfg(not(feature = "sql"))]
+pub(crate) use without::run;
+
+#[cfg(feature = "sql")]
+mod with {
+    use crate::Streams;
+    use crate::answers::{self, SqlAnswer};
+    use crate::args::SqlArgs;
+    use crate::error::{CliError, Exit};
+    use crate::sql::{Question, READY, Ready, SqlRows, ask, columns, write_csv, write_text};
+    use std::ffi::OsStr;
+    use std::io::Read;
+    use std::num::NonZero;
+    use std::path::{Path, PathBuf};
+    use std::{fs, thread};
+
+    /// A query is not longer: the engine descends into its nested parts.
+    const LONGEST_QUERY: u64 = 256 << 10;
+
+    /// Asks, and prints the rows as they come.
+    pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+        if args.list {
+            list(streams)?;
+            return Ok(Exit::Fine);
+        }
+        let (sql, folder) = asked(args, streams)?;
+        let jobs =
+            args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN);
+        let answered = ask(Question { sql, folder, memory: args.memory, jobs })?;
+        if args.format.json {
+            let (rows, failed) = SqlRows::of(answered.batches);
+            let answer = SqlAnswer { columns: columns(&answered.schema), rows };
+            let printed = answers::SQL.print(&answer, streams);
+            // Why the rows ended early is more than that the answer could not be printed.
+            failed.take().map_or(printed, Err)?;
+        } else if args.csv {
+            write_csv(&answered.schema, answered.batches, streams)?;
+        } else {
+            let width = (!args.wide).then(memtrack_core::__report_width);
+            write_text(&answered.schema, answered.batches, args.rows.limit(), width, streams)?;
+        }
+        Ok(Exit::Fine)
+    }
+
+    /// The query and the folder.
+    fn asked(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<(String, PathBuf), CliError> {
+        let words: Vec<&OsStr> =
+            [&args.first, &args.second].into_iter().flatten().map(|word| &**word).collect();
+        // What looks like an option and is none was taken for the query.
+        let is_option = |word: &&&OsStr| {
+            word.to_str().is_some_and(|word| word.starts_with("--") && !word.contains([' ', '\n']))
+        };
+        if let Some(option) = words.iter().find(is_option) {
+            return Err(CliError::Usage(format!(
+                "there is no option {}; see memtrack sql --help",
+                option.display()
+            )));
+        }
+        let (given, words) = match (&args.query, &args.file) {
+            (Some(name), _) => (Some(ready(name)?.sql.to_owned()), &words[..]),
+            (None, Some(file)) => (Some(read(file, streams)?), &words[..]),
+            (None, None) => match words.split_first() {
+                Some((&word, rest)) if word == "-" => (Some(read(Path::new("-"), streams)?), rest),
+                Some((word, rest)) => {
+                    let sql =
+                        word.to_str().ok_or_else(|| CliError::Usage("the query is not UTF-8".into()))?;
+                    (Some(sql.to_owned()), rest)
+                }
+                None => (None, &words[..]),
+            },
+        };
+        let how = "memtrack sql 'SELECT …' DIR, or --query NAME DIR for a ready query (--list)";
+        let (sql, folder) = match (given, words) {
+            (None, _) => return Err(CliError::Usage(format!("say what to ask: {how}"))),
+            (Some(_), []) => {
+                return Err(CliError::Usage(format!(
+                    "say which data set to ask, the folder of memtrack export --parquet: {how}"
+                )));
+            }
+            (Some(_), [_, ..]) if words.len() > 1 => {
+                return Err(CliError::Usage(format!("there are two queries; leave one out: {how}")));
+            }
+            (Some(sql), words) => (sql, PathBuf::from(words[0])),
+        };
+        if sql.len() as u64 > LONGEST_QUERY {
+            return Err(CliError::Usage("the query is longer than 256 KiB".into()));
+        }
+        Ok((sql, folder))
+    }
+
+    /// The query in a file or on standard input.
+    fn read(file: &Path, streams: &mut Streams<'_>) -> Result<String, CliError> {
+        let mut text = String::new();
+        let stdin = &mut *streams.stdin;
+        let read = match file == Path::new("-") {
+            true => Read::take(stdin, LONGEST_QUERY + 1).read_to_string(&mut text),
+            false => {
+                fs::File::open(file).and_then(|file| file.take(LONGEST_QUERY + 1).read_to_string(&mut text))
+            }
+        };
+        read.map_err(|error| CliError::input(file, error))?;
+        // Editors of Windows begin a file with it.
+        Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
+    }
+
+    fn ready(name: &str) -> Result<&'static Ready, CliError> {
+        READY.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
+            let names: Vec<_> = READY.iter().map(|ready| ready.name).collect();
+            CliError::Usage(format!("--query {name}: there is none of that name, but {}", names.join(", ")))
+        })
+    }
+
+    fn list(streams: &mut Streams<'_>) -> Result<(), CliError> {
+        for ready in &READY {
+            writeln!(streams.stdout, "{:<10} {}", ready.name, ready.about())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(feature = "sql"))]
+mod without {
+    use crate::Streams;
+    use crate::args::SqlArgs;
+    use crate::error::{CliError, Exit};
+
+    /// Says what is missing.
+    pub(crate) fn run(_: &SqlArgs, _: &mut Streams<'_>) -> Result<Exit, CliError> {
+        Err(CliError::Usage(
+            "this memtrack is built without `sql`: cargo install --path memtrack-cli --features sql; DuckDB, Spark and other engines \
+             answer the same queries (docs/PARQUET.md)"
+                .into(),
+        ))
+    }
+}

@@ -1,0 +1,53 @@
+//! The queries in `queries/`, which every engine runs unchanged.
+
+/// A ready query.
+pub(crate) struct Ready {
+    /// What it is called: its file's name.
+    pub(crate) name: &'static str,
+    /// The query. It begins with a comment that says what it answers.
+    pub(crate) sql: &'static str,
+}
+
+macro_rules! ready {
+    ($($name:literal)+) => {
+        [$(Ready { name: $name, sql: include_str!(concat!("../../queries/", $name, ".sql")) }),+]
+    };
+}
+
+/// All of them, in the order in which docs/PARQUET.md lists them.
+pub(crate) static READY: [Ready; 8] =
+    ready!["ranks" "usual" "outliers" "why" "skew" "timeline" "stacks" "lifetimes"];
+
+impl Ready {
+    /// What it answers.
+    pub(crate) fn about(&self) -> String {
+        let comment = self.sql.lines().map_while(|line| line.strip_prefix("--"));
+        comment.map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn every_query_is_there_and_says_what_it_answers() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries");
+        let names = folder.read_dir().unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut queries: Vec<String> =
+            names.filter(|name| !name.starts_with("tables.")).map(|name| name.replace(".sql", "")).collect();
+        queries.sort();
+        let mut known: Vec<_> = READY.iter().map(|ready| ready.name).collect();
+        known.sort_unstable();
+        assert_eq!(known, queries);
+        for ready in &READY {
+            assert!(
+                ready.about().len() > 20 && ready.about().ends_with('.'),
+                "{}: {}",
+                ready.name,
+                ready.about()
+            );
+        }
+    }
+}

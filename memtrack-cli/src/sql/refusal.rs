@@ -1,0 +1,156 @@
+//! Why a query has no answer, in one line: what is wrong, where in the query or in which file, and what to do.
+
+use super::tables::BadFile;
+use crate::error::CliError;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::DataFusionError;
+use memtrack_core::analysis::units::human_bytes;
+use memtrack_core::dataset::TABLES;
+use std::path::Path;
+
+/// How the engine names a column that may have been meant.
+const POSSIBLE: &str = "possible column ";
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The query's.
+    Query,
+    /// The query's or that of the files.
+    Unknown,
+}
+
+impl Blame {
+    pub(super) fn of(error: &DataFusionError) -> Self {
+        match error.find_root() {
+            DataFusionError::SQL(..)
+            | DataFusionError::Plan(_)
+            | DataFusionError::SchemaError(..)
+            | DataFusionError::NotImplemented(_)
+            | DataFusionError::Configuration(_)
+            | DataFusionError::ResourcesExhausted(_) => Self::Query,
+            DataFusionError::ArrowError(error, _) => match **error {
+                ArrowError::DivideByZero | ArrowError::ArithmeticOverflow(_) | ArrowError::CastError(_) => {
+                    Self::Query
+                }
+                _ => Self::Unknown,
+            },
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// That a file of the data set cannot be read.
+pub(super) fn damaged(bad: &BadFile) -> CliError {
+    CliError::input(
+        &bad.path,
+        format!("{}; export that rank again with --force, or remove its folder", bad.why),
+    )
+}
+
+/// The error of a query as the command's; `memory` is the bound of what the engine may hold.
+pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
+    match error.find_root() {
+        DataFusionError::External(inner) if inner.is::<BadFile>() => {
+            inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
+        }
+        DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
+            "the query needs more than the {} of --memory, and cannot do with files instead: allow more, or ask for less",
+            human_bytes(memory)
+        )),
+        DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
+            CliError::input(folder, words(error))
+        }
+        _ => CliError::Usage(words(error)),
+    }
+}
+
+/// The file that an error is about, where that was found before it was read.
+pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// What an error says.
+pub(super) fn words(error: &DataFusionError) -> String {
+    if let Some(told) = error.diagnostic() {
+        let place = told.span.map(|span| (span.start.line, span.start.column));
+        let mut text = placed(place, &told.message);
+        let more =
+            told.notes.iter().map(|note| &note.message).chain(told.helps.iter().map(|help| &help.message));
+        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(POSSIBLE));
+        let columns: Vec<_> = columns.iter().filter_map(|column| column.strip_prefix(POSSIBLE)).collect();
+        if !columns.is_empty() {
+            text.push_str(&format!("; perhaps {}", columns.join(", ")));
+        }
+        others.iter().for_each(|other| text.push_str(&format!("; {other}")));
+        return with_tables(text);
+    }
+    let root = error.find_root();
+    let text = match root {
+        DataFusionError::SQL(error, _) => {
+            let text = error.to_string();
+            let text = text.strip_prefix("sql parser error: ").unwrap_or(&text);
+            if text.starts_with("recursion limit") {
+                return "the query is nested too deeply".into();
+            }
+            return match located(text) {
+                Some((what, place)) => placed(Some(place), what),
+                None => placed(None, text),
+            };
+        }
+        DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
+            return "ask one query at a time".into();
+        }
+        DataFusionError::Plan(text) if text.starts_with("No SQL statements") => {
+            return "the query is empty".into();
+        }
+        DataFusionError::Plan(text) if text.contains(" not supported: ") && text.starts_with(['D', 'S']) => {
+            let what = text.split_once(" not supported: ").map_or("", |(_, what)| what);
+            return format!(
+                "nothing is changed here ({what}): ask by SELECT, WITH, EXPLAIN, DESCRIBE or SHOW"
+            );
+        }
+        root => root.message().into_owned(),
+    };
+    with_tables(text)
+}
+
+/// Where in the query something is.
+fn placed(place: Option<(u64, u64)>, what: &str) -> String {
+    match place {
+        Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
+        None => format!("the query: {what}"),
+    }
+}
+
+/// The parser's words without the place at their end, and that place.
+fn located(text: &str) -> Option<(&str, (u64, u64))> {
+    let (what, place) = text.rsplit_once(" at Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    Some((what, (line.parse().ok()?, column.parse().ok()?)))
+}
+
+/// Names of tables as they are written, and all of them where one is not there.
+fn with_tables(text: String) -> String {
+    let text = text.replace("memtrack.dataset.", "");
+    if text.contains("table '") && text.contains("' not found") {
+        let names: Vec<_> = TABLES.iter().map(|table| table.name).collect();
+        return format!("{text}; there are {}", names.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_an_error_comes_first() {
+        let said = "Expected: an expression, found: FROM at Line: 2, Column: 8";
+        assert_eq!(located(said), Some(("Expected: an expression, found: FROM", (2, 8))));
+        assert_eq!(located("no place"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! The tables of a data set as the engine sees them: their columns are those of `memtrack_core::dataset::TABLES`, with `job` and
+//! `rank` from the names of the folders. The engine's own listing of folders is not used: it takes the names as they are
+//! written (`a%20job`), and reads what is left of a file without saying which one.
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DataFusionError, Result, ScalarValue, Statistics, project_schema};
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::Expr;
+use datafusion::object_store;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use memtrack_core::dataset::{self, Kind, RankFolder};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is read of a file before it is known where its parts are: more than the end of any rank's table takes.
+const END_BYTES: usize = 64 << 10;
+
+/// A file of a data set that cannot be read.
+#[derive(Clone, Debug)]
+pub(super) struct BadFile {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// What is wrong with it.
+    pub(super) why: String,
+}
+
+impl fmt::Display for BadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for BadFile {}
+
+/// A data set.
+#[derive(Debug)]
+pub(super) struct Dataset {
+    pub(super) folder: PathBuf,
+    pub(super) ranks: Vec<RankFolder>,
+    pub(super) store: ObjectStoreUrl,
+    /// The files that the query has asked for, each with its table.
+    pub(super) asked: Mutex<Vec<(&'static dataset::Table, usize)>>,
+}
+
+impl Dataset {
+    pub(super) fn path(&self, table: &dataset::Table, rank: &RankFolder) -> PathBuf {
+        self.folder.join(&rank.folder).join(table.file_name())
+    }
+}
+
+/// A table of it: that of all ranks, or of one.
+#[derive(Debug)]
+pub(super) struct RankTable {
+    dataset: Arc<Dataset>,
+    table: &'static dataset::Table,
+    /// The rank by its place among them.
+    only: Option<usize>,
+    schema: TableSchema,
+}
+
+impl RankTable {
+    pub(super) fn new(dataset: Arc<Dataset>, table: &'static dataset::Table, only: Option<usize>) -> Self {
+        let fields = table.columns.iter().map(|column| {
+            let kind = match column.kind {
+                Kind::Int => DataType::Int32,
+                Kind::Long => DataType::Int64,
+                Kind::Double => DataType::Float64,
+                Kind::Flag => DataType::Boolean,
+                Kind::Text => DataType::Utf8,
+            };
+            Field::new(column.name, kind, column.nullable)
+        });
+        let folders = vec![
+            Arc::new(Field::new("job", DataType::Utf8, false)),
+            Arc::new(Field::new("rank", DataType::Int64, false)),
+        ];
+        let schema = TableSchema::new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), folders);
+        Self { dataset, table, only, schema }
+    }
+
+    /// A rank's file for the engine; none where the table has no rows. The engine itself would not say whose file it cannot
+    /// read, so its end is looked at here.
+    fn file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
+        let rank = &self.dataset.ranks[place];
+        let path = self.dataset.path(self.table, rank);
+        let bad = |why: String| BadFile { path: path.clone(), why };
+        let rows = dataset::check(&path, self.table).map_err(|error| bad(error.to_string()))?;
+        if rows == 0 {
+            return Ok(None);
+        }
+        let size = path.metadata().map_err(|error| bad(error.to_string()))?.len();
+        let name = rank.folder.join(self.table.file_name());
+        let name = name.to_str().ok_or_else(|| bad("its name is not UTF-8".into()))?;
+        let mut file = PartitionedFile::new("", size);
+        // As it is written: made from a string, a path is encoded.
+        file.object_meta.location =
+            object_store::path::Path::parse(name).map_err(|error| bad(error.to_string()))?;
+        let rank_number = i64::try_from(rank.rank).unwrap_or(i64::MAX);
+        let statistics = Statistics::new_unknown(self.schema.file_schema())
+            .with_num_rows(Precision::Exact(rows as usize))
+            .with_total_byte_size(Precision::Inexact(size as usize));
+        let file = file
+            .with_partition_values(vec![
+                ScalarValue::Utf8(Some(rank.job.clone())),
+                ScalarValue::Int64(Some(rank_number)),
+            ])
+            .with_metadata_size_hint(END_BYTES)
+            .with_statistics(Arc::new(statistics));
+        Ok(Some((file, rows as usize)))
+    }
+}
+
+#[async_trait]
+impl TableProvider for RankTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.schema.table_schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let places = self.only.map_or(0..self.dataset.ranks.len(), |only| only..only + 1);
+        self.dataset
+            .asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(places.clone().map(|place| (self.table, place)));
+        let (mut files, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        for place in places {
+            let file = self.file(place).map_err(|bad| DataFusionError::External(Box::new(bad)))?;
+            if let Some((file, more)) = file {
+                rows += more;
+                bytes += file.object_meta.size as usize;
+                files.push(file);
+            }
+        }
+        if files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema(), projection)?)));
+        }
+        let statistics = Statistics::new_unknown(&self.schema())
+            .with_num_rows(Precision::Exact(rows))
+            .with_total_byte_size(Precision::Inexact(bytes));
+        let source = Arc::new(ParquetSource::new(self.schema.clone()));
+        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
+        let scan = FileScanConfigBuilder::new(self.dataset.store.clone(), source)
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+}
+
+/// The ranks of the data set in `folder`.
+///
+/// # Errors
+/// What the folder is instead, and what to do.
+pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
+    let bad = |why: String| BadFile { path: folder.to_owned(), why };
+    let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;
+    if ranks.is_empty() {
+        let is_part =
+            |begin: &str| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin));
+        return Err(bad(match is_part("job=") || is_part("rank=") {
+            true => "it is a part of a data set; name the folder that the folder job=… is in".into(),
+            false => "it is no data set: it has no folder job=…/rank=…; memtrack export --parquet DIR FILES… writes one".into(),
+        }));
+    }
+    Ok(ranks)
+}

@@ -1,0 +1,39 @@
+//! Parquet: a row for each event, in the order of the recording. Its columns are those of the table of events in a data set
+//! (`memtrack-dataset`, docs/PARQUET.md), and the line of one's own code that each stack belongs to, since the file is alone.
+
+use crate::ExportOptions;
+use memtrack_model::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::io::{self, Write};
+
+/// Writes the table.
+#[cfg(feature = "parquet")]
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    use memtrack_dataset::{EventLine, write_events};
+    use memtrack_model::event::{DeviceId, StackId};
+    use memtrack_report::analysis::ownership::{Owners, short};
+
+    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let mut owners = Owners::new(&options.rules);
+    let mut line = |stack: StackId| {
+        let owned = owners.owner(&snapshot.frame_keys(stack), symbols);
+        EventLine { line: owned.mine.as_ref().map(short), called: owned.called.as_ref().map(short) }
+    };
+    write_events(snapshot, &devices, &mut line, out)
+}
+
+/// Says that it cannot.
+#[cfg(not(feature = "parquet"))]
+pub(crate) fn write(
+    _: &Snapshot,
+    _: &mut Symbolizer,
+    _: &ExportOptions,
+    _: &mut dyn Write,
+) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "memtrack was built without Parquet"))
+}
