@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let mut command = Cli::command();
     command.build();
-    let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help").cloned();
+    let verbs = command.get_subcommands().filter(|verb| has_page(verb)).cloned();
     let commands: Vec<Command> = std::iter::once(command.clone()).chain(verbs).collect();
     let target = |command: &Command| args.folder.join(format!("{}.1", name(command)));
     let targets: Vec<PathBuf> = commands.iter().map(target).collect();
@@ -28,6 +28,11 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     // A hint; when nobody can read it, the pages are there all the same.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
     Ok(Exit::Fine)
+}
+
+/// Whether a verb has a page: what is hidden says of itself that it is not built.
+fn has_page(verb: &Command) -> bool {
+    verb.get_name() != "help" && !verb.is_hide_set()
 }
 
 /// What a page is called: `memtrack-top` of `memtrack top`.
@@ -122,8 +127,7 @@ mod tests {
     fn every_help_has_examples_and_exit_codes_for_its_page() {
         let mut command = Cli::command();
         command.build();
-        let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
-        for verb in verbs {
+        for verb in command.get_subcommands().filter(|verb| has_page(verb)) {
             let (examples, _, codes) = parts(verb);
             assert!(examples.contains(&format!("memtrack {}", verb.get_name())), "{}", verb.get_name());
             assert!(codes.starts_with('0') || verb.get_name() == "run", "{}", verb.get_name());

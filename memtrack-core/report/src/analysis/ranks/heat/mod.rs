@@ -1,6 +1,6 @@
 //! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the most that was live.
 //! What is drawn is bounded: more ranks than rows share rows, more steps than columns share columns, and the most of what
-//! shares a cell stays, so that no peak is lost. [`columns`] says what the columns are, [`course`] since when a rank is odd.
+//! shares a cell stays, so that no peak is lost. `columns` says what the columns are, `course` since when a rank is odd.
 
 mod columns;
 mod course;
