@@ -32,7 +32,7 @@ impl Default for Config {
             width: 128,
             heads: 4,
             blocks: 4,
-            steps: 20,
+            steps: 10,
             learning_rate: 3e-3,
             seed: 42,
         }

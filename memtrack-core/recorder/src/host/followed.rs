@@ -8,7 +8,7 @@
 //! few finer ones too, which tell single blocks apart.
 
 use std::alloc::{Layout, alloc_zeroed};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 /// Enough for a heap of 2 GiB; in a larger one blocks share counts with others that lie elsewhere.
 const SLOTS: usize = 1 << 22;
@@ -30,6 +30,10 @@ const FINE_REGIONS_SHIFT: u32 = u64::BITS - (FINE_SLOTS / FINE_SLOTS_OF_REGION).
 pub(super) const BYTES: usize = SLOTS + FINE_SLOTS;
 /// Where there was no memory for more.
 const FEW_SLOTS: usize = 1 << 13;
+
+/// Which pages of the counts were ever written to: a session's end looks at no other. Most stay as the system gave them.
+static TOUCHED: [AtomicBool; BYTES / PAGE] = [const { AtomicBool::new(false) }; BYTES / PAGE];
+const PAGE: usize = SLOTS_OF_REGION;
 
 /// [`BYTES`] counts, made when the first block is followed and then kept; null before.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
@@ -106,6 +110,12 @@ pub(super) fn add(address: u64) {
     }
     // A count that is full stays full: then every block of the slot is looked up, which is slower and still right.
     let more = |count: u8| Some(count.saturating_add(1));
+    for slot in [slot_of(address), fine_slot_of(address)] {
+        let touched = &TOUCHED[slot / PAGE];
+        if !touched.load(Ordering::Relaxed) {
+            touched.store(true, Ordering::Relaxed);
+        }
+    }
     change(counts, address, more);
 }
 
@@ -161,13 +171,15 @@ pub(super) fn clear() {
     if counts.is_null() {
         return;
     }
-    let len = if std::ptr::eq(counts, few()) { FEW_SLOTS } else { BYTES };
-    for slot in 0..len {
-        // SAFETY: both have so many counts, and neither is ever given back.
-        let count = unsafe { &*counts.add(slot) };
-        // Reading alone takes no memory.
-        if count.load(Ordering::Relaxed) != 0 {
-            count.store(0, Ordering::Relaxed);
+    let is_few = std::ptr::eq(counts, few());
+    FEW.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    for (page, touched) in TOUCHED.iter().enumerate() {
+        if !touched.swap(false, Ordering::Relaxed) || is_few {
+            continue;
+        }
+        for slot in page * PAGE..(page + 1) * PAGE {
+            // SAFETY: they are `BYTES` counts that are never given back.
+            unsafe { &*counts.add(slot) }.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -175,18 +187,21 @@ pub(super) fn clear() {
 /// In the child of a fork, where no block is followed: the counts are the parent's, and to write to them would copy them.
 pub(super) fn reset_after_fork() {
     COUNTS.store(std::ptr::null_mut(), Ordering::Release);
-    for count in &FEW {
-        count.store(0, Ordering::Relaxed);
-    }
+    FEW.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    TOUCHED.iter().for_each(|touched| touched.store(false, Ordering::Relaxed));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    /// Nothing else in this program follows blocks.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_followed_block_has_none_of_its_neighbours_looked_up() {
-        // Nothing else in this program follows blocks.
+        let _alone = ALONE.lock();
         let address = 0x7e5a_4321_0040;
         let neighbours = (0..32).map(|place| (address & !511) + 16 * place).filter(|&other| other != address);
         add(address);
@@ -204,7 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn a_session_s_end_forgets_them_and_looks_at_few() {
+        let _alone = ALONE.lock();
+        let address = 0x7e5a_0123_4560;
+        add(address);
+        let counts = COUNTS.load(Ordering::Acquire);
+        let pages = || TOUCHED.iter().filter(|touched| touched.load(Ordering::Relaxed)).count();
+        assert!((1..=6).contains(&pages()), "{}", pages());
+        clear();
+        assert!(!may_contain(address) && pages() == 0);
+        // SAFETY: they are `BYTES` counts that are never given back.
+        assert!((0..BYTES).all(|slot| unsafe { &*counts.add(slot) }.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
     fn a_count_that_is_full_stays_full() {
+        let _alone = ALONE.lock();
         let address = 0x7e5a_8765_0080;
         (0..300).for_each(|_| add(address));
         (0..300).for_each(|_| remove(address));
