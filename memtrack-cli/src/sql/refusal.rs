@@ -55,7 +55,7 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
             inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
         }
         DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
-            "the query needs more than the {} of --memory, and cannot do with files instead: allow more, or ask for less",
+            "the query needs more than the {} of --memory and cannot spill to disk: allow more, or ask for less",
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {

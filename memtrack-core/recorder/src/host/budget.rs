@@ -318,7 +318,6 @@ mod tests {
     const SIZE: u64 = 100;
 
     /// With so much to borrow, and no other test that borrows it.
-    #[must_use]
     fn to_borrow(start_ns: i64) -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
