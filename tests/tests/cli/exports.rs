@@ -583,8 +583,8 @@ fn the_header_of_the_table_is_stable() {
     let expected = "\
 device,device_name,address,requested_bytes,blocks,estimated,stream,older_than_trace,allocated_event,allocated_ns,\
 free_requested_event,free_requested_ns,free_completed_event,free_completed_ns,thread,operator,module,phase,category,line,called
-1,device 1,0x7f2c40000000,400,1,false,0x0,false,1,6000,,,,,,,,,,train.py:80 case_multi,
-1,device 1,0x7f2c40e00000,12582912,1,false,0x0,false,3,54000,,,,,,,,,,train.py:80 case_multi,
+1,device 1,0x7f2c40000000,400,1.0,false,0x0,false,1,6000,,,,,,,,,,train.py:80 case_multi,
+1,device 1,0x7f2c40e00000,12582912,1.0,false,0x0,false,3,54000,,,,,,,,,,train.py:80 case_multi,
 ";
     assert_eq!(table, expected);
 }

@@ -53,7 +53,7 @@ const OFTEN: f64 = 1.5;
 const AIM: f64 = 0.75;
 const EASE: f64 = 0.68;
 const REPAY: f64 = 0.68;
-/// What of these is left for a thread that has something to pay back.
+/// What of these is left for a thread that has more than [`FIRST_NS`] to pay back.
 const INDEBTED: f64 = 0.5;
 /// Of the budget, what recording every block must be within.
 const EASE_EXACT: f64 = 0.85;
@@ -203,7 +203,7 @@ impl Ledger {
     fn next_class(&self, budget: f64, pair_ns: f64) -> u8 {
         let in_debt = self.credit_ns <= 0.0;
         let has_reserve = self.credit_ns >= budget * RESERVE_NS;
-        let left = if self.lent_ns > 0.0 { INDEBTED } else { 1.0 };
+        let left = if self.lent_ns > FIRST_NS { INDEBTED } else { 1.0 };
         match self.class {
             0 if !in_debt => 0,
             0 => self.suited(budget, AIM * left, pair_ns).max(1),
