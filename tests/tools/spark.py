@@ -321,7 +321,9 @@ class Test:
         self.checks.memtrack("export", "--parquet", self.plain, "--events", *self.files)
         self.cluster.until_workers(2)
         answers = self.disturbed(VICTIMS[0], lives_on=False)
-        self.checks.equal("ranks that were replaced", sum(answer["replaced"] for answer in answers.values()), 0)
+        # What is to be killed may have been too fast for it, and was run again.
+        replaced = [one for one in answers.values() if one["replaced"] and one["rank"] != VICTIMS[0]]
+        self.checks.equal("ranks that were replaced", replaced, [])
         self.cluster.until_workers(2)
         self.failures()
         begun = time.time()
