@@ -33,16 +33,26 @@ pub(crate) fn snapshot(
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Snapshot {
-    let Some(mut scrub) = asked(args) else { return snapshot };
+    let mut hiding = asked(args);
+    let snapshot = hidden(snapshot, hiding.as_mut(), folders);
+    mention(args, hiding.as_ref(), streams);
+    snapshot
+}
+
+/// The same for one of several files, whose pseudonyms are `hiding`'s; as it is where that is none.
+pub(crate) fn hidden(snapshot: Snapshot, hiding: Option<&mut Scrub>, folders: &[PathBuf]) -> Snapshot {
+    let Some(scrub) = hiding else { return snapshot };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = folders.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
-    let scrubbed = scrub.snapshot(snapshot, &mut symbols);
+    scrub.snapshot(snapshot, &mut symbols)
+}
+
+/// Says what the pseudonyms of all files are worth, once.
+pub(crate) fn mention(args: &ScrubArgs, hiding: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
-    if scrub.collisions() > 0 {
-        let _ =
-            writeln!(streams.stderr, "hint: {} pseudonyms are longer, to be distinct", scrub.collisions());
+    if let Some(longer) = hiding.map(Scrub::collisions).filter(|&longer| longer > 0) {
+        let _ = writeln!(streams.stderr, "hint: {longer} pseudonyms are longer, to be distinct");
     }
-    scrubbed
 }
 
 /// Says what pseudonyms without a key are worth.
@@ -58,7 +68,18 @@ pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
 
 /// The same for one in PyTorch's form.
 pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
-    if args.scrub { in_pytorch_form(snapshot(from.into_snapshot(), args, &[], streams)) } else { from }
+    let mut hiding = asked(args);
+    let from = hidden_pytorch(from, hiding.as_mut());
+    mention(args, hiding.as_ref(), streams);
+    from
+}
+
+/// As [`hidden`], for one in PyTorch's form.
+pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) -> PytorchSnapshot {
+    if hiding.is_none() {
+        return from;
+    }
+    in_pytorch_form(hidden(from.into_snapshot(), hiding, &[]))
 }
 
 /// What a page calls the file.

@@ -1,7 +1,7 @@
 //! Arguments of `memtrack diff`.
 
 use super::device::DeviceArgs;
-use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, TextArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, TextArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{DiffAt, DiffBy};
@@ -58,6 +58,8 @@ pub(crate) struct DiffArgs {
     pub(crate) symbols: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// Takes the names of what groups can be.

@@ -72,6 +72,8 @@ pub(crate) struct CompareArgs {
     pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) flame: FlameArgs,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// A flame graph, or what it is made of.

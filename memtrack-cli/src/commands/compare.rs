@@ -7,6 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
 use crate::report::{mention_odd, mention_samples, refused};
+use crate::scrub;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
 use memtrack_core::snapshot::Snapshot;
@@ -25,8 +26,13 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let before = load_segments(&args.before, args.input, streams)?;
-    let after = load_segments(&args.after, args.input, streams)?;
+    let mut hiding = scrub::asked(&args.scrub);
+    let mut load = |path| {
+        let snapshot = load_segments(path, args.input, streams)?;
+        Ok::<_, CliError>(scrub::hidden_pytorch(snapshot, hiding.as_mut()))
+    };
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    scrub::mention(&args.scrub, hiding.as_ref(), streams);
     let refused = |error| refused(&args.before, error);
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;

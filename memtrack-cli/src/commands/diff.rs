@@ -11,9 +11,11 @@ use crate::load::load;
 use crate::output::{check_targets, write_files};
 use crate::ownership::rules;
 use crate::report::{layout, mention_reordered};
+use crate::scrub;
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
+use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
@@ -51,15 +53,20 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stacks: picture.is_some(),
     };
     let mut unmatched = Unmatched::new(&args.rules);
-    let before = reading.read(&args.before, args.input, &mut unmatched, streams)?;
+    let mut hiding = scrub::asked(&args.scrub);
+    let before = reading.read(&args.before, args.input, hiding.as_mut(), &mut unmatched, streams)?;
     reading.by = Some(before.side.by);
-    let after = reading.read(&args.after, args.input, &mut unmatched, streams)?;
+    let after = reading.read(&args.after, args.input, hiding.as_mut(), &mut unmatched, streams)?;
     unmatched.mention(streams);
+    scrub::mention(&args.scrub, hiding.as_ref(), streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
-        let file = |path: &Path, file: &Reduced| DiffFileAnswer {
-            path: path.to_string_lossy().into_owned(),
+        let mut file = |path: &Path, file: &Reduced| DiffFileAnswer {
+            path: match &mut hiding {
+                Some(scrub) => scrub.file(path),
+                None => path.to_string_lossy().into_owned(),
+            },
             is_pytorch: file.side.is_pytorch,
             complete: file.complete,
         };
@@ -105,7 +112,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads a file; when this returns, only its groups are in memory.
+    /// Reads a file, with `hiding`'s pseudonyms if there are any; when this returns, only its groups are in memory.
     ///
     /// # Errors
     /// When it cannot be read, holds nothing, or lacks the device.
@@ -113,12 +120,14 @@ impl Reading<'_> {
         &self,
         path: &Path,
         input: InputArgs,
+        hiding: Option<&mut Scrub>,
         unmatched: &mut Unmatched,
         streams: &mut Streams<'_>,
     ) -> Result<Reduced, CliError> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
         let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
+        let snapshot = scrub::hidden(snapshot, hiding, self.symbols);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
         unmatched.look(&snapshot, &mut self.symbols(&snapshot));
         Ok(Reduced { side, stacks, complete })

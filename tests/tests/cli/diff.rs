@@ -172,6 +172,36 @@ fn a_file_does_not_differ_from_itself() {
     assert!(text.starts_with("peak unchanged (35.0 MiB), and nothing else differs\n"), "{text}");
 }
 
+#[test]
+fn scrubbed_differences_are_the_same_of_other_names() {
+    let bench = two_versions();
+    let files = ["before.json", "after.json"];
+    let plain = bench.json(&files);
+    let hidden = bench.json(&[&files[..], &["--scrub", "--scrub-key", "k"]].concat());
+    let numbers = |answer: &Value| -> Vec<(String, i64, i64)> {
+        rows(answer).into_iter().map(|(_, status, bytes, count)| (status.to_owned(), bytes, count)).collect()
+    };
+    assert_eq!(numbers(&plain), numbers(&hidden));
+    // The values that name something: some of the names are keys of every answer.
+    let told = |answer: &Value| {
+        let named = |row: &Value| format!("{} {}", row["name"], row["stack"]);
+        let rows: String = answer["devices"][0]["rows"].as_array().unwrap().iter().map(named).collect();
+        format!("{rows} {} {}", answer["before"]["path"], answer["after"]["path"])
+    };
+    for name in ["train.py", "softmax", "buffer", "cache", "/v2", "before", "after"] {
+        assert!(told(&plain).contains(name), "{name} is hidden by nothing: {plain}");
+        assert!(!told(&hidden).contains(name), "{name} is still there: {hidden}");
+    }
+    let arguments = [&["diff"], &files[..], &["--scrub", "-o", "diff.svg"]].concat();
+    let output = bench.run(&arguments);
+    let (text, hints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let svg = fs::read_to_string(bench.path("diff.svg")).unwrap();
+    for name in ["train.py", "softmax"] {
+        assert!(!text.contains(name) && !svg.contains(name), "{name}: {text}");
+    }
+    assert_eq!(hints.matches("without --scrub-key").count(), 1, "{hints}");
+}
+
 /// A recording of a model with layers, each of which holds `bytes` for its attention.
 fn model(layers: u32, bytes: u64) -> Snapshot {
     let mut snapshot = empty();

@@ -66,6 +66,28 @@ fn pictures_show_free_blocks_as_free_and_are_not_replaced() {
 }
 
 #[test]
+fn scrubbed_segments_compare_the_same_of_other_names() {
+    let files = [sample("basic-1.pickle"), sample("basic-2.pickle")];
+    let compare = |arguments: &[&str]| {
+        let output =
+            run(Path::new("/"), &[&["compare", "--folded"], arguments].concat(), &[&files[0], &files[1]]);
+        assert_eq!(output.status.code(), Some(0));
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (plain, _) = compare(&[]);
+    let (hidden, hints) = compare(&["--scrub"]);
+    assert!(plain.contains("train.py") && !hidden.contains("train.py"), "{hidden}");
+    // All but the frames' names: addresses, kinds and bytes.
+    let rest = |text: &str| -> Vec<String> {
+        let kept =
+            |line: &str| line.split(';').take(4).chain(line.rsplit(' ').next()).collect::<Vec<_>>().join(" ");
+        text.lines().map(kept).collect()
+    };
+    assert_eq!(rest(&plain), rest(&hidden));
+    assert_eq!(hints.matches("without --scrub-key").count(), 1, "{hints}");
+}
+
+#[test]
 fn a_picture_says_what_it_shows_and_keeps_devices_apart() {
     let folder = tempfile::tempdir().unwrap();
     let segment = |device: u64| {
