@@ -17,7 +17,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 

@@ -8,6 +8,7 @@ With --engine memtrack, `memtrack sql` answers the queries, which MEMTRACK must 
 DuckDB's too.
 """
 
+import json
 import os
 import pickle
 import subprocess
@@ -42,12 +43,13 @@ def opened(folder):
 
 
 def rows(base, text):
-    """The rows of a query as dictionaries."""
+    """The rows of a ready query, given as its text, as dictionaries."""
     answer = base.execute(text)
     names = [column[0] for column in answer.description]
     found = [dict(zip(names, row)) for row in answer.fetchall()]
     if ENGINE == "duckdb":
         return found
+    query = next(file.stem for file in QUERIES.glob("*.sql") if file.read_text() == text)
     # The data set is the working folder.
     said = json.loads(memtrack("sql", "--json", "--query", query, ".").stdout)
     equal(f"columns of {query}.sql", [column["name"] for column in said["columns"]], names)

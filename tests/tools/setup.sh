@@ -7,7 +7,7 @@ work=$(mkdir -p "$1" && cd "$1" && pwd)
 
 # command:package
 debian=(go:golang-go chromium:chromium npm:npm)
-python=(duckdb perfetto protobuf pyarrow sqlglot)
+python=(duckdb perfetto protobuf pyarrow ruff sqlglot)
 npm=(speedscope@1.25.0 playwright-core@1.65.1)
 
 # Three times, because mirrors fail.
