@@ -292,6 +292,23 @@ proptest! {
 }
 
 #[test]
+fn a_pool_that_its_event_replaces_is_known_to_no_reader() {
+    let event = |entries: &[(usize, Spelling)]| Entries { entries: entries.to_vec(), trick: Trick::None };
+    let (action, pool) = (0, 6);
+    let pickle = pickle(&[
+        event(&[(pool, Spelling::Pair(0, 0, true)), (action, Spelling::Text(0))]),
+        event(&[
+            (pool, Spelling::Pair(1, 0, true)),
+            (action, Spelling::Text(1)),
+            (pool, Spelling::Pair(1, 2, true)),
+        ]),
+    ]);
+    let slowly = read(&pickle, 1, true);
+    assert!(slowly.is_ok());
+    assert_eq!(read(&pickle, usize::MAX, true), slowly);
+}
+
+#[test]
 fn snapshots_are_the_same_byte_by_byte() {
     byte_by_byte(&[fixture("snapshots/synth"), fixture("snapshots/samples")]);
 }

@@ -63,6 +63,7 @@ impl Machine<'_> {
         if dict.tag() != cell::DICT || self.heap.containers[dict.row()] != Cell::UNSET {
             return Ok(None);
         }
+        let pools = self.event_pools().len();
         for index in 0..self.stencils.known.len() {
             // Filled and used where it is: a copy would wait for the words that were written last.
             let mut fitting = Fitting {
@@ -76,12 +77,18 @@ impl Machine<'_> {
                 self.enter_event(index, dict, &mut fitting)?;
                 return Ok(Some(length));
             }
+            // Of an event that does not fit, not every pool need be one: a key that comes again has another value.
+            self.event_pools().truncate(pools);
         }
         Ok(None)
     }
 
+    fn event_pools(&mut self) -> &mut Vec<(u64, u64)> {
+        &mut self.folder.sorts[Table::Events as usize].records.pools
+    }
+
     /// Reads the entries of an event by a stencil; their length in bytes, with SETITEMS. Of the machine this changes only
-    /// what is known of pools and runs, as the machine itself will when the event does not fit.
+    /// what is known of pools, and of runs as the machine itself will when the event does not fit.
     #[inline(always)]
     fn fit(&mut self, index: usize, ready: &[u8], fitting: &mut Fitting) -> Option<usize> {
         let stencil = &self.stencils.known[index];
