@@ -232,6 +232,7 @@
 //! - `allocator`: PyTorch's caching allocator.
 //! - `cuda`: the hook of the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the crate `tracing`.
+//! - `compare`: what changed between two files, limits for gates, the ranks of a job (`analysis::{diff, limits, ranks}`).
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
@@ -389,8 +390,8 @@ pub mod cycles {
     pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
-/// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end,
-/// and whether that is too much.
+/// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end, what
+/// leaks; with feature `compare` also whether that is too much, and what changed.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;

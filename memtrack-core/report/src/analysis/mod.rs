@@ -6,7 +6,7 @@
 pub mod at_peak;
 pub mod attribution;
 mod change;
-#[cfg(feature = "all")]
+#[cfg(feature = "compare")]
 pub mod diff;
 pub mod estimate;
 mod frees;
@@ -16,9 +16,9 @@ pub mod layout;
 #[cfg(feature = "all")]
 pub mod leaks;
 pub mod lifetimes;
-#[cfg(feature = "all")]
+#[cfg(feature = "compare")]
 pub mod limits;
-#[cfg(feature = "all")]
+#[cfg(feature = "compare")]
 pub mod live_flame;
 pub mod moment;
 pub mod net;
@@ -29,7 +29,7 @@ pub mod patterns;
 pub mod peak;
 #[cfg(feature = "all")]
 pub mod phases;
-#[cfg(feature = "all")]
+#[cfg(feature = "compare")]
 pub mod ranks;
 pub mod reserved;
 pub mod summary;
