@@ -15,7 +15,6 @@ use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
 use memtrack_core::dataset::{WriteError, WriteOptions, present, rank_folder, write_rank};
 use memtrack_core::scrub::Scrub;
-use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -116,18 +115,12 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             file.display()
         ));
     }
-    let named = |snapshot: &Snapshot| {
-        args.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
-    };
     // What the file says of its rank is among what is hidden next.
     let mut name = RankName::of(&loaded.snapshot, &called(file));
     // Steps are looked for by the name that was given.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     let mut hiding = scrub::asked(&args.scrub).map(keeping);
-    if let Some(scrub) = &mut hiding {
-        let mut symbols = named(&loaded.snapshot);
-        loaded.snapshot = scrub.snapshot(loaded.snapshot, &mut symbols);
-    }
+    loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols);
     let mut hidden = |path: &Path| match &mut hiding {
         Some(scrub) => scrub.file(path),
         None => path.to_string_lossy().into_owned(),
@@ -140,7 +133,8 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     if args.events || args.by == By::Category {
         memtrack_core::profile::recorded::categories(snapshot);
     }
-    let mut symbols = named(snapshot);
+    let symbols = Symbolizer::of(snapshot);
+    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
     (digest.file, digest.name) = (hidden(&whole(file)), name);
     let rank = place(file, &job, digest.name.rank, work)?;

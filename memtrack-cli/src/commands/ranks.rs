@@ -20,7 +20,7 @@ use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::Page;
 use memtrack_core::page::ranks::html;
 use memtrack_core::scrub::Scrub;
-use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
+use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;
@@ -148,22 +148,15 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
             file.display()
         ));
     }
-    let named = |snapshot: &Snapshot| {
-        let symbols = Symbolizer::of(snapshot);
-        args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder))
-    };
     // What the file says of its rank is among what is hidden next.
     let rank = RankName::of(&loaded.snapshot, file);
-    if let Some(mut scrub) = hiding(args) {
-        let mut symbols = named(&loaded.snapshot);
-        loaded.snapshot = scrub.snapshot(loaded.snapshot, &mut symbols);
-    }
-    let snapshot = loaded.snapshot;
+    let snapshot = scrub::hidden(loaded.snapshot, hiding(args).as_mut(), &args.symbols);
     let page = work.pages.of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
     }
-    let mut symbols = named(&snapshot);
+    let symbols = Symbolizer::of(&snapshot);
+    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
     digest.name = rank;
     // The page shows what is live.

@@ -3,7 +3,7 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 // What else only reports use that are not there.
-#![cfg_attr(not(feature = "compare"), allow(dead_code))]
+#![cfg_attr(not(feature = "all"), allow(dead_code))]
 
 pub mod analysis;
 #[cfg(feature = "plot")]

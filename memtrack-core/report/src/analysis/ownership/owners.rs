@@ -54,7 +54,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Whose each of these functions of a stack is, innermost first.
-    #[cfg(feature = "plot")]
+    #[cfg(all(feature = "compare", feature = "plot"))]
     pub(in crate::analysis) fn owners_of<'f>(
         &mut self,
         frames: impl IntoIterator<Item = &'f Frame>,

@@ -205,6 +205,7 @@ impl TopOptions {
     }
 
     /// Rows that are matched with those of another file.
+    #[cfg(feature = "compare")]
     pub(super) fn for_matching(mut self) -> Self {
         self.for_matching = true;
         self
