@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::{Duration, Instant};
 
 const HOST: DeviceId = DeviceId::HOST;
 
@@ -288,6 +289,12 @@ pub fn many_live() {
     const BOUND: u64 = 16_384;
     const BLOCKS: u64 = 800_000;
     memtrack_core::start_monitor_with(&Options::new().budget(1.0).live_blocks(BOUND)).unwrap();
+    // Time is saved up first, so that there is enough beside other programs too.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(400) {
+        drop(black_box(Box::new([0_u8; 64])));
+        (0..10_000).for_each(|round| _ = black_box(round));
+    }
     let kept: Vec<Box<[u8; 64]>> = (0..BLOCKS).map(|_| Box::new([0; 64])).collect();
     let snapshot = memtrack_core::snapshot().expect("a session runs");
     drop(kept);
