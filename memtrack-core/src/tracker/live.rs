@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ends, and the markers of all iterations are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does).
 /// Values are in MiB. For the host heap, allocated and active are both the bytes handed out since monitoring began
 /// minus those given back (below zero when older memory was freed), and reserved is the resident set of the process, at
-/// most some 600 µs old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
+/// most some 2.4 ms old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
 /// frameworks nothing inside it can be annotated. A long run keeps the newest operators ([`Options::tracker_entries`]),
 /// and of older ones what [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's
 /// hooks would not run.

@@ -22,10 +22,13 @@ const MEMORY_NS: f64 = 0.15e9;
 /// What all threads of a session may spend before they have earned anything, in nanoseconds: a short run is recorded whole
 /// though it costs a little more than its budget.
 const START_NS: i64 = 120_000_000;
-/// What of it a thread gets whatever its load is, in nanoseconds: programs begin with a burst. Beyond that it gets some only
-/// while what it spent stays below [`NEARLY`] times what it earned: with a heavier load all would be gone at once, and the
-/// recording hardly better for it.
-const FIRST_NS: f64 = 6e6;
+/// What of it a thread gets whatever its load is, in nanoseconds: programs begin with a burst (that of the training run of
+/// `examples/benches/cost` takes 1.7 ms). Beyond that it gets some only while what it spent stays below [`NEARLY`] times what
+/// it earned: with a heavier load all would be gone at once, and the recording hardly better for it.
+const FIRST_NS: f64 = 3e6;
+/// By how much of [`NEARLY`] times the budget a thread that samples must be able to record all to borrow again: a burst, or
+/// a neighbour that took the caches for a moment, does not leave the rest of a run sampled.
+const EASE_NEARLY: f64 = 0.7;
 /// A thread that makes all blocks earns for itself alone: the training run of `examples/benches/cost` on two cores spends
 /// 5 % of its processor time on recording all, and its main thread 6 to 7 % of its own.
 const NEARLY: f64 = 3.0;
@@ -53,7 +56,7 @@ const OFTEN: f64 = 1.5;
 const AIM: f64 = 0.75;
 const EASE: f64 = 0.68;
 const REPAY: f64 = 0.68;
-/// What of these is left for a thread that has more than [`FIRST_NS`] to pay back.
+/// What of these is left for a thread that has more than half of [`FIRST_NS`] to pay back.
 const INDEBTED: f64 = 0.5;
 /// Of the budget, what recording every block must be within.
 const EASE_EXACT: f64 = 0.85;
@@ -178,11 +181,6 @@ impl Ledger {
         self.beyond_ns = (self.beyond_ns + spent_ns - NEARLY * income_ns).max(0.0);
         if self.class == 0 {
             self.exact_pair_ns = pair_ns;
-            if self.credit_ns <= 0.0 && self.beyond_ns < FIRST_NS {
-                let lent = take_start();
-                self.credit_ns += lent;
-                self.lent_ns += lent;
-            }
         } else {
             let repaid = self.credit_ns.clamp(0.0, self.lent_ns);
             self.credit_ns -= repaid;
@@ -194,16 +192,41 @@ impl Ledger {
         self.large = self.large * keep + seen.large as f64;
         self.small = self.small * keep + seen.blocks.saturating_sub(seen.large) as f64;
         self.bytes = self.bytes * keep + seen.small_bytes as f64;
+        if self.may_borrow(budget, pair_ns) {
+            self.borrow();
+        }
         self.class = self.next_class(budget, pair_ns).max(least_class);
         LAST_CLASS.store(self.class, Relaxed);
         WIDEST_CLASS.fetch_max(self.class, Relaxed);
         self.class
     }
 
+    /// Whether more may be lent to record every block with, or to do so again.
+    fn may_borrow(&self, budget: f64, pair_ns: f64) -> bool {
+        match self.class {
+            0 => self.beyond_ns < FIRST_NS,
+            _ if START.load(Relaxed) <= 0 => false,
+            _ => self.beyond_ns <= 0.0 && self.is_cheap(budget * NEARLY * EASE_NEARLY, pair_ns),
+        }
+    }
+
+    /// Borrows until there is something to spend, or nothing more is lent.
+    fn borrow(&mut self) {
+        while self.credit_ns <= 0.0 {
+            let lent = take_start();
+            if lent <= 0.0 {
+                return;
+            }
+            self.credit_ns += lent;
+            self.lent_ns += lent;
+        }
+        self.class = 0;
+    }
+
     fn next_class(&self, budget: f64, pair_ns: f64) -> u8 {
         let in_debt = self.credit_ns <= 0.0;
         let has_reserve = self.credit_ns >= budget * RESERVE_NS;
-        let left = if self.lent_ns > FIRST_NS { INDEBTED } else { 1.0 };
+        let left = if self.lent_ns > FIRST_NS / 2.0 { INDEBTED } else { 1.0 };
         match self.class {
             0 if !in_debt => 0,
             0 => self.suited(budget, AIM * left, pair_ns).max(1),
@@ -431,6 +454,20 @@ mod tests {
         // A burst at the beginning is nothing to go by.
         let outcome = thread(&mut Ledger::new(), 1000, |now| if now < 2 { 2000 } else { 40 });
         assert!(outcome.recorded > 0.99, "{}", outcome.recorded);
+    }
+
+    #[test]
+    fn a_burst_does_not_leave_the_rest_of_a_short_run_sampled() {
+        let _alone = to_borrow(START_NS);
+        let mut ledger = Ledger::new();
+        let burst = thread(&mut ledger, 20, |_| 2000);
+        assert!(burst.class > 0, "{} is more than a first burst may take", burst.recorded);
+        let rest = thread(&mut ledger, 1000, |_| 80);
+        assert!(rest.recorded > 0.6 && rest.class == 0, "{} {}", rest.recorded, rest.class);
+        // Where nothing is lent any more, it stays sampled.
+        START.store(0, Relaxed);
+        let rest = thread(&mut ledger, 60_000, |_| 80);
+        assert!(rest.recorded < 0.7 && rest.share < BUDGET, "{} {}", rest.recorded, rest.share);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Tells cheaply that a small block is not in the live table: counts of those that are, by a hash of their address. A
+//! Tells cheaply that a small block is not in the live table: counts of those that are, by their address. A
 //! block whose count is 0 was not picked, and most frees of a sampled program end there. While every block is recorded
-//! there may be hundreds of thousands, so the counts are many; those of one region of addresses lie beside each other,
+//! there may be hundreds of thousands, so the counts are many; those of neighbouring addresses lie beside each other,
 //! because what a program frees together lay together: nearly all that looking costs is what the caches do not hold.
 //!
 //! A followed block that stays (a weight) shares its count with its neighbours for as long, and their frees would all be
@@ -10,15 +10,12 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-/// Enough for a heap of 2 GiB; in a larger one blocks share counts with others that lie elsewhere.
+/// Enough for a heap of 2 GiB; in a larger one blocks share counts with others whose addresses differ by a multiple of that.
+/// No hash tells them apart: it would be a third of what the free of a block that was only counted costs.
 const SLOTS: usize = 1 << 22;
 /// Blocks in 512 bytes share a count. More of them would tell more blocks apart and take more of the caches: so few frees of
 /// a program that is sampled look in vain, 512 bytes by the mean gap between samples.
 const SHARED_SHIFT: u32 = 9;
-/// The counts of a region of addresses fill a page.
-const REGION_SHIFT: u32 = 21;
-const SLOTS_OF_REGION: usize = 1 << (REGION_SHIFT - SHARED_SHIFT);
-const REGIONS_SHIFT: u32 = u64::BITS - (SLOTS / SLOTS_OF_REGION).trailing_zeros();
 /// The finer counts: few enough to stay in a core's cache, for there are few followed blocks while most are not. Those of a
 /// region lie beside each other here too.
 const FINE_SLOTS: usize = 1 << 18;
@@ -33,7 +30,7 @@ const FEW_SLOTS: usize = 1 << 13;
 
 /// Which pages of the counts were ever written to: a session's end looks at no other. Most stay as the system gave them.
 static TOUCHED: [AtomicBool; BYTES / PAGE] = [const { AtomicBool::new(false) }; BYTES / PAGE];
-const PAGE: usize = SLOTS_OF_REGION;
+const PAGE: usize = 4096;
 
 /// [`BYTES`] counts, made when the first block is followed and then kept; null before.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
@@ -41,8 +38,7 @@ static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
 
 #[inline(always)]
 fn slot_of(address: u64) -> usize {
-    let region = ((address >> REGION_SHIFT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> REGIONS_SHIFT) as usize;
-    region * SLOTS_OF_REGION + (address >> SHARED_SHIFT) as usize % SLOTS_OF_REGION
+    (address >> SHARED_SHIFT) as usize % SLOTS
 }
 
 /// Where the finer count of a block is.

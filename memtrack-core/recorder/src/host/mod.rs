@@ -110,21 +110,6 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if is_counted(block, size) { block } else { told_more(block, size, align) }
     }
 
-    /// The same, where accounts are kept.
-    ///
-    /// # Safety
-    /// As for `dealloc` of `inner`; the block is not of the reserve.
-    #[cold]
-    #[inline(never)]
-    unsafe fn told_and_freed_in_account(block: *mut u8, size: usize, align: usize, inner: &A) {
-        accounts::freeing(HOST, block as u64);
-        if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
-            record_free(block as u64, size as u64);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
-    }
-
     /// Has a block become another one, and tells the recorder.
     ///
     /// # Safety
@@ -164,22 +149,52 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         new
     }
 
-    /// Tells of a block, and gives it back.
+    /// Tells of a block, and gives it back. What is rare is said elsewhere, in functions that are called last, so that the
+    /// usual path saves no registers.
     ///
     /// # Safety
     /// As for `dealloc` of `inner`.
     #[inline(never)]
     unsafe fn told_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
+        if switch::is_on(switch::RESERVE | switch::ACCOUNTS) {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::told_and_freed_with_care(block, size, align, inner) };
+        }
+        if !is_free_counted(block, size) {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::recorded_and_freed(block, size, align, inner) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
+    }
+
+    /// The same where memtrack's reserve is in use or accounts are kept.
+    ///
+    /// # Safety
+    /// As for `dealloc` of `inner`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn told_and_freed_with_care(block: *mut u8, size: usize, align: usize, inner: &A) {
         if reserve::has(block) {
             return;
         }
         if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::told_and_freed_in_account(block, size, align, inner) };
+            accounts::freeing(HOST, block as u64);
         }
-        if !is_free_counted(block, size) {
+        if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
             record_free(block as u64, size as u64);
         }
+        // SAFETY: the caller's promise.
+        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
+    }
+
+    /// Gives back a block whose free is more than counted.
+    ///
+    /// # Safety
+    /// As for `dealloc` of `inner`.
+    #[inline(never)]
+    unsafe fn recorded_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
+        record_free(block as u64, size as u64);
         // SAFETY: the caller's promise.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
