@@ -20,11 +20,14 @@ const PROFILE: &str =
 
 /// What dumps and reports need, and recording does not: where the command is not optimised either, these are not. That saves
 /// a third of the libraries' build, 30 s of processor time.
-const OF_REPORTS: [&str; 14] = [
+const OF_REPORTS: [&str; 16] = [
     "addr2line",
+    // What walks stacks is framehop with a gimli of its own; this one is asked where that cannot.
+    "backtrace",
     "comfy-table",
     "cpp_demangle",
     "flate2",
+    "gimli@0.34",
     "memtrack-formats",
     "memtrack-report",
     "memtrack-symbols",
@@ -126,7 +129,8 @@ fn manifest(here: &Path) -> String {
     text += PROFILE;
     if variable("OPT_LEVEL") == "0" {
         for package in OF_REPORTS {
-            let _ = writeln!(text, "[profile.release.package.{package}]\nopt-level = 0\ncodegen-units = 16");
+            let _ =
+                writeln!(text, "[profile.release.package.\"{package}\"]\nopt-level = 0\ncodegen-units = 16");
         }
     }
     // Where packages lie side by side with their versions in their names, these are what the command is built from. They

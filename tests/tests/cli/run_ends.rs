@@ -12,11 +12,17 @@ fn every_end_of_a_program_leaves_a_recording() {
     let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
     assert_eq!(output.status.code(), Some(7));
     assert_work(&bench.path("thread"), true);
-    for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
-        let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
-        assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
-        assert_work(&bench.path(name), false);
-    }
+    // At once: each waits until what it recorded must have been written.
+    std::thread::scope(|scope| {
+        for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
+            let bench = &bench;
+            scope.spawn(move || {
+                let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
+                assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
+                assert_work(&bench.path(name), false);
+            });
+        }
+    });
 }
 
 /// What SIGSEGV does to a program that does not expect it, and not a signal that somebody sent.

@@ -54,3 +54,51 @@ fn packages_depend_on_what_is_below_them_and_nothing_else() {
     }
     assert!(real["memtrack-model"].is_empty() && real["memtrack-core"].len() == 14, "{real:?}");
 }
+
+/// Of all packages of the workspace, the folder with the manifest.
+fn members() -> Vec<PathBuf> {
+    let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, after) = text.split_once("members = [").unwrap();
+    let (list, _) = after.split_once(']').unwrap();
+    list.split('"').skip(1).step_by(2).map(|member| root().join(member)).collect()
+}
+
+/// Whether a documentation comment under `folder` holds an example that would be tested.
+fn has_example(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    entries.map(|entry| entry.unwrap().path()).any(|path| {
+        if path.is_dir() {
+            return has_example(&path);
+        }
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            return false;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let comments = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+        });
+        let mut fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
+        // Every second one closes.
+        std::iter::from_fn(|| fences.next().map(|begin| (begin, fences.next()))).any(|(begin, _)| {
+            let of_rust = ["", "rust", "no_run", "compile_fail", "should_panic"];
+            let first = begin.split(',').next().unwrap_or_default().trim();
+            of_rust.contains(&first)
+        })
+    })
+}
+
+#[test]
+fn examples_in_comments_are_tested_wherever_there_are_any() {
+    let (mut without, mut with) = (0, 0);
+    for package in members() {
+        let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+        let tested = !manifest.contains("\ndoctest = false\n");
+        // Those of the macros need memtrack-core, which needs the macros: `tests/macros` tests them.
+        let has = has_example(&package.join("src")) && !package.ends_with("memtrack-macros");
+        assert!(tested || !has, "{} has examples that `doctest = false` leaves out", package.display());
+        with += u32::from(has);
+        without += u32::from(!tested);
+    }
+    assert!(with >= 5 && without >= 10, "{with} with examples, {without} without");
+}
