@@ -20,13 +20,12 @@ const PROFILE: &str =
 
 /// What dumps and reports need, and recording does not: where the command is not optimised either, these are not. That saves
 /// a third of the libraries' build, 30 s of processor time.
-const OF_REPORTS: [&str; 16] = [
+const OF_REPORTS: [&str; 15] = [
     "addr2line",
-    // What walks stacks is framehop with a gimli of its own; this one is asked where that cannot.
-    "backtrace",
     "comfy-table",
     "cpp_demangle",
     "flate2",
+    // addr2line's; framehop walks stacks with another version.
     "gimli@0.34",
     "memtrack-formats",
     "memtrack-report",

@@ -135,8 +135,8 @@ def events(memtrack, file, told, folder):
     assert base.execute("select count(*) from events").fetchone() == (arrow.num_rows,) and arrow.num_rows
     for column in arrow.column_names:
         assert f"`{column}`" in documented, f"{column} is not in docs/PARQUET.md"
-    sums = "device, coalesce({0}::text, '') place, count(*), round(sum(blocks), 3), sum(size) from {1} group by all order by all"
-    # Weights are added up in whichever order: the last digits of a sum differ.
+    # As decimals: the last digit of a sum of floating-point numbers depends on their order.
+    sums = "device, coalesce({0}::text, '') place, count(*), sum(blocks::decimal(38, 12)), sum(size) from {1} group by all order by all"
     of_blocks = "(select *, requested_bytes size from blocks where not older_than_trace)"
     of_events = "(select *, size_bytes size from events where action = 'alloc')"
     for place in ("line", "called"):

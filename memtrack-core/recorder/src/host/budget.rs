@@ -22,20 +22,20 @@ const MEMORY_NS: f64 = 0.15e9;
 /// What all threads of a session may spend before they have earned anything, in nanoseconds: a short run is recorded whole
 /// though it costs a little more than its budget.
 const START_NS: i64 = 120_000_000;
-/// What of it a thread gets whatever its load is, in nanoseconds: programs have bursts (those of the training run of
-/// `examples/benches/cost` take up to 3.4 ms). Beyond that it gets some only while what it spent stays below [`NEARLY`] times
+/// What of it a thread gets whatever its load is, in nanoseconds: programs have bursts (those of the `train`
+/// example take up to 3.4 ms). Beyond that it gets some only while what it spent stays below [`NEARLY`] times
 /// what it earned: with a heavier load all would be gone at once, and the recording hardly better for it.
 const FIRST_NS: f64 = 6e6;
-/// What of [`FIRST_NS`] it gets at once, and what part of the processor time that it has used in all is added: what is heavy
-/// from the first moment on is no burst, as the tiny model's, which spends all of it in ten milliseconds.
+/// What of [`FIRST_NS`] it gets at once, and the part of its processor time so far that is added: a load that is heavy from the
+/// first moment on is no burst, and would spend all of it in ten milliseconds (the tiny model of `examples/benches/cost`).
 const AT_ONCE_NS: f64 = 2.5e6;
-const THEN: f64 = 0.05;
-/// By how much of [`NEARLY`] times the budget a thread that samples must be able to record all to borrow again: a burst, or
-/// a neighbour that took the caches for a moment, does not leave the rest of a run sampled.
-const EASE_NEARLY: f64 = 0.7;
+const MORE_BY_TIME: f64 = 0.05;
 /// A thread that makes all blocks earns for itself alone: the training run of `examples/benches/cost` on two cores spends
 /// 5 % of its processor time on recording all, and its main thread 6 to 7 % of its own.
 const NEARLY: f64 = 3.0;
+/// A thread that samples borrows again where recording every block would take less than this part of [`NEARLY`] times the
+/// budget: so a burst, or a neighbour that took the caches for a moment, does not leave the rest of a run sampled.
+const EASE_NEARLY: f64 = 0.7;
 /// How much of it a thread takes at once. It is lent: a thread that samples pays it back before it is better off.
 const SLICE_NS: i64 = 500_000;
 /// What counting a block and its free costs, in nanoseconds (measured: 2 in a loop of nothing else, 3 in a program). No part
@@ -211,7 +211,7 @@ impl Ledger {
     /// Whether more may be lent to record every block with, or to do so again.
     fn may_borrow(&self, budget: f64, pair_ns: f64) -> bool {
         match self.class {
-            0 => self.beyond_ns < FIRST_NS.min(AT_ONCE_NS + THEN * self.used_ns),
+            0 => self.beyond_ns < FIRST_NS.min(AT_ONCE_NS + MORE_BY_TIME * self.used_ns),
             _ if START.load(Relaxed) <= 0 => false,
             _ => self.beyond_ns <= 0.0 && self.is_cheap(budget * NEARLY * EASE_NEARLY, pair_ns),
         }

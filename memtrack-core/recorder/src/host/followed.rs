@@ -16,8 +16,8 @@ const SLOTS: usize = 1 << 22;
 /// Blocks in 512 bytes share a count. More of them would tell more blocks apart and take more of the caches: so few frees of
 /// a program that is sampled look in vain, 512 bytes by the mean gap between samples.
 const SHARED_SHIFT: u32 = 9;
-/// The finer counts: few enough to stay in a core's cache, for there are few followed blocks while most are not. Those of a
-/// region lie beside each other here too.
+/// The finer counts: few enough to stay in a core's cache, for there are few followed blocks while most are not. Those of 64
+/// KiB of addresses lie beside each other here too.
 const FINE_SLOTS: usize = 1 << 18;
 const FINE_SHIFT: u32 = 4;
 const FINE_REGION_SHIFT: u32 = 16;

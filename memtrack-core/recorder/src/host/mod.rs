@@ -149,8 +149,8 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         new
     }
 
-    /// Tells of a block, and gives it back. What is rare is said elsewhere, in functions that are called last, so that the
-    /// usual path saves no registers.
+    /// Tells of a block, and gives it back. Rare cases are left to functions that are called last, so that the usual path
+    /// saves no registers.
     ///
     /// # Safety
     /// As for `dealloc` of `inner`.

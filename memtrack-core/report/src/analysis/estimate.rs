@@ -63,6 +63,7 @@ impl Estimate {
     }
 
     /// The sum of two numbers that are off independently of one another.
+    #[cfg(feature = "compare")]
     pub(super) fn plus(&self, other: &Self) -> Self {
         self.combined(other, 1.0)
     }

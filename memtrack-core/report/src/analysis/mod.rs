@@ -5,8 +5,6 @@
 
 pub mod at_peak;
 pub mod attribution;
-// Of a change, `top` shows by how much; `diff` needs the rest.
-#[cfg_attr(not(feature = "compare"), allow(dead_code))]
 mod change;
 #[cfg(feature = "compare")]
 pub mod diff;

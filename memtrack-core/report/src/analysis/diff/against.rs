@@ -1,7 +1,8 @@
 //! The gate: may a file hold as much as it does, measured by another one? `memtrack check --against` asks.
 
+use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
-use crate::analysis::change::{Amount, BytesChangeAnswer, Change};
+use crate::analysis::change::{Amount, Change};
 use crate::analysis::limits::Verdict;
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;

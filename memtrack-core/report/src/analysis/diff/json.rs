@@ -1,7 +1,7 @@
 //! A diff as JSON: bytes and blocks as integers, differences with their sign.
 
 use super::{DeviceDiff, Diff, DiffRow, Kind};
-use crate::analysis::change::{Amount, BytesChangeAnswer, CountChangeAnswer};
+use crate::analysis::change::{Amount, Change};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
@@ -27,6 +27,42 @@ pub struct DiffAnswer {
     pub only_after: Vec<AloneAnswer>,
     /// What should be known about how far the two can be compared, as sentences.
     pub notes: Vec<String>,
+}
+
+/// Requested bytes in both files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BytesChangeAnswer {
+    /// In the earlier file.
+    pub before_requested_bytes: u64,
+    /// How far off they may be.
+    pub before_requested_bytes_error: Option<ErrorAnswer>,
+    /// In the later file.
+    pub after_requested_bytes: u64,
+    /// How far off they may be.
+    pub after_requested_bytes_error: Option<ErrorAnswer>,
+    /// By how much they grew; negative if they shrank.
+    pub change_requested_bytes: i64,
+    /// How far off that may be.
+    pub change_requested_bytes_error: Option<ErrorAnswer>,
+}
+
+/// Blocks in both files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountChangeAnswer {
+    /// In the earlier file.
+    pub before_count: u64,
+    /// How far off their number may be.
+    pub before_count_error: Option<ErrorAnswer>,
+    /// In the later file.
+    pub after_count: u64,
+    /// How far off their number may be.
+    pub after_count_error: Option<ErrorAnswer>,
+    /// By how much their number grew; negative if it shrank.
+    pub change_count: i64,
+    /// How far off that may be.
+    pub change_count_error: Option<ErrorAnswer>,
 }
 
 /// What changed on one device.
@@ -88,6 +124,41 @@ pub struct AloneAnswer {
     pub requested_bytes: u64,
     /// How far off they may be.
     pub requested_bytes_error: Option<ErrorAnswer>,
+}
+
+impl Change {
+    /// Of bytes, as answers have it.
+    pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
+        BytesChangeAnswer {
+            before_requested_bytes: self.before.value,
+            before_requested_bytes_error: self.before.error.answer(),
+            after_requested_bytes: self.after.value,
+            after_requested_bytes_error: self.after.error.answer(),
+            change_requested_bytes: self.by_answer(),
+            change_requested_bytes_error: self.error_answer(),
+        }
+    }
+
+    /// Of blocks, as answers have it.
+    pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
+        CountChangeAnswer {
+            before_count: self.before.value,
+            before_count_error: self.before.error.answer(),
+            after_count: self.after.value,
+            after_count_error: self.after.error.answer(),
+            change_count: self.by_answer(),
+            change_count_error: self.error_answer(),
+        }
+    }
+
+    /// What a foreign file adds up to may be more than JSON's readers take.
+    fn by_answer(&self) -> i64 {
+        i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
+    }
+
+    fn error_answer(&self) -> Option<ErrorAnswer> {
+        if self.is_exact() { None } else { self.estimate().answer() }
+    }
 }
 
 impl Diff {

@@ -3,22 +3,26 @@
 //!
 //! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups
 //! ([`Side`]), so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` say which
-//! groups are the same, `pairs` matches them, `change` subtracts numbers that may be estimates.
+//! groups are the same, `pairs` matches them, `kind` says what became of each.
 
 mod against;
 mod flame;
 mod json;
+mod kind;
 mod names;
 mod pairs;
 mod places;
 mod sides;
 mod text;
 
-pub use crate::analysis::change::{Amount, BytesChangeAnswer, Change, CountChangeAnswer, Kind};
+pub use crate::analysis::change::{Amount, Change};
 pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
-pub use json::{AloneAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer};
+pub use json::{
+    AloneAnswer, BytesChangeAnswer, CountChangeAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer,
+};
+pub use kind::Kind;
 pub use sides::{Side, SideDevice};
 
 use super::ownership::Rules;

@@ -1,10 +1,11 @@
 //! Matches the groups of two files and says what became of each.
 
+use super::kind::Kind;
 use super::names::without_lines;
 use super::places::{Place, matched};
 use super::sides::{Group, GroupKey, Side, SideDevice};
 use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
-use crate::analysis::change::{Amount, Change, Kind};
+use crate::analysis::change::{Amount, Change};
 use crate::analysis::top::StackLine;
 use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;

@@ -1,7 +1,8 @@
 //! A diff as text for people: the answer in words first, then the groups that differ.
 
+use super::kind::Kind;
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
-use crate::analysis::change::{Amount, Change, Kind};
+use crate::analysis::change::{Amount, Change};
 use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
 use crate::analysis::top::frames::{frame_lines, shown};

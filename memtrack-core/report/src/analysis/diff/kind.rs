@@ -1,0 +1,104 @@
+//! What became of a group: whether there is more of it, less, or as much as before. A difference that lies within the error
+//! of an estimate is none.
+
+use crate::analysis::change::{Amount, Change};
+use crate::analysis::estimate::Estimate;
+use serde::Serialize;
+
+impl Amount {
+    pub(in crate::analysis) fn exact(value: u64) -> Self {
+        Self::new(value, Estimate::exact(value as f64))
+    }
+
+    /// Nothing was seen; where blocks are sampled there may have been as much as `most`.
+    pub(in crate::analysis) fn unseen(most: f64) -> Self {
+        Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
+    }
+
+    pub(in crate::analysis) fn plus(self, other: Self) -> Self {
+        Self::new(self.value.saturating_add(other.value), self.error.plus(&other.error))
+    }
+}
+
+/// What became of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// There is more of it.
+    Grew,
+    /// There is less of it.
+    Shrank,
+    /// There was none before.
+    New,
+    /// There is none any more.
+    Gone,
+    /// It is equal, or the difference lies within the error of an estimate.
+    Same,
+}
+
+impl Kind {
+    /// Its name in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Grew => "grew",
+            Self::Shrank => "shrank",
+            Self::New => "new",
+            Self::Gone => "gone",
+            Self::Same => "same",
+        }
+    }
+}
+
+impl Change {
+    /// What became of it. A difference within the error is none.
+    pub fn kind(&self) -> Kind {
+        let by = self.estimate();
+        let same = match self.is_exact() {
+            true => self.by() == 0,
+            false => by.low <= 0.0 && by.high >= 0.0,
+        };
+        match (same, self.before.value, self.after.value) {
+            (true, ..) => Kind::Same,
+            (_, 0, _) => Kind::New,
+            (_, _, 0) => Kind::Gone,
+            (_, before, after) if after > before => Kind::Grew,
+            _ => Kind::Shrank,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(low: u64, value: u64, high: u64) -> Amount {
+        let error = Estimate {
+            value: value as f64,
+            standard_error: 1.0,
+            low: low as f64,
+            high: high as f64,
+            bound: high as f64,
+        };
+        Amount::new(value, error)
+    }
+
+    #[test]
+    fn exact_numbers_differ_by_a_byte_and_estimates_by_more_than_their_error() {
+        let change = |before, after| Change { before, after }.kind();
+        assert_eq!(change(Amount::exact(1 << 60), Amount::exact((1 << 60) + 1)), Kind::Grew);
+        assert_eq!(change(Amount::exact(7), Amount::exact(7)), Kind::Same);
+        assert_eq!(change(Amount::exact(0), Amount::exact(7)), Kind::New);
+        assert_eq!(change(Amount::exact(7), Amount::exact(0)), Kind::Gone);
+        assert_eq!(change(sampled(900, 1000, 1100), sampled(950, 1100, 1250)), Kind::Same);
+        assert_eq!(change(sampled(900, 1000, 1100), sampled(1200, 1300, 1400)), Kind::Grew);
+        assert_eq!(change(sampled(900, 1000, 1100), sampled(90, 100, 110)), Kind::Shrank);
+    }
+
+    #[test]
+    fn what_left_no_sample_may_have_been_there() {
+        let new = |after| Change { before: Amount::unseen(500.0), after }.kind();
+        assert_eq!(new(sampled(300, 400, 600)), Kind::Same);
+        assert_eq!(new(sampled(900, 1000, 1100)), Kind::New);
+    }
+}
