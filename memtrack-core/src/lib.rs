@@ -128,7 +128,7 @@
 //! operators::parameters("model", [("weight", &weight)]);
 //! scale(&Tensor { id: 1, data: vec![3.0; 100] }, &weight);
 //! let recording = memtrack_core::stop();
-//! assert!(!recording.snapshot().operators.is_empty()); // for `memtrack categories`, and feature `profile`
+//! assert!(!recording.snapshot().operators.is_empty()); // for `memtrack categories`, and feature `categories`
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
@@ -238,7 +238,9 @@
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `ranks-page`: the ranks of a job as one HTML page (`page::ranks::html`).
 //! - `exports`: files that other tools open: profiles, flame graphs, tables.
-//! - `profile`: what memory is for, over time: operator traces, their categories and timeline.
+//! - `categories`: what the blocks of a recording are for, from the operators that ran.
+//! - `profile`: what memory is for, over time: the same for traces of other programs, with their timeline, module by module
+//!   and with advice.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, for reports that leave the house ([`scrub::Scrub`]).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
@@ -313,7 +315,7 @@ pub use memtrack_dataset as dataset;
 pub use memtrack_formats::pickle;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
-#[cfg(feature = "profile")]
+#[cfg(feature = "categories")]
 pub use memtrack_profile as profile;
 #[cfg(feature = "scrub")]
 pub use memtrack_report::scrub;

@@ -121,7 +121,7 @@ impl Recording {
     }
 }
 
-#[cfg(feature = "profile")]
+#[cfg(feature = "categories")]
 impl Recording {
     /// Which operators ran on which tensors and what memory did meanwhile; `None` where that was not recorded
     /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` says what memory was
@@ -156,7 +156,7 @@ impl Recording {
 impl Recording {
     /// Finds out what memory was for, once, if the recording says so and this build can.
     fn find_categories(&self) {
-        #[cfg(feature = "profile")]
+        #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
     }
 

@@ -5,27 +5,38 @@
 //!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
+#[cfg(feature = "all")]
 pub mod advice;
 pub mod analysis;
+#[cfg(feature = "all")]
 pub mod answer;
 mod category;
+#[cfg(feature = "all")]
 mod curve;
+#[cfg(feature = "all")]
 pub mod export;
-#[cfg(feature = "plot")]
+#[cfg(all(feature = "all", feature = "plot"))]
 pub mod figure;
 mod interner;
+#[cfg(feature = "all")]
 pub mod modules;
 pub mod optrace;
 mod phases;
+#[cfg(feature = "all")]
 pub mod pieces;
+#[cfg(feature = "all")]
 pub mod places;
+#[cfg(feature = "all")]
 pub mod reading;
 pub mod recorded;
 mod repairs;
+#[cfg(feature = "all")]
 pub mod report;
+#[cfg(feature = "all")]
 pub mod series;
+#[cfg(feature = "all")]
 pub mod snapshot;
-#[cfg(test)]
+#[cfg(all(test, feature = "all"))]
 mod tests;
 
 pub use category::Category;
