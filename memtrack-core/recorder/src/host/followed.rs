@@ -7,7 +7,7 @@
 //! looked up in vain: up to a fiftieth of all frees of a sampled program. What passes the first counts is therefore asked of
 //! few finer ones too, which tell single blocks apart.
 
-use std::alloc::{Layout, alloc_zeroed};
+use crate::zeroed::Zeroed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 /// Enough for a heap of 2 GiB; in a larger one blocks share counts with others whose addresses differ by a multiple of that.
@@ -140,24 +140,19 @@ fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>
 
 #[cold]
 fn make() -> *mut AtomicU8 {
-    const LAYOUT: Layout = Layout::new::<[AtomicU8; BYTES]>();
-    // SAFETY: the layout is not empty, and a count of 0 is a valid one.
-    let made = unsafe { alloc_zeroed(LAYOUT) }.cast::<AtomicU8>();
-    let counts = if made.is_null() { few() } else { made };
+    // SAFETY: a count of 0 is a valid one.
+    let made = unsafe { Zeroed::<AtomicU8>::try_new(BYTES) };
+    let counts = made.as_ref().map_or_else(few, |made| made.as_ptr().cast_mut());
     match COUNTS.compare_exchange(std::ptr::null_mut(), counts, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            if !made.is_null() {
+            if let Some(made) = made {
+                // Never given back.
+                std::mem::forget(made);
                 crate::own::hold(BYTES);
             }
             counts
         }
-        Err(first) => {
-            if !made.is_null() {
-                // SAFETY: made above with this layout, and nobody else has seen it.
-                unsafe { std::alloc::dealloc(made.cast(), LAYOUT) };
-            }
-            first
-        }
+        Err(first) => first,
     }
 }
 

@@ -13,6 +13,7 @@ use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::{Recorder, clock};
 use crate::own;
 use crate::scope::{self, SCOPE_IDS};
+use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{ScopeSum, ScopeSums};
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 struct Row([AtomicU64; 2]);
 
 /// The rows of a device, by [`place`]. 1 MiB of addresses; the system gives the pages that are used.
-struct Table(Box<[Row]>);
+struct Table(Zeroed<Row>);
 
 /// What a device's takes.
 #[cfg(test)]
@@ -36,7 +37,7 @@ impl Table {
     fn new() -> Self {
         own::hold(SCOPE_IDS * size_of::<Row>());
         // SAFETY: rows are numbers, and all zeros is one.
-        Self(unsafe { crate::zeroed::zeroed(SCOPE_IDS) })
+        Self(unsafe { Zeroed::new(SCOPE_IDS) })
     }
 }
 

@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::zeroed::Zeroed;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -32,8 +33,8 @@ impl<T: Sync> Link<T> {
 }
 
 /// `count` empty links, whose memory the system provides page by page when they are used.
-pub(super) fn empty_links<T>(count: usize) -> Box<[Link<T>]> {
+pub(super) fn empty_links<T>(count: usize) -> Zeroed<Link<T>> {
     crate::own::hold(count * size_of::<Link<T>>());
     // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty one.
-    unsafe { crate::zeroed::zeroed(count) }
+    unsafe { Zeroed::new(count) }
 }

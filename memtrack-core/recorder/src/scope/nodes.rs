@@ -11,6 +11,7 @@ use super::names::Name;
 use super::set::{Set, Vacant};
 use crate::recorder::ForkCell;
 use crate::reentry;
+use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable};
 use memtrack_model::{Place, ScopeStep};
@@ -59,7 +60,7 @@ pub(crate) const MOST_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
 
 struct Nodes {
     set: Set<ScopeNode>,
-    by_id: Box<[Link<ScopeNode>]>,
+    by_id: Zeroed<Link<ScopeNode>>,
 }
 
 /// What stands for the others where nothing else fits: at the top, one of each kind.

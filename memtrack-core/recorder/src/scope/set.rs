@@ -3,10 +3,11 @@
 //! however much it holds, because its users stop filling it when half of it is full.
 
 use super::link::{Link, empty_links};
+use crate::zeroed::Zeroed;
 
 /// The set. There must always be an empty place left: see above.
 pub(super) struct Set<T: 'static> {
-    places: Box<[Link<T>]>,
+    places: Zeroed<Link<T>>,
 }
 
 /// Where something that is not in the set would go.
