@@ -1,69 +1,54 @@
-//! Tells cheaply that a small block is not in the live table: counts of those that are, by their address. A
-//! block whose count is 0 was not picked, and most frees of a sampled program end there. While every block is recorded
-//! there may be hundreds of thousands, so the counts are many; those of neighbouring addresses lie beside each other,
-//! because what a program frees together lay together: nearly all that looking costs is what the caches do not hold.
+//! Tells cheaply that a small block is not in the live table: counts of those that are, by their address. A block whose page
+//! has none was not picked, and most frees of a sampled program end there. A followed block that stays (a weight) marks its
+//! page for as long, so a second count, finer and looked at for marked pages only, tells single blocks apart.
 //!
-//! A followed block that stays (a weight) shares its count with its neighbours for as long, and their frees would all be
-//! looked up in vain: up to a fiftieth of all frees of a sampled program. What passes the first counts is therefore asked of
-//! few finer ones too, which tell single blocks apart.
+//! Nearly all that looking costs is what the caches do not hold. So the first counts are few: a heap of ten megabytes has two
+//! and a half thousand, which stay in a core's first cache beside the program's own data.
 
 use crate::zeroed::Zeroed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-/// Enough for a heap of 2 GiB; in a larger one blocks share counts with others whose addresses differ by a multiple of that.
+/// Enough for a heap of 2 GiB; in a larger one pages share counts with others whose addresses differ by a multiple of that.
 /// No hash tells them apart: it would be a third of what the free of a block that was only counted costs.
-const SLOTS: usize = 1 << 22;
-/// Blocks in 512 bytes share a count. More of them would tell more blocks apart and take more of the caches: so few frees of
-/// a program that is sampled look in vain, 512 bytes by the mean gap between samples.
-const SHARED_SHIFT: u32 = 9;
-/// The finer counts: few enough to stay in a core's cache, for there are few followed blocks while most are not. Those of 64
-/// KiB of addresses lie beside each other here too.
-const FINE_SLOTS: usize = 1 << 18;
-const FINE_SHIFT: u32 = 4;
-const FINE_REGION_SHIFT: u32 = 16;
-const FINE_SLOTS_OF_REGION: usize = 1 << (FINE_REGION_SHIFT - FINE_SHIFT);
-const FINE_REGIONS_SHIFT: u32 = u64::BITS - (FINE_SLOTS / FINE_SLOTS_OF_REGION).trailing_zeros();
-/// All counts, those of [`SLOTS`] first.
-pub(super) const BYTES: usize = SLOTS + FINE_SLOTS;
+const PAGES: usize = 1 << 19;
+const PAGE_SHIFT: u32 = 12;
+/// The finer counts: each block of 16 MiB has its own. They tell apart what lies in one page, so it does no harm that pages
+/// share them.
+const BLOCKS: usize = 1 << 20;
+const BLOCK_SHIFT: u32 = 4;
+/// All counts, those of [`PAGES`] first.
+pub(super) const BYTES: usize = PAGES + BLOCKS;
 /// Where there was no memory for more.
 const FEW_SLOTS: usize = 1 << 13;
 
 /// Which pages of the counts were ever written to: a session's end looks at no other. Most stay as the system gave them.
-static TOUCHED: [AtomicBool; BYTES / PAGE] = [const { AtomicBool::new(false) }; BYTES / PAGE];
-const PAGE: usize = 4096;
+static TOUCHED: [AtomicBool; BYTES / TOUCHED_TOGETHER] =
+    [const { AtomicBool::new(false) }; BYTES / TOUCHED_TOGETHER];
+const TOUCHED_TOGETHER: usize = 4096;
 
 /// [`BYTES`] counts, made when the first block is followed and then kept; null before.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
 
+/// Where the count of a block's page is.
 #[inline(always)]
-fn slot_of(address: u64) -> usize {
-    (address >> SHARED_SHIFT) as usize % SLOTS
+fn page_of(address: u64) -> usize {
+    (address >> PAGE_SHIFT) as usize % PAGES
 }
 
 /// Where the finer count of a block is.
-fn fine_slot_of(address: u64) -> usize {
-    let region =
-        ((address >> FINE_REGION_SHIFT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> FINE_REGIONS_SHIFT) as usize;
-    SLOTS + region * FINE_SLOTS_OF_REGION + (address >> FINE_SHIFT) as usize % FINE_SLOTS_OF_REGION
+#[inline(always)]
+fn block_of(address: u64) -> usize {
+    PAGES + (address >> BLOCK_SHIFT) as usize % BLOCKS
 }
 
-/// The finer count of a block; `None` where there are few counts only.
+/// The count in `slot`, which is below [`BYTES`].
+///
+/// # Safety
+/// `counts` must be those of [`COUNTS`], neither null nor [`FEW`].
 #[inline(always)]
-fn fine_count_of(counts: *mut AtomicU8, address: u64) -> Option<&'static AtomicU8> {
-    // SAFETY: a pointer other than that of `FEW` is that of `BYTES` counts that are never given back, and a slot is below
-    // their number.
-    (!std::ptr::eq(counts, few())).then(|| unsafe { &*counts.add(fine_slot_of(address)) })
-}
-
-#[inline(always)]
-fn count_of(counts: *mut AtomicU8, address: u64) -> &'static AtomicU8 {
-    let slot = slot_of(address);
-    if std::ptr::eq(counts, few()) {
-        return &FEW[slot % FEW_SLOTS];
-    }
-    // SAFETY: a pointer other than that of `FEW` is that of `BYTES` counts that are never given back, and a slot is
-    // below their number.
+unsafe fn count_at(counts: *mut AtomicU8, slot: usize) -> &'static AtomicU8 {
+    // SAFETY: they are `BYTES` counts that are never given back.
     unsafe { &*counts.add(slot) }
 }
 
@@ -71,13 +56,22 @@ fn few() -> *mut AtomicU8 {
     FEW.as_ptr().cast_mut()
 }
 
+fn few_of(address: u64) -> &'static AtomicU8 {
+    &FEW[page_of(address) % FEW_SLOTS]
+}
+
 /// Whether the block at `address` may be in the live table.
 #[inline(always)]
 pub(super) fn may_contain(address: u64) -> bool {
     let counts = COUNTS.load(Ordering::Acquire);
-    !counts.is_null()
-        && count_of(counts, address).load(Ordering::Relaxed) != 0
-        && fine_count_of(counts, address).is_none_or(|count| count.load(Ordering::Relaxed) != 0)
+    if counts.is_null() {
+        return false;
+    }
+    if std::ptr::eq(counts, few()) {
+        return few_of(address).load(Ordering::Relaxed) != 0;
+    }
+    // SAFETY: neither null nor `FEW`.
+    unsafe { may_be_in(counts, address) }
 }
 
 /// The counts, for a thread to keep; null where there are none, or only few.
@@ -86,14 +80,15 @@ pub(super) fn shared() -> *mut AtomicU8 {
     if std::ptr::eq(counts, few()) { std::ptr::null_mut() } else { counts }
 }
 
-/// As [`may_contain`] by the first counts alone, for a thread that keeps them.
+/// As [`may_contain`], for a thread that keeps the counts.
 ///
 /// # Safety
 /// `counts` must be what [`shared`] returned, and not null.
 #[inline(always)]
 pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
-    // SAFETY: they are `BYTES` counts that are never given back, and a slot is below their number.
-    unsafe { (*counts.add(slot_of(address))).load(Ordering::Relaxed) != 0 }
+    // SAFETY: the caller's promise.
+    let is_counted = |slot| unsafe { count_at(counts, slot) }.load(Ordering::Relaxed) != 0;
+    is_counted(page_of(address)) && is_counted(block_of(address))
 }
 
 /// The block at `address` goes into the live table. Done before its address leaves the allocator, so that its free finds
@@ -106,8 +101,8 @@ pub(super) fn add(address: u64) {
     }
     // A count that is full stays full: then every block of the slot is looked up, which is slower and still right.
     let more = |count: u8| Some(count.saturating_add(1));
-    for slot in [slot_of(address), fine_slot_of(address)] {
-        let touched = &TOUCHED[slot / PAGE];
+    for slot in [page_of(address), block_of(address)] {
+        let touched = &TOUCHED[slot / TOUCHED_TOGETHER];
         if !touched.load(Ordering::Relaxed) {
             touched.store(true, Ordering::Relaxed);
         }
@@ -132,9 +127,15 @@ pub(super) fn remove(address: u64) {
 /// Changes both counts of a block.
 #[inline(always)]
 fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>) {
-    let _ = count_of(counts, address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, &change);
-    if let Some(fine) = fine_count_of(counts, address) {
-        let _ = fine.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &change);
+    let change = |count: &AtomicU8| {
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &change);
+    };
+    if std::ptr::eq(counts, few()) {
+        return change(few_of(address));
+    }
+    for slot in [page_of(address), block_of(address)] {
+        // SAFETY: neither null, as the callers see to, nor `FEW`.
+        change(unsafe { count_at(counts, slot) });
     }
 }
 
@@ -168,9 +169,9 @@ pub(super) fn clear() {
         if !touched.swap(false, Ordering::Relaxed) || is_few {
             continue;
         }
-        for slot in page * PAGE..(page + 1) * PAGE {
-            // SAFETY: they are `BYTES` counts that are never given back.
-            unsafe { &*counts.add(slot) }.store(0, Ordering::Relaxed);
+        for slot in page * TOUCHED_TOGETHER..(page + 1) * TOUCHED_TOGETHER {
+            // SAFETY: neither null nor `FEW`.
+            unsafe { count_at(counts, slot) }.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -194,14 +195,18 @@ mod tests {
     fn a_followed_block_has_none_of_its_neighbours_looked_up() {
         let _alone = ALONE.lock();
         let address = 0x7e5a_4321_0040;
-        let neighbours = (0..32).map(|place| (address & !511) + 16 * place).filter(|&other| other != address);
+        let page = address & !0xfff;
+        let neighbours = (0..256).map(|place| page + 16 * place).filter(|&other| other != address);
         add(address);
         assert!(may_contain(address));
         for other in neighbours {
-            // SAFETY: from `shared`, which has them since a block was followed.
-            assert!(unsafe { may_be_in(shared(), other) }, "they share the first count");
+            assert_eq!(page_of(other), page_of(address), "they share the first count");
             assert!(!may_contain(other), "{other:#x}");
         }
+        // As far away as blocks with the same finer count are.
+        let alike = address + ((BLOCKS as u64) << BLOCK_SHIFT);
+        assert_eq!(block_of(alike), block_of(address));
+        assert!(!may_contain(alike), "its page has none");
         add(address);
         remove(address);
         assert!(may_contain(address), "followed twice, given back once");
@@ -212,11 +217,12 @@ mod tests {
     #[test]
     fn a_session_s_end_forgets_them_and_looks_at_few() {
         let _alone = ALONE.lock();
+        clear();
         let address = 0x7e5a_0123_4560;
         add(address);
         let counts = COUNTS.load(Ordering::Acquire);
         let pages = || TOUCHED.iter().filter(|touched| touched.load(Ordering::Relaxed)).count();
-        assert!((1..=6).contains(&pages()), "{}", pages());
+        assert_eq!(pages(), 2, "one for each of its two counts");
         clear();
         assert!(!may_contain(address) && pages() == 0);
         // SAFETY: they are `BYTES` counts that are never given back.
