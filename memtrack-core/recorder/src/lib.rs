@@ -16,6 +16,7 @@ mod own_file;
 pub mod recorder;
 pub mod reentry;
 pub mod scope;
+mod shared_map;
 pub mod signals;
 pub mod stack;
 pub mod switch;

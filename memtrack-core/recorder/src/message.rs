@@ -8,6 +8,15 @@
 use crate::reentry;
 use memtrack_model::text::cut;
 use std::fmt;
+#[cfg(unix)]
+use {
+    crate::own_file::identity,
+    std::fs::File,
+    std::mem::ManuallyDrop,
+    std::os::fd::FromRawFd,
+    std::os::unix::fs::FileTypeExt,
+    std::sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// Most bytes of one write: a pipe takes so many whole or not at all.
 #[cfg(unix)]
@@ -18,6 +27,50 @@ const PATIENCE_MS: libc::c_int = 200;
 /// Signals of the program's that may come meanwhile.
 #[cfg(unix)]
 const MOST_INTERRUPTIONS: u32 = 5;
+
+/// What stderr was when it was remembered: device and inode.
+#[cfg(unix)]
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+#[cfg(unix)]
+static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers what stderr is, as early as possible; only the first call does. A program that closes it may be given its number
+/// for a file of its own, in which memtrack's words would be damage.
+pub fn remember_stderr() {
+    #[cfg(unix)]
+    if !IS_REMEMBERED.load(Ordering::Acquire)
+        && let Some(stderr) = stderr_data()
+    {
+        let (device, inode) = identity(&stderr);
+        STDERR[0].store(device, Ordering::Relaxed);
+        STDERR[1].store(inode, Ordering::Relaxed);
+        IS_REMEMBERED.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(unix)]
+fn stderr_data() -> Option<std::fs::Metadata> {
+    // SAFETY: looked at, and not closed.
+    let stderr = unsafe { ManuallyDrop::new(File::from_raw_fd(libc::STDERR_FILENO)) };
+    stderr.metadata().ok()
+}
+
+/// Whether descriptor 2 may be written to: it is what it was, or no file in which lines at some place would be damage. Logs that
+/// a program has opened meanwhile are written at their ends (`O_APPEND`).
+#[cfg(unix)]
+fn is_for_words() -> bool {
+    if !IS_REMEMBERED.load(Ordering::Acquire) {
+        return true;
+    }
+    let Some(now) = stderr_data() else { return false };
+    let before = [0, 1].map(|place: usize| STDERR[place].load(Ordering::Relaxed));
+    if <[u64; 2]>::from(identity(&now)) == before {
+        return true;
+    }
+    let is_storage = now.is_file() || now.file_type().is_block_device();
+    // SAFETY: asks for flags.
+    !is_storage || unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_GETFL) } & libc::O_APPEND != 0
+}
 
 /// Says `memtrack: MESSAGE` on stderr. Waits a moment at most; never panics. The caller holds no lock.
 pub fn say(message: impl fmt::Display) {
@@ -118,6 +171,9 @@ enum Stderr {
 /// Whether stderr takes anything now, or within a moment.
 #[cfg(unix)]
 fn stderr() -> Stderr {
+    if !is_for_words() {
+        return Stderr::TakesNothing;
+    }
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one entry of ours.
     match unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) } {

@@ -86,11 +86,45 @@ impl Write for OwnFile {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if self.is_ours() {
+            let_go(&self.file);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.file) };
         }
     }
 }
+
+/// Takes an open file, until it is [let go](let_go). Returns whether nobody else has it: of two processes that begin to write at the
+/// same moment, one does. True where the system does not know.
+#[cfg(target_os = "linux")]
+pub(crate) fn take(file: &File) -> bool {
+    lock(file, libc::F_WRLCK)
+        || !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
+}
+
+/// Forked children have the open file too, and would keep it taken.
+#[cfg(target_os = "linux")]
+fn let_go(file: &File) {
+    lock(file, libc::F_UNLCK);
+}
+
+#[cfg(target_os = "linux")]
+fn lock(file: &File, kind: libc::c_int) -> bool {
+    // SAFETY: plain numbers, for which zeros are values; the call changes a lock on the file alone.
+    unsafe {
+        let mut whole: libc::flock = std::mem::zeroed();
+        whole.l_type = kind as libc::c_short;
+        whole.l_whence = libc::SEEK_SET as libc::c_short;
+        libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) == 0
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn take(_file: &File) -> bool {
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn let_go(_file: &File) {}
 
 /// What tells the file with this data from all others; the same for all where the system has no such thing.
 #[cfg(unix)]

@@ -1,5 +1,5 @@
 //! Signals that a thread takes for a while, or never, so that memtrack's own work neither catches the program's nor ends it
-//! by one of its own.
+//! by one of its own; and requests to end the thread, which must not end it in the middle of memtrack's work.
 #![allow(unsafe_code)]
 
 /// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
@@ -37,6 +37,46 @@ impl Drop for Unsignalled {
     }
 }
 
+/// While it lives, `pthread_cancel` does not end the thread. A program's `malloc` is no place at which a thread is cancelled, so
+/// its locks may be held there; what memtrack does inside of it (writes, waits) is.
+#[must_use = "the thread can be cancelled again when the guard is dropped"]
+pub struct Uncancelled {
+    #[cfg(target_os = "linux")]
+    before: libc::c_int,
+}
+
+#[cfg(target_os = "linux")]
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+impl Uncancelled {
+    /// From now on.
+    pub fn now() -> Self {
+        #[cfg(target_os = "linux")]
+        {
+            // glibc's and musl's.
+            const DISABLE: libc::c_int = 1;
+            let mut before = 0;
+            // SAFETY: changes a word of the calling thread's, and fills ours.
+            unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+            Self { before }
+        }
+        #[cfg(not(target_os = "linux"))]
+        Self {}
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: as it was before.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            pthread_setcancelstate(self.before, std::ptr::null_mut())
+        };
+    }
+}
+
 /// The signals of a write that fails: to a pipe that nobody reads, and beyond the largest file the process may have.
 #[cfg(unix)]
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -44,6 +84,7 @@ const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 /// Does what may write where nothing can be written, without the signals that would end a C program for it.
 #[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
+    let _uncancelled = Uncancelled::now();
     // SAFETY: all sets are ours and filled by the calls before they are used. Both signals are directed at the thread that
     // wrote, so one that is taken here is ours unless one was pending before, which stays.
     unsafe {

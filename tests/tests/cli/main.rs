@@ -30,6 +30,7 @@ mod run;
 mod run_cost;
 mod run_ends;
 mod run_holds;
+mod run_guests;
 mod run_host;
 mod run_libraries;
 mod run_linked;

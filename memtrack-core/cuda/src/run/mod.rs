@@ -14,8 +14,8 @@ mod unhooked;
 use super::hook;
 use memtrack_recorder::environment;
 use memtrack_recorder::recorder::telling::{self, NAMING};
-use memtrack_recorder::recorder::{Options, ending, readings, session, set_own_code};
-use memtrack_recorder::signals::Unsignalled;
+use memtrack_recorder::recorder::{Options, ending, readings, session, set_own_code, with_room};
+use memtrack_recorder::signals::{Uncancelled, Unsignalled};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
 use memtrack_report::analysis::holds::for_the_log;
@@ -34,6 +34,7 @@ static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 /// With the host's heap asked for, every program is recorded from here on, else from its first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
+    message::remember_stderr();
     ending::will_be_called();
     unhooked::prepare();
     census::prepare();
@@ -52,18 +53,20 @@ pub fn wants_heap() -> bool {
 /// The process exits, and the preload library with it: writes the recording.
 pub fn library_ends() {
     // A panic must not cross into C; its message has been printed by then.
+    let _uncancelled = Uncancelled::now();
     let _ = std::panic::catch_unwind(|| {
-        dumps::at_exit();
+        with_room(dumps::at_exit);
         ending::write_at_exit();
-        unhooked::warn();
+        with_room(unhooked::warn);
     });
 }
 
 /// The process becomes another program, or ends without its exit handlers: writes what was recorded so far.
 pub fn before_the_end() {
+    let _uncancelled = Uncancelled::now();
     let _ = std::panic::catch_unwind(|| {
         ending::flush();
-        unhooked::warn_in_the_first();
+        with_room(unhooked::warn_in_the_first);
     });
 }
 
@@ -72,7 +75,8 @@ pub fn before_the_end() {
 /// # Safety
 /// `program` must be null or a C string.
 pub unsafe fn before_a_start(program: *const c_char, is_searched: bool) {
-    let _ = std::panic::catch_unwind(|| census::starts(program, is_searched));
+    let _uncancelled = Uncancelled::now();
+    let _ = std::panic::catch_unwind(|| with_room(|| census::starts(program, is_searched)));
 }
 
 /// Where a function of this name is that comes after the preload library's own; null for nowhere.

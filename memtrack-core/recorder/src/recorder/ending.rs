@@ -3,7 +3,8 @@
 #[cfg(feature = "cuda")]
 use super::keeper;
 use super::session::{SESSION, Session, end_recording, has_memory, tell_left_out, write};
-use super::{RECORDER, fork};
+use super::{RECORDER, fork, with_room};
+use crate::signals::Uncancelled;
 use crate::{message, reentry};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,13 +76,20 @@ pub fn flush() {
     if recorder.process != std::process::id() {
         return;
     }
-    if fork::generation() > 0 {
-        let _inside = reentry::enter();
-        recorder.stream_parts_within(FLUSH_PATIENCE);
-    } else {
-        keeper::ask_keeper(FLUSH_PATIENCE);
-    }
+    let _uncancelled = Uncancelled::now();
+    // Handlers of signals may have small stacks of their own.
+    with_room(|| {
+        if fork::generation() > 0 {
+            let _inside = reentry::enter();
+            recorder.stream_parts_within(FLUSH_PATIENCE);
+        } else {
+            keeper::ask_keeper(FLUSH_PATIENCE);
+        }
+    });
 }
+
+/// How long a panic waits for whoever is writing the stream.
+const PANIC_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the recording is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,11 +112,20 @@ fn is_the_last(info: &PanicHookInfo<'_>) -> bool {
 /// Writes what there is. Skipped when the session is busy on this thread, or for long on another one: an early end must
 /// not hang.
 fn write_so_far(when: When) {
+    let _uncancelled = Uncancelled::now();
+    with_room(|| write_what_there_is(when));
+}
+
+fn write_what_there_is(when: When) {
     let last = when == When::Exit;
     let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
     if fork::generation() > 0 && !RECORDER.is_made() {
         // A forked child in which nothing happened leaves no file.
+        return;
+    }
+    if RECORDER.is_made() && !RECORDER.get().same_memory.is_here() {
+        // All that could be written is the parent's.
         return;
     }
     let Some(mut session) = session_within(patience) else { return };
@@ -124,7 +141,8 @@ fn write_so_far(when: When) {
     }
     let recorder = RECORDER.get();
     let written = if running.options.stream && !last {
-        recorder.stream_parts();
+        // The panic may be caught: a disk that takes nothing must not hold the program up.
+        recorder.stream_parts_within(PANIC_PATIENCE);
         Ok(())
     } else {
         has_memory().and_then(|()| {

@@ -9,6 +9,7 @@ use super::mine::{InHook, Mine};
 use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
 use super::{RECORDER, Recorder, settings, too_many_devices};
+use crate::signals::Uncancelled;
 use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
@@ -152,6 +153,7 @@ impl Inside {
     /// A stack that the thread has not met lately.
     #[cold]
     fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+        let _uncancelled = Uncancelled::now();
         let mut take = || settings::without_own_code(kit.capture.take(&self.registers, bounds)).to_vec();
         let mut addresses = take();
         let mut hash = intern::hash(&addresses);
@@ -379,6 +381,7 @@ impl Inside {
     /// Gives the full chunk to the ring (and the stream) and puts a fresh one in its place.
     #[cold]
     fn hand_over(self, device: DeviceId, slot: &Slot) {
+        let _uncancelled = Uncancelled::now();
         let old = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
@@ -386,6 +389,11 @@ impl Inside {
         let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
         let from = std::ptr::from_ref(slot).addr();
+        if !self.recorder.same_memory.is_here() {
+            // The stream, and everything else, is the parent's: nothing more is recorded here.
+            switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
+            return slot.chunk.store(fresh, Ordering::Release);
+        }
         self.recorder.live.tidy();
         self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));
     }

@@ -1,16 +1,15 @@
 //! The thread that looks after a stream: twice a second it appends what lies in chunks that are not full, and what else
 //! has changed. Whoever is about to end the process has it do so at once.
 
-use super::{Recorder, binaries, scope_sums};
-use crate::message;
+use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
 use crate::signals::Unsignalled;
 use crate::stack::capture::modules_generation;
+use std::io;
+use std::sync::atomic::AtomicU32;
 #[cfg(feature = "cuda")]
-use std::sync::atomic::{AtomicPtr, AtomicU64};
-use std::sync::atomic::{AtomicU32, Ordering};
-#[cfg(feature = "cuda")]
-use std::thread::Thread;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 #[cfg(feature = "cuda")]
 use std::time::Instant;
@@ -18,9 +17,6 @@ use std::time::Instant;
 /// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
 const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
 
-/// The newest keeper, leaked: null before there was one.
-#[cfg(feature = "cuda")]
-static KEEPER: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the stream that it looks after; 0 when it has gone.
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 /// How often it was asked for a beat, and up to which of these it has had one.
@@ -32,46 +28,144 @@ static ANSWERED: AtomicU64 = AtomicU64::new(0);
 /// Starts the thread, which lives as long as the stream is open. It appends what lies in chunks that are not full, the
 /// driver's readings, and the list of binaries when one was loaded. That list is not made by the threads that record,
 /// because the dynamic linker's lock must not be waited for inside a hook.
-pub(super) fn keep_up(recorder: &'static Recorder) {
-    let Some(number) = recorder.stream_number() else { return };
+///
+/// # Errors
+/// When there can be no more threads.
+pub(super) fn keep_up(recorder: &'static Recorder) -> io::Result<()> {
+    let Some(number) = recorder.stream_number() else { return Ok(()) };
     ALIVE.store(number, Ordering::Release);
-    let keep = move || {
-        let _inside = reentry::enter();
-        let mut modules_seen = modules_generation();
-        let mut readings_seen = 0;
-        let mut sums_due = scope_sums::Due::default();
-        loop {
-            std::thread::park_timeout(KEEP_UP_EVERY);
-            #[cfg(feature = "cuda")]
-            let asked = ASKED.load(Ordering::Acquire);
-            if recorder.stream_number() != Some(number) {
-                let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
-                return;
-            }
-            sums_due.beat(recorder);
-            beat(recorder, &mut modules_seen, &mut readings_seen);
-            #[cfg(feature = "cuda")]
-            ANSWERED.fetch_max(asked, Ordering::Release);
-        }
-    };
     // The program's signals are for the program's threads.
     let unsignalled = Unsignalled::now();
-    let spawned = std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(keep);
+    let begun = thread::begin(number);
     drop(unsignalled);
-    match spawned {
+    if begun.is_err() {
+        ALIVE.store(0, Ordering::Release);
+    }
+    begun
+}
+
+/// What the thread does.
+fn keep(number: u32) {
+    let recorder = RECORDER.get();
+    let mut modules_seen = modules_generation();
+    let mut readings_seen = 0;
+    let mut sums_due = scope_sums::Due::default();
+    loop {
+        BELL.wait(KEEP_UP_EVERY);
         #[cfg(feature = "cuda")]
-        Ok(handle) => {
-            let keeper = Box::into_raw(Box::new(handle.thread().clone()));
-            KEEPER.store(keeper, Ordering::Release);
+        let asked = ASKED.load(Ordering::Acquire);
+        if recorder.stream_number() != Some(number) {
+            let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+            return;
         }
-        #[cfg(not(feature = "cuda"))]
-        Ok(_) => {}
-        Err(error) => {
-            ALIVE.store(0, Ordering::Release);
-            message::say(format_args!(
-                "no thread for the stream, so chunks are written only when full: {error}"
-            ));
+        sums_due.beat(recorder);
+        beat(recorder, &mut modules_seen, &mut readings_seen);
+        #[cfg(feature = "cuda")]
+        ANSWERED.fetch_max(asked, Ordering::Release);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod thread {
+    #![allow(unsafe_code)]
+
+    use super::*;
+    use std::ffi::c_void;
+    use std::ptr::null_mut;
+
+    /// Starts it by the C library: what Rust's own threads allocate before and after their work would be in the recording, and
+    /// their thread-locals take the dynamic linker's lock.
+    pub(super) fn begin(number: u32) -> io::Result<()> {
+        /// As Rust's threads have.
+        const STACK_BYTES: usize = 2 << 20;
+        // SAFETY: the number is passed as the pointer's bits, and the attributes are ours. Nobody joins the thread, which is
+        // detached.
+        unsafe {
+            let mut attributes = std::mem::zeroed();
+            libc::pthread_attr_init(&mut attributes);
+            libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+            libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+            let mut made = std::mem::zeroed();
+            let number = null_mut::<c_void>().with_addr(number as usize);
+            let error = libc::pthread_create(&mut made, &attributes, run, number);
+            libc::pthread_attr_destroy(&mut attributes);
+            if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
         }
+    }
+
+    extern "C" fn run(number: *mut c_void) -> *mut c_void {
+        // For good: what the C library frees when the thread has ended is no block of the program's.
+        std::mem::forget(reentry::enter());
+        // SAFETY: names the calling thread.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
+        // A panic would be memtrack's own mistake; its message has been printed by then.
+        let _ = std::panic::catch_unwind(|| keep(number.addr() as u32));
+        null_mut()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod thread {
+    use super::*;
+
+    pub(super) fn begin(number: u32) -> io::Result<()> {
+        let work = move || {
+            let _inside = reentry::enter();
+            keep(number);
+        };
+        std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(work).map(drop)
+    }
+}
+
+/// Wakes the keeper. Rust's `park` would do, but for a thread-local of the thread's that has a destructor.
+struct Bell(AtomicU32);
+
+static BELL: Bell = Bell(AtomicU32::new(0));
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+impl Bell {
+    /// Waits until it is rung, or for so long.
+    fn wait(&self, most: Duration) {
+        let timeout = libc::timespec {
+            tv_sec: most.as_secs() as libc::time_t,
+            tv_nsec: most.subsec_nanos() as libc::c_long,
+        };
+        let word = self.0.as_ptr();
+        if self.0.swap(0, Ordering::Acquire) == 0 {
+            // SAFETY: the word and the time are there for as long as the call takes. Whatever ends it, there is a beat.
+            unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Rings it. Takes no lock and allocates nothing.
+    #[cfg(feature = "cuda")]
+    fn ring(&self) {
+        self.0.store(1, Ordering::Release);
+        // SAFETY: the word is static.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
+    }
+}
+
+#[cfg(target_os = "linux")]
+const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+#[cfg(all(target_os = "linux", feature = "cuda"))]
+const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+
+#[cfg(not(target_os = "linux"))]
+impl Bell {
+    fn wait(&self, most: Duration) {
+        const LOOK: Duration = Duration::from_millis(10);
+        let start = std::time::Instant::now();
+        while self.0.swap(0, Ordering::Acquire) == 0 && start.elapsed() < most {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ring(&self) {
+        self.0.store(1, Ordering::Release);
     }
 }
 
@@ -106,12 +200,9 @@ fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
 /// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and
 /// allocates nothing.
 #[cfg(feature = "cuda")]
-#[allow(unsafe_code)]
 pub(super) fn ask_keeper(patience: Duration) {
-    // SAFETY: null, or leaked.
-    let Some(keeper) = (unsafe { KEEPER.load(Ordering::Acquire).as_ref() }) else { return };
     let asked = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
-    keeper.unpark();
+    BELL.ring();
     let start = Instant::now();
     let is_awaited = || ANSWERED.load(Ordering::Acquire) < asked && ALIVE.load(Ordering::Acquire) != 0;
     while is_awaited() && start.elapsed() < patience {

@@ -2,7 +2,7 @@
 //! address: the stamp is taken while the address's shard is locked.
 
 use super::order::stamp;
-use dashmap::DashMap;
+use crate::shared_map::SharedMap;
 use dashmap::mapref::entry::Entry;
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
@@ -112,7 +112,7 @@ struct Newest(AtomicU64);
 
 /// All live blocks.
 pub(crate) struct LiveTable {
-    blocks: DashMap<Key, Live, ByRegion>,
+    blocks: SharedMap<Key, Live, ByRegion>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
     newest: Box<[Newest]>,
     /// The shard that [`Self::tidy`] looks at next.
@@ -129,7 +129,7 @@ pub(super) fn most_bytes(blocks: usize) -> usize {
 impl LiveTable {
     /// An empty table.
     pub(crate) fn new() -> Self {
-        let blocks = DashMap::with_hasher_and_shard_amount(ByRegion::default(), SHARDS);
+        let blocks = SharedMap::new(ByRegion::default(), SHARDS);
         let newest = (0..SHARDS).map(|_| Newest::default()).collect();
         Self { blocks, newest, next_to_tidy: AtomicUsize::new(0) }
     }
@@ -138,11 +138,7 @@ impl LiveTable {
     #[inline(always)]
     fn shard(&self, key: &Key) -> usize {
         // What the map does itself, without the rest of the hash.
-        if cfg!(target_pointer_width = "64") {
-            shard(key.bits()) as usize
-        } else {
-            self.blocks.determine_map(key)
-        }
+        if cfg!(target_pointer_width = "64") { shard(key.bits()) as usize } else { self.blocks.shard_of(key) }
     }
 
     /// Must be called with the shard of `key` locked; also sets the thread's newest stamp.
@@ -229,8 +225,13 @@ impl LiveTable {
     /// Addresses of the blocks that begin within a stretch of a device. Looks at all blocks.
     #[cfg(feature = "cuda")]
     pub(crate) fn within(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
-        let inside = |key: &Key| key.device == device && addresses.contains(&key.address);
-        self.blocks.iter().map(|entry| *entry.key()).filter(inside).map(|key| key.address).collect()
+        let mut within = Vec::new();
+        self.blocks.each(|key, _| {
+            if key.device == device && addresses.contains(&key.address) {
+                within.push(key.address);
+            }
+        });
+        within
     }
 
     /// A block is about to be given back. Returns its stamp, and what was known of it.
@@ -292,13 +293,7 @@ impl LiveTable {
         /// Smaller tables stay as they are.
         const SMALL: usize = 1024;
         let first = self.next_to_tidy.fetch_add(AT_ONCE, Ordering::Relaxed);
-        for shard in (first..first + AT_ONCE).map(|next| &self.blocks.shards()[next % SHARDS]) {
-            let Some(mut blocks) = shard.try_write() else { continue };
-            if blocks.capacity() > SMALL && blocks.len() < blocks.capacity() / 4 {
-                let keep = blocks.len() * 2;
-                blocks.shrink_to(keep, |(key, _)| self.blocks.hasher().hash_one(key));
-            }
-        }
+        (first..first + AT_ONCE).for_each(|next| self.blocks.shrink(next % SHARDS, SMALL));
     }
 
     /// The newest stamp that was given out so far; 0 before the first.
@@ -313,20 +308,18 @@ impl LiveTable {
 
     /// The block that begins at an address, if one is out.
     pub(crate) fn get(&self, device: DeviceId, address: u64) -> Option<Live> {
-        self.blocks.get(&Key { address, device }).map(|block| *block)
+        self.blocks.get(&Key { address, device })
     }
 
     /// Calls `see` with each block, shard by shard: each is locked meanwhile, so `see` takes no lock and no memory.
     pub(crate) fn each(&self, mut see: impl FnMut(DeviceId, &Live)) {
-        self.blocks.iter().for_each(|entry| see(entry.key().device, entry.value()));
+        self.blocks.each(|key, block| see(key.device, block));
     }
 
     /// A copy of all blocks, shard by shard: each shard is locked only while it is copied.
     pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
         let mut blocks = Vec::with_capacity(self.blocks.len());
-        blocks.extend(
-            self.blocks.iter().map(|entry| block_of(entry.key().device, entry.key().address, entry.value())),
-        );
+        self.blocks.each(|key, block| blocks.push(block_of(key.device, key.address, block)));
         blocks
     }
 }
@@ -356,7 +349,7 @@ mod tests {
     /// The shard, which the map must say is the same.
     fn shard(table: &LiveTable, device: DeviceId, address: u64) -> usize {
         let key = Key { address, device };
-        assert_eq!(table.shard(&key), table.blocks.determine_map(&key));
+        assert_eq!(table.shard(&key), table.blocks.shard_of(&key));
         table.shard(&key)
     }
 

@@ -13,7 +13,8 @@ use super::living;
 use super::thread_names::name_this_thread;
 use super::threads::{Own, ThreadState, make};
 use crate::host::Sampler;
-use crate::stack::capture::StackBounds;
+use crate::signals::Uncancelled;
+use crate::stack::capture::{Registers, StackBounds};
 use crate::stack::own_stack;
 use crate::{reentry, scope};
 use memtrack_model::event::{ScopeId, ThreadId};
@@ -74,6 +75,15 @@ pub(crate) fn without_hook() -> Option<Mine> {
     unsafe { reentry::state_outside().as_ref() }.map(|state| Mine { state })
 }
 
+/// Does work that needs up to [`own_stack::ROOM_BYTES`] of stack: here where the calling thread is known to have them, else on a
+/// stack of memtrack's own. Takes no lock; may be called in a signal's handler.
+pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
+    let sp = Registers::here().stack_pointer();
+    // Inside a hook the state is in use.
+    let has_room = without_hook().is_some_and(|mine| mine.own().bounds.has_below(sp, own_stack::ROOM_BYTES));
+    if has_room { work() } else { own_stack::run(work) }
+}
+
 /// The calling thread inside a hook: its state is marked active until this is dropped.
 pub(crate) struct InHook {
     state: &'static ThreadState,
@@ -114,6 +124,7 @@ impl InHook {
     }
 
     fn first_with_room() -> Self {
+        let _uncancelled = Uncancelled::now();
         if STAGE.get() != SHARES {
             if let Some(state) = take_state() {
                 own(state, name_this_thread());

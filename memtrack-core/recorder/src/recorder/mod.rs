@@ -34,6 +34,7 @@ mod parts;
 #[cfg(feature = "cuda")]
 pub mod readings;
 mod ring;
+mod same_memory;
 mod scope_sums;
 mod segments;
 pub mod session;
@@ -58,8 +59,8 @@ pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
 pub use marks::mark;
-pub use mine::scope_changed;
 pub(crate) use mine::without_hook;
+pub use mine::{scope_changed, with_room};
 pub(crate) use of_caller::{begin_accounts, loaded_binaries};
 pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
@@ -78,6 +79,7 @@ use chunk::Chunk;
 use live::LiveTable;
 use memtrack_model::event::{Action, DeviceId, Event, StreamId};
 use ring::Ring;
+use same_memory::SameMemory;
 use segments::Segments;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,6 +98,7 @@ pub struct Recorder {
     /// The process that it records; another one that sees it shares this one's memory until it becomes a program.
     #[cfg(feature = "cuda")]
     process: u32,
+    same_memory: SameMemory,
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
     segments: Segments,
@@ -125,6 +128,7 @@ impl Recorder {
         Self {
             #[cfg(feature = "cuda")]
             process: std::process::id(),
+            same_memory: SameMemory::new(),
             live: LiveTable::new(),
             stacks: StackInterner::new(),
             segments: Segments::default(),

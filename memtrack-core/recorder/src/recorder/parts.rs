@@ -2,7 +2,7 @@
 //! stream's own name; when the next one begins it is renamed to that name and its number, and the oldest go so that all
 //! together stay within the bound.
 
-use crate::own_file::{Identity, OwnFile, identity};
+use crate::own_file::{Identity, OwnFile, identity, take};
 use memtrack_file::part::{is_unfinished, numbers_beside, older_parts, part_path};
 use memtrack_file::tagged;
 use std::collections::VecDeque;
@@ -100,8 +100,13 @@ impl PartFile {
     /// `path`.
     pub(super) fn take_place(&mut self, before: &Self, number: u64, path: &Path) -> io::Result<()> {
         let (beginning, aside) = (beginning(path), part_path(path, number));
-        // Where there are no links there is no file for a moment.
-        fs::hard_link(path, &aside).or_else(|_| fs::rename(path, &aside))?;
+        match fs::hard_link(path, &aside) {
+            Ok(()) => {}
+            // Somebody has put a file there since the number was chosen; it is not ours to replace.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(error),
+            // Where there are no links there is no file for a moment.
+            Err(_) => fs::rename(path, &aside)?,
+        }
         fs::rename(beginning, path)?;
         if let Some(older) = &mut self.older {
             older.reserved_bytes = 0;
@@ -153,10 +158,8 @@ impl Place {
     /// # Errors
     /// When no file can be created.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
-        if !stays(path)? {
-            // Those of the finished recording that is replaced; one that cannot be removed only takes room.
-            older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
-            return Ok(Self { file: File::create(path)?, path: path.to_owned(), note: None });
+        if let Some(file) = taken(path)? {
+            return Ok(Self { file, path: path.to_owned(), note: None });
         }
         for number in 2..MOST_UNFINISHED + 2 {
             let beside = tagged(path, &number.to_string());
@@ -180,6 +183,29 @@ impl Place {
             ),
         ))
     }
+}
+
+/// The file at `path`, empty; `None` where there is one that must not be replaced, or that another process has begun to write.
+fn taken(path: &Path) -> io::Result<Option<File>> {
+    match File::create_new(path) {
+        Ok(file) => return Ok(take(&file).then_some(file)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    if stays(path)? {
+        return Ok(None);
+    }
+    let file = File::options().write(true).open(path)?;
+    if file.metadata()?.is_file() {
+        // Looked at once more when it is ours: until now somebody may have begun to write it.
+        if !take(&file) || stays(path)? {
+            return Ok(None);
+        }
+        file.set_len(0)?;
+    }
+    // Those of the finished recording that is replaced; one that cannot be removed only takes room.
+    older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
+    Ok(Some(file))
 }
 
 /// Whether the file must not be replaced.

@@ -56,6 +56,7 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// # Errors
 /// When the file to stream to cannot be created, or a dump's name says no format; nothing is recorded then.
 pub fn start(options: &Options) -> io::Result<bool> {
+    let _uncancelled = signals::Uncancelled::now();
     let _inside = reentry::enter();
     // Whatever folder the program goes to later, as daemons do.
     let options = &options.clone().with_absolute_paths()?;
@@ -83,14 +84,15 @@ pub fn start(options: &Options) -> io::Result<bool> {
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();
-    let mut unwritten = None;
+    message::remember_stderr();
+    let (mut unwritten, mut unkept) = (None, None);
     if let Some(path) = &options.output {
         ending::write_when_the_program_ends();
         if options.stream {
             match naming(path, || Stream::create(path, options)) {
                 Ok(stream) => {
                     recorder.open_stream(stream)?;
-                    keeper::keep_up(recorder);
+                    unkept = keeper::keep_up(recorder).err();
                 }
                 // Earlier runs must not keep the program from its work.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
@@ -117,6 +119,9 @@ pub fn start(options: &Options) -> io::Result<bool> {
     if let Some(error) = unwritten {
         message::say(format_args!("this run is recorded in memory only: {error}"));
     }
+    if let Some(error) = unkept {
+        message::say(format_args!("no thread for the stream, so chunks are written only when full: {error}"));
+    }
     recorder.tell_news();
     Ok(true)
 }
@@ -125,6 +130,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
 ///
 /// Returns what was recorded so far; nothing when nothing ran.
 pub fn stop() -> (Snapshot, io::Result<()>) {
+    let _uncancelled = signals::Uncancelled::now();
     ask_driver();
     let _inside = reentry::enter();
     let mut session = session();
@@ -190,6 +196,7 @@ fn ask_driver() {
 
 /// What was recorded so far; `None` when nothing runs.
 pub fn snapshot() -> Option<Snapshot> {
+    let _uncancelled = signals::Uncancelled::now();
     ask_driver();
     let _inside = reentry::enter();
     let session = session();
@@ -200,6 +207,7 @@ pub fn snapshot() -> Option<Snapshot> {
 /// What was recorded so far, and the file that it is to be dumped to because memory ran out; `None` when nothing runs, no
 /// such file is wanted, or there are as `many` and the last is too new. The first dump stays, of the later ones the newest.
 pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
+    let _uncancelled = signals::Uncancelled::now();
     let mut session = session();
     let running = session.as_mut()?;
     let may_dump = running.dumps < many || running.dump_pace.is_due();

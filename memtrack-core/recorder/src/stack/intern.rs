@@ -2,7 +2,7 @@
 //! front of it, so that a stack seen before costs a hash and one compare.
 
 use crate::own;
-use dashmap::DashMap;
+use crate::shared_map::SharedMap;
 use foldhash::fast::FixedState;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::StackTable;
@@ -30,7 +30,7 @@ pub(crate) const MOST_BYTES: usize = (MAX_ADDRESSES + PIECE) * size_of::<u64>()
 /// A stack is known by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two share one is below
 /// one in 500 million.
 pub(crate) struct StackInterner {
-    by_hash: DashMap<u64, StackId, FixedState>,
+    by_hash: SharedMap<u64, StackId, FixedState>,
     kept: Mutex<KeptStacks>,
     /// How often a stack found no room.
     without_room: AtomicU64,
@@ -83,7 +83,7 @@ impl StackInterner {
     /// An empty table.
     pub(crate) fn new() -> Self {
         Self {
-            by_hash: DashMap::with_hasher_and_shard_amount(FixedState::default(), 64),
+            by_hash: SharedMap::new(FixedState::default(), 64),
             kept: Mutex::default(),
             without_room: AtomicU64::new(0),
         }
@@ -92,7 +92,7 @@ impl StackInterner {
     /// The id of a stack (outermost first) seen before, by its hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
-        self.by_hash.get(&hash).map(|id| *id)
+        self.by_hash.get(&hash)
     }
 
     /// The id of a stack, which is stored innermost first, as reports read it; none where there is no room for it.
@@ -103,7 +103,7 @@ impl StackInterner {
             // Another thread may have been quicker.
             self.find(hash).or_else(|| {
                 let stack = kept.push(outermost_first)?;
-                self.by_hash.insert(hash, stack);
+                self.by_hash.entry(hash).insert(stack);
                 Some(stack)
             })
         });

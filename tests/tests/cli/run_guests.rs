@@ -1,0 +1,101 @@
+//! `memtrack run --host` on programs that do what few programs do: they end where there is hardly any stack, cancel their
+//! threads, give stderr's number to their data, fork behind the C library's back. All end as they do without memtrack.
+
+use memtrack_core::event::DeviceId;
+use memtrack_tests::run::{Bench, load, said};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const GUEST: &str = include_str!("../../src/c/guest.c");
+const POOL: &str = include_str!("../../src/c/pool.c");
+
+fn compile(folder: &Path, source: &str, arguments: &[&str]) {
+    fs::write(folder.join("source.c"), source).unwrap();
+    let mut compiler = Command::new("cc");
+    let built = compiler.args(["-O1", "-pthread", "source.c"]).args(arguments).arg("-ldl");
+    assert!(built.current_dir(folder).status().unwrap().success());
+}
+
+fn guest() -> Bench {
+    let bench = Bench::new();
+    compile(bench.folder.path(), GUEST, &["-o", "guest"]);
+    bench
+}
+
+/// Runs the guest within a minute; first as it is, which must end well too.
+fn run(bench: &Bench, arguments: &[&str]) -> Output {
+    let alone = Command::new("./guest").args(arguments).current_dir(bench.folder.path()).output().unwrap();
+    assert!(alone.status.success(), "without memtrack: {alone:?}");
+    let mut program = bench
+        .command()
+        .args(["--host", "--force", "-o", "recording", "--", "./guest"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while program.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            program.kill().unwrap();
+            panic!("{arguments:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = program.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {:?}, {}", output.status, said(&output));
+    output
+}
+
+#[test]
+fn a_constructor_waits_for_threads_that_compete() {
+    let bench = guest();
+    compile(bench.folder.path(), POOL, &["-shared", "-fPIC", "-o", "pool.so"]);
+    for _ in 0..2 {
+        run(&bench, &["load", "./pool.so"]);
+    }
+}
+
+#[test]
+fn it_ends_where_there_is_hardly_any_stack() {
+    let bench = guest();
+    for way in ["exit", "child-stops", "child-becomes", "coroutine", "handler"] {
+        run(&bench, &[way]);
+        let (snapshot, report) = load(&bench.path("recording"));
+        assert!(report.complete && snapshot.device_ids().contains(&DeviceId::HOST), "{way}");
+    }
+}
+
+#[test]
+fn a_thread_is_cancelled_where_the_program_lets_it_be() {
+    run(&guest(), &["cancel"]);
+}
+
+#[test]
+fn what_has_the_number_of_stderr_holds_what_the_program_wrote() {
+    let bench = guest();
+    run(&bench, &["stderr"]);
+    assert_eq!(fs::read_to_string(bench.path("data")).unwrap(), "datadata");
+}
+
+#[test]
+fn children_that_nobody_is_told_of_write_nothing_into_the_stream() {
+    let bench = guest();
+    let output = run(&bench, &["raw-fork"]);
+    let (snapshot, report) = load(&bench.path("recording"));
+    assert!(report.complete, "{}", said(&output));
+    let counts = snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).unwrap();
+    assert!((2_000..4_000).contains(&counts.allocations), "{counts:?}");
+}
+
+#[test]
+fn the_thread_that_keeps_the_stream_is_in_no_recording() {
+    let bench = guest();
+    run(&bench, &["frees-all"]);
+    let (snapshot, _) = load(&bench.path("recording"));
+    let counts = snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).unwrap();
+    assert_eq!(counts.allocations, counts.frees, "{counts:?}");
+    assert_eq!(counts.allocated_bytes, counts.freed_bytes, "{counts:?}");
+}
