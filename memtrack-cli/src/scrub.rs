@@ -61,7 +61,7 @@ pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
         // A hint; when nobody can read it, the names are hidden all the same.
         let _ = writeln!(
             streams.stderr,
-            "hint: without --scrub-key, who guesses a name can confirm it (docs/SCRUB.md)"
+            "hint: without --scrub-key, anyone who guesses a name can confirm it"
         );
     }
 }
