@@ -110,7 +110,10 @@ mod with {
     fn ready(name: &str) -> Result<&'static Ready, CliError> {
         READY.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
             let names: Vec<_> = READY.iter().map(|ready| ready.name).collect();
-            CliError::Usage(format!("--query {name}: there is no such query; the ready ones are {}", names.join(", ")))
+            CliError::Usage(format!(
+                "--query {name}: there is no such query; the ready ones are {}",
+                names.join(", ")
+            ))
         })
     }
 

@@ -59,7 +59,11 @@ impl Finish {
         };
         let (segments, traces) = (find(Key::Segments), find(Key::DeviceTraces));
         if segments.is_none() && traces.is_none() {
-            return Err(shape("the top level", "a dictionary with other keys", "one with `segments` or `device_traces`"));
+            return Err(shape(
+                "the top level",
+                "a dictionary with other keys",
+                "one with `segments` or `device_traces`",
+            ));
         }
         // Rows of devices come before those of the host, whatever the order of the keys.
         if let Some(segments) = segments {
