@@ -91,9 +91,9 @@ pub(crate) enum Command {
     Categories(CategoriesArgs),
     /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
-    /// Show which segments two snapshots do not share, in PyTorch's text; what grew, and why, says `diff`
+    /// Show which segments two snapshots do not share, in PyTorch's text; `diff` shows what grew and why
     Compare(CompareArgs),
-    /// Print what completes memtrack's arguments in a shell
+    /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Show which references of Rust or Python keep memory alive: cycles, what each holds, which to make weak
     Cycles(CyclesArgs),
@@ -224,8 +224,8 @@ Examples:
 For other tools:
 {}
 The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
-lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. Files for other tools are not
-read back; docs/EXPORT.md says what each holds and how to open it.
+lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. memtrack does not read files for
+other tools back; the documentation says what each holds and how to open it.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
         formats.collect::<String>()
     )
@@ -243,11 +243,11 @@ pub(crate) struct ConvertArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) written: WrittenArgs,
-    /// The format, whatever the output is called: pickle, json, memtrack or that of another tool; with .gz or .zst after it,
-    /// compressed
+    /// The format, whatever the output is called: pickle, json, memtrack or a format from the list below; .gz or .zst after it
+    /// compresses the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
-    /// For other tools: what was in use at this moment: peak (if not given), end, oom (the last), or an event's number
+    /// For other tools: what was in use at this moment: peak, end, oom (the last), or an event's number [default: peak]
     #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     #[command(flatten)]

@@ -59,10 +59,8 @@ pub(crate) fn mention(args: &ScrubArgs, hiding: Option<&Scrub>, streams: &mut St
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
         // A hint; when nobody can read it, the names are hidden all the same.
-        let _ = writeln!(
-            streams.stderr,
-            "hint: without --scrub-key, who guesses a name can confirm it (docs/SCRUB.md)"
-        );
+        let _ =
+            writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
     }
 }
 

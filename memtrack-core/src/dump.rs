@@ -26,7 +26,7 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 /// pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack` keeps everything;
 /// `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only `.memtrack` is available.
 ///
-/// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it is said on stderr first who holds the memory.
+/// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it first prints who holds the memory to stderr.
 ///
 /// `.pickle` and `.json` contain the names of functions, for which debug information is read: that takes a moment, and
 /// memory. The stacks of a `.memtrack` file are named later, by whoever reads it.

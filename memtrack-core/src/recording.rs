@@ -131,8 +131,8 @@ impl Recording {
     }
 
     /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories` and `memtrack timeline` and
-    /// others read (docs/OPTRACE.md), replacing what is there; compressed if the name ends in `.gz`. A recording without
-    /// operators makes a trace without operators.
+    /// others read (the repository's docs/OPTRACE.md describes it), replacing what is there; compressed if the name ends in
+    /// `.gz`. A recording without operators makes a trace without operators.
     ///
     /// # Errors
     /// When the file cannot be written. The error names it.

@@ -1,5 +1,6 @@
-//! The `#[track_memory]` attribute, `#[derive(References)]` and `#[limits]` for tests. Use them through memtrack-core: the expansions call what
-//! is hidden there and changes without notice. Wrong use is a compile error that lists what is supported.
+//! The `#[track_memory]` attribute, `#[derive(References)]` and `#[limits]` for tests. Use them through memtrack-core: the
+//! expansions call hidden functions of that crate, which change without notice. Wrong use is a compile error that lists what is
+//! supported.
 
 mod args;
 mod call;
@@ -46,35 +47,35 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     Repeat(Box<Layer>, usize),     // `::Repeat.0::Dense.weight`, …
 /// }
 ///
-/// /// Whoever is behind a `dyn Hook` can be looked into.
+/// /// The value behind a `dyn Hook` can be looked into.
 /// trait Hook: References {
 ///     fn forward(&self);
 /// }
 ///
 /// #[derive(References)]
 /// struct Storage {
-///     bytes: Vec<u8>, // numbers cost no time, however many
+///     bytes: Vec<u8>, // numbers take no time, however many
 /// }
 /// ```
 ///
-/// Every type that a field consists of implements the trait: those of the standard library do, your own derive it too. A
-/// strong pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`],
-/// [`Vec`], maps, cells, locks) is a part of it. A lock that is held elsewhere is not waited for but reported as not
-/// looked at, and so is whatever hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The
-/// pointers in it then count as held from outside, which may hide a cycle and never invents one.
+/// Every type in a field must implement the trait: the standard library's types do, and your own can derive it. A strong
+/// pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`], [`Vec`], maps,
+/// cells, locks) is part of it. memtrack does not wait for a lock that is held elsewhere but reports it as not looked at, and
+/// does the same with whatever hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The pointers
+/// in it then count as held from outside, which may hide a cycle but never reports a false one.
 ///
 /// # On a field
 ///
 /// | attribute | the field |
 /// |---|---|
-/// | `#[references(skip)]` | holds no counted pointer: it is left out |
-/// | `#[references(opaque)]` | may hold some, but nobody can look inside, as in a boxed closure: reports say that it was not looked into |
+/// | `#[references(skip)]` | holds no counted pointer, so it is left out |
+/// | `#[references(opaque)]` | may hold some, but memtrack cannot look inside, as with a boxed closure: reports say that it was not looked into |
 /// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
-/// | `#[references(with = path)]` | is handed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
-/// | `#[references(show)]` | is shown by [`Debug`](std::fmt::Debug), so that people know which of several values this is: a name, an id; beside being looked at, or with `skip` instead |
+/// | `#[references(with = path)]` | is passed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
+/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that people can tell several values apart: a name, an id. It is looked into as well, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
-/// The first four exclude each other.
+/// Only one of the first four can be given.
 ///
 /// ```
 /// use memtrack_core::references::{References, Visitor};
@@ -104,7 +105,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// A closure can be looked into if what it would capture lies beside it: `memtrack_core::references::Capturing`.
+/// memtrack can look into a closure if its captured values are kept beside it: `memtrack_core::references::Capturing`.
 ///
 /// # On a variant
 ///
@@ -117,18 +118,18 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// | attribute | the type |
 /// |---|---|
-/// | `#[references(opaque)]` | is reported as not looked into; its fields may be of any types. Needed for unions and packed structs |
+/// | `#[references(opaque)]` | is reported as not looked into; its fields may have any types. Unions and packed structs need it |
 /// | `#[references(bound = "…")]` | has these bounds in place of the derived ones |
 /// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
 ///
 /// # Generic types
 ///
-/// Where a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
-/// trait, and nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. Of a
-/// field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the parameters beside it are required to
-/// implement the trait, and all to be `'static` behind a counted pointer. Where the derive cannot see that a generic type
-/// contains itself, the compiler asks in circles: "error E0275: overflow evaluating the requirement". That is so for two
-/// generic types that contain *each other*, and under a type alias. A `bound` on one of them ends it:
+/// If a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
+/// trait, and requires nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. For
+/// a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the other parameters in it must implement
+/// the trait, and behind a counted pointer all of them must be `'static`. If the derive cannot see that a generic type
+/// contains itself, the compiler goes round in circles: "error E0275: overflow evaluating the requirement". This happens with
+/// two generic types that contain *each other*, and with a type alias. A `bound` on one of them ends it:
 ///
 /// ```
 /// use memtrack_core::References;
@@ -147,12 +148,12 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// What a counted pointer points to must be `'static`, as nothing with a lifetime is. What has one may be owned.
+/// What a counted pointer points to must be `'static`; a type with a lifetime is not. A value with a lifetime may be owned.
 ///
 /// # Errors
 ///
-/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error at the word that
-/// is wrong, and says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug): they are part of the path.
+/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error at the wrong word,
+/// which says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug), because they are part of the path.
 ///
 /// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library that only
 /// annotates; nothing calls it there.

@@ -178,7 +178,7 @@ def refusals(folder):
         ((), "say what to ask"),
         (("SELECT 1",), "say which data set to ask"),
         (("--query", "why"), "say which data set to ask"),
-        (("--query", "who", folder), "--query who: there is none of that name, but ranks, usual, "),
+        (("--query", "who", folder), "--query who: there is no such query; the ready ones are ranks, usual, "),
         (("--query", "why", "SELECT 1", folder), "two queries"),
         (("--jsn", folder), "there is no option --jsn"),
         (("SELECT 1", folder, "--json", "--csv"), None),

@@ -37,8 +37,8 @@ Examples:
   memtrack advise run.optrace.jsonl.gz --json               all numbers, as JSON
 
 Finds memory that is there at the peak and not used around it: obtained early, freed late, idle, or activations that could be
-made again. Each number is how much lower the device's peak would be, wherever the new peak is: all sums are made again without
-that memory.
+made again. Each number is how much lower the device's peak would be, wherever the new peak is: memtrack adds everything up again
+without that memory.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct AdviseArgs {
     #[command(flatten)]

@@ -41,7 +41,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct PeakArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// The peak of what
+    /// Which peak
     #[arg(long, value_enum, default_value_t = PeakOf::Requested)]
     pub(crate) of: PeakOf,
     #[command(flatten)]

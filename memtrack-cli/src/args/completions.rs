@@ -14,7 +14,7 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct CompletionsArgs {
-    /// The shell that is to complete them
+    /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     pub(crate) shell: Shell,
 }
@@ -26,10 +26,10 @@ Examples:
   memtrack man ~/.local/share/man/man1               then: man memtrack, man memtrack-top
   memtrack man pages                                 to look at them: man ./pages/memtrack-top.1
 
-Writes memtrack.1 and memtrack-COMMAND.1, about what this build of memtrack can do. Either all of them appear or none.
+Writes memtrack.1 and memtrack-COMMAND.1, about what this build of memtrack can do. Either all pages are written or none.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ManArgs {
-    /// The folder to write them to; it is made if it does not exist
+    /// The folder to write them to; it is created if it does not exist
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Replace pages that exist

@@ -13,37 +13,38 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   memtrack export --parquet memory run/rank*.pickle         every rank a folder: memory/job=run/rank=0, …
-  memtrack export --parquet memory --job 17 --rank 3 a.pickle    say which rank of which job it is
+  memtrack export --parquet memory --job 17 --rank 3 a.pickle    the file's job and rank, stated
   memtrack export --parquet memory --events rank0.pickle    its events too
   duckdb -c \"SELECT rank, max(peak_bytes) FROM 'memory/job=*/rank=*/devices.parquet' GROUP BY rank\"
 
 Each rank is a folder of Parquet files, which appears as a whole: another rank is another folder, and exporting a file again
-replaces its own. docs/PARQUET.md has the tables, and memtrack-cli/queries has SQL for DuckDB, Spark and DataFusion. A file that
-cannot be read is named, and the others are exported.
+replaces its own. The tables are runs, devices, timeline, groups, steps, out_of_memory, live, stacks, frames and events. The
+documentation describes their columns, and the repository has queries for DuckDB, Spark and DataFusion. A file that cannot be
+read is named, and the others are exported.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ExportArgs {
     /// Recordings and PyTorch snapshots, one of each rank: files, folders and patterns such as 'run/rank*.pickle'
     #[arg(value_name = "FILES", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Search the folders in folders too
+    /// Search subfolders too
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Write a data set of Parquet files to this folder, or add to it
     #[arg(long, value_name = "DIR", required = true)]
     pub(crate) parquet: PathBuf,
-    /// The job that the ranks are of [default: as the file or its path says (job=17), else the name of its folder]
+    /// The job of the ranks [default: as the file or its path says (job=17), else the name of its folder]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
-    /// Which rank it is [default: as the file or its path says (rank3.pickle, rank=3/); 0 for one file that does not]
+    /// The file's rank [default: as the file or its path says (rank3.pickle, rank=3/); 0 for one file that does not]
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u64>,
-    /// Refuse a file that does not say which rank it is, also when it is the only one: where many processes export a job
+    /// Refuse a file that does not say which rank it is, even a single one: for many processes that export one job
     #[arg(long, conflicts_with = "rank")]
     pub(crate) require_rank: bool,
     /// Write every event too, with its stack
     #[arg(long)]
     pub(crate) events: bool,
-    /// In how many equal times the timeline is cut
+    /// Number of equal intervals in the timeline
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) bins: u32,
     /// What the groups at the peak and at the end are

@@ -21,7 +21,7 @@ Examples:
 
 Each file is a recording or a PyTorch snapshot. Groups are matched by the names and files of functions: addresses do not
 matter, lines may have moved, and layers.0, layers.1, … are one group, layers.*, of which there may be more than before.
-Bytes are requested bytes. Where blocks were sampled, differences within the error of the numbers are none.
+Bytes are requested bytes. Where blocks were sampled, differences within the error of the numbers do not count.
 `memtrack compare` shows which segments differ, by address, as PyTorch does.
 Exit codes: 0 success, 2 wrong usage or no device in common, 3 unreadable or empty input, or unwritable output.")]
 pub(crate) struct DiffArgs {

@@ -18,11 +18,12 @@ Examples:
   memtrack leaks server.memtrack --by stack -n 5     whole stacks, the five that leak most
   memtrack leaks server.memtrack --suppress known.txt
                                                      … without what the patterns in known.txt match
-  memtrack leaks run.memtrack cycles.json            with the cycles that memtrack found, as memtrack cycles tells them
+  memtrack leaks run.memtrack cycles.json            with the findings of memtrack cycles
   memtrack leaks server.memtrack --json              the same as JSON
 
-A group leaks when it grew in at least four of five periods, to the end, and little of what had stayed was freed later; caches
-that have filled, buffers that are emptied now and then, and vectors that grow are merely alive. docs/LEAKS.md has the rule.
+A group leaks when it grew in at least four of five periods, to the end, and little of what had stayed was freed later. Caches
+that have filled up, buffers that are emptied now and then and vectors that grow are merely alive. The documentation has the
+full rule.
 Patterns: one glob a line, # begins a comment; each is compared with the functions and files of all frames of a stack.
 Exit codes: 0 nothing leaks, 1 something leaks, 2 wrong usage, or snapshots that are not of one process and in order,
 3 unreadable input, or a recording that is too short to tell.")]
@@ -32,7 +33,7 @@ pub(crate) struct LeaksArgs {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// What the groups are; by default lines of your own code, and stacks where none of them is yours
+    /// What the groups are [default: lines of your own code, and stacks where no line is yours]
     #[arg(long, value_parser = by_parser())]
     pub(crate) by: Option<By>,
     /// Make periods of these intervals, and show what each left behind: the name of a mark, a scope or a profiler's range, or

@@ -9,7 +9,7 @@ pub(crate) struct RulesArgs {
     /// Code that is yours: a folder, file or function, such as 'site-packages/mylib' or 'my_crate::*'
     #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
     pub(crate) mine: Vec<String>,
-    /// Code that is not, such as 'third_party' or '*/generated/*'; of several that match, the longest decides
+    /// Code that is not yours, such as 'third_party' or '*/generated/*'; of several that match, the longest decides
     #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
     pub(crate) not_mine: Vec<String>,
     /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]

@@ -63,7 +63,7 @@ Examples:
   memtrack view profile.pickle --show categories     of a memory profile: parameters, activations, gradients
   memtrack view huge.pickle --serve                  no file: open the address that it prints; Ctrl-C ends it
 
-The page is one file that holds everything and asks nothing of the network. With --serve the browser loads parts of it when
+The page is one file that holds everything and needs no network. With --serve the browser loads parts of it when
 it shows them, from an address that only this machine can reach.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ViewPageArgs {

@@ -60,7 +60,7 @@ Examples:
 
 Categories of an operator trace are exact as far as the trace goes: each piece of memory has the category that PyTorch's
 profiler gives it, or one of memtrack's own, and what none of the rules names is UNKNOWN. Those of a snapshot or a recording
-are read by named rules, which the report lists; they are not exact, and it says how much could not be told.
+are read by named rules, which the report lists; they are not exact, and it says how much has no category.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]

@@ -25,10 +25,10 @@ Examples:
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
 Bytes are requested bytes, without what an allocator adds by rounding. Share: of all rows. Live at peak: what the row held
-when the device held most. Growth: the row's bytes at the moment less those half-way from the first event to it. Oldest and
-median age: of its oldest block, and what half of its bytes are at least. Where blocks were sampled, numbers have their error (1.3 GiB ± 4 %) or are upper bounds
-(< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators (aten::mm), phases and modules are read from PyTorch's
-stacks; C++ stacks alone give no modules, and only the phase backward.
+when the device held most. Growth: the row's bytes at the moment minus those half-way from the first event to it. Oldest: the
+age of its oldest block. Median age: half of its bytes are at least that old. Where blocks were sampled, numbers have their
+error (1.3 GiB ± 4 %) or are upper bounds (< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators
+(aten::mm), phases and modules are read from PyTorch's stacks; C++ stacks alone give no modules, and only the phase backward.
 Your own code is what lies outside of installed packages, registries and system folders. memtrack.toml says more, as --mine
 and --not-mine do:
   [mine]

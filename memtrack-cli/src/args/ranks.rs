@@ -22,21 +22,21 @@ Examples:
   memtrack ranks run/ -o ranks.html --pages ranks/   … with each rank's own page behind a click
 
 The rank is what the file says (a key rank beside PyTorch's, or in user_metadata), else the number behind rank in its name or
-its folder's. A rank is odd if it is off the median by more than 5 deviations, 5 % and 1 MiB; docs/RANKS.md has the rule. Steps are what
-memtrack_core::mark(\"step\") and torch.profiler mark. Each file is read on one core and dropped before the next is: memory is
-that of one file a core, with --pages also that of its page.
+its folder's. A rank is odd if it is off the median by more than 5 scaled median absolute deviations, more than 5 % and more than
+1 MiB, and where blocks were sampled by more than its error. Steps are what memtrack_core::mark(\"step\") and torch.profiler mark.
+Each file is read on one core and dropped before the next is read: memtrack holds one file per core, with --pages also its page.
 Exit codes: 0 success, also where some files could not be read: these are named; 2 wrong usage, or files of different jobs;
 3 no file could be read, or unwritable output.")]
 pub(crate) struct RanksArgs {
     /// Files, folders and patterns such as 'run/rank*.pickle'
     #[arg(value_name = "FILES", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Search the folders in folders too
+    /// Search subfolders too
     #[arg(short, long)]
     pub(crate) recursive: bool,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// What the groups are by which the odd ones are explained
+    /// How to group memory to explain the odd ranks
     #[arg(long, value_parser = by_parser(), default_value = "line")]
     pub(crate) by: By,
     /// What the steps are called: a mark, or a range of PyTorch's profiler, without the number at its end [default: step,

@@ -10,7 +10,8 @@ Examples:
   memtrack schema top                      what `memtrack top --json` prints, as JSON Schema
   memtrack schema top > top.schema.json    for a validator
 
-docs/JSON.md says what may change without a new version.
+Within a version only sentences for people, the names of functions and the order of keys may change. A key that is added,
+removed or renamed, or whose meaning, type or unit changes, makes a new version.
 Exit codes: 0 success, 2 wrong usage.")]
 pub(crate) struct SchemaArgs {
     /// The verb; without it, those that have a schema are listed

@@ -27,7 +27,7 @@ Examples:
   memtrack sql 'SELECT rank, peak_bytes FROM devices' memory    a table of the ranks in the folder memory
   memtrack sql --query why memory                    the ready query: why the odd ranks are odd
   memtrack sql --list                                the ready queries
-  memtrack sql 'SHOW COLUMNS FROM groups' memory     what a table has; docs/PARQUET.md says what it means
+  memtrack sql 'SHOW COLUMNS FROM groups' memory     the columns of a table
   memtrack sql --file mine.sql memory --csv > mine.csv
   memtrack sql - memory --json < mine.sql | jq '.rows[0]'
 

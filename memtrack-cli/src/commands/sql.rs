@@ -110,7 +110,10 @@ mod with {
     fn ready(name: &str) -> Result<&'static Ready, CliError> {
         READY.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
             let names: Vec<_> = READY.iter().map(|ready| ready.name).collect();
-            CliError::Usage(format!("--query {name}: there is none of that name, but {}", names.join(", ")))
+            CliError::Usage(format!(
+                "--query {name}: there is no such query; the ready ones are {}",
+                names.join(", ")
+            ))
         })
     }
 
@@ -131,8 +134,8 @@ mod without {
     /// Says what is missing.
     pub(crate) fn run(_: &SqlArgs, _: &mut Streams<'_>) -> Result<Exit, CliError> {
         Err(CliError::Usage(
-            "this memtrack is built without `sql`: cargo install --path memtrack-cli --features sql; DuckDB, Spark and other engines \
-             answer the same queries (docs/PARQUET.md)"
+            "this memtrack is built without `sql`: install it with `--features sql`, or ask the same queries in DuckDB, Spark or \
+             another engine"
                 .into(),
         ))
     }

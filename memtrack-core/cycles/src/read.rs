@@ -1,5 +1,6 @@
-//! Reads graph files (docs/CYCLES.md): those that `memtrack export-script --cycles` and PyTorch's `create_graph` describe, a
-//! list of nodes with their references, and those that memtrack writes itself, whose findings are found again.
+//! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and PyTorch's
+//! `create_graph` describe, a list of nodes with their references, and those that memtrack writes itself, whose findings are
+//! found again.
 //!
 //! What is read takes memory in proportion to the file. Nothing in it is trusted: references to nodes that are not there, two
 //! values of a key, numbers that do not fit are errors that say where.

@@ -138,7 +138,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
         lines.push(format!("{begin}: {}{}", field(graph, cut), back(cut)));
     }
     if !cycle.cuts.is_empty() && !cycle.cuts_are_enough {
-        lines.push("and more: without these there still are ways around".into());
+        lines.push("and more: other cycles remain even without these".into());
     }
     lines
 }

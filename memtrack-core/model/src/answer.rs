@@ -1,5 +1,5 @@
-//! What the answers that scripts read are made of: one name and one form for one thing, whichever verb says it. What each
-//! answer is follows in the package that makes it; docs/JSON.md has the rules.
+//! What the answers that scripts read are made of: one name and one form for one thing, whichever verb says it. Each
+//! answer is defined in the package that makes it; the repository's docs/JSON.md has the rules.
 //!
 //! Bytes are called `…_bytes`, and what is absent or unknown is `null`. With the feature `schema` all of it describes
 //! itself as JSON Schema.

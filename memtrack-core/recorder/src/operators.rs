@@ -1,4 +1,4 @@
-//! What programs say of their operators: which tensors they take and make, and which of them are parameters, gradients
+//! What programs say about their operators: which tensors they take and make, and which of them are parameters, gradients
 //! and optimizer state. With the scopes, which say what is running, this is what memory is categorised by.
 //!
 //! Recorded only where [`Options::operators`](crate::recorder::Options::operators) asks for it; otherwise each call is a
@@ -146,8 +146,8 @@ fn owner() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Says that these are the parameters of a model or of a part of it, `of` by its name, each with its own. Say it once
-/// they exist, before they are used; once is enough.
+/// Declares the parameters of the model, or part of a model, named `of`, each with its own name. Call it when they exist,
+/// before they are used; once is enough.
 ///
 /// ```
 /// # use memtrack_recorder::operators::{self, ReportTensors};
@@ -159,8 +159,8 @@ pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl Int
     registered(Line::parameter, of, all);
 }
 
-/// Says that these are buffers of a model or of a part of it: what belongs to it and is not trained, such as masks and
-/// running means.
+/// Declares the buffers of the model, or part of a model, named `of`: what belongs to it and is not trained, such as masks
+/// and running means.
 pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
     registered(Line::buffer, of, all);
 }
@@ -183,7 +183,7 @@ fn registered<N: AsRef<str>, T: ReportTensors<M>, M>(
     }
 }
 
-/// Says that `gradient` is the gradient of `parameter`. Say it after each backward pass, while it is there.
+/// Declares that `gradient` is the gradient of `parameter`. Call it after each backward pass, while the gradient exists.
 pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP, MG>(
     parameter: &P,
     gradient: &G,
@@ -193,8 +193,8 @@ pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP
     }
 }
 
-/// Says that `state` is what an optimizer, `of` by its name, keeps for `parameter` under a name of its own (`exp_avg`).
-/// Say it at the end of a step in which it was made; once is enough.
+/// Declares that `state` is what the optimizer named `of` keeps for `parameter`, under the optimizer's own name for it
+/// (`exp_avg`). Call it at the end of a step in which the state was made; once is enough.
 pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
     of: &str,
     parameter: &P,

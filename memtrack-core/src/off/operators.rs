@@ -1,4 +1,4 @@
-//! Reports of operators that nobody takes.
+//! Reports of operators in a build without the recorder.
 
 use super::scope;
 pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -23,32 +23,32 @@ pub fn operator(name: &str) -> Operator {
 }
 
 impl Operator {
-    /// It reads the tensors of `value`; without the recorder nobody looks at them.
+    /// It reads the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn input<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// It reads and writes the tensors of `value`; without the recorder nobody looks at them.
+    /// It reads and writes the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn written<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// It has made the tensors of `value`; without the recorder nobody looks at them.
+    /// It has made the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, _value: &T) {}
 }
 
-/// Says what the parameters are; without the recorder nobody listens, and `all` is not looked at.
+/// Declares parameters; without the recorder it does nothing, and does not iterate over `all`.
 #[inline(always)]
 pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(_of: &str, _all: impl IntoIterator<Item = (N, T)>) {}
 
-/// Says what the buffers are; without the recorder nobody listens, and `all` is not looked at.
+/// Declares buffers; without the recorder it does nothing, and does not iterate over `all`.
 #[inline(always)]
 pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(_of: &str, _all: impl IntoIterator<Item = (N, T)>) {}
 
-/// Says what is a gradient; without the recorder nobody listens.
+/// Declares a gradient; without the recorder it does nothing.
 #[inline(always)]
 pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP, MG>(
     _parameter: &P,
@@ -56,7 +56,7 @@ pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP
 ) {
 }
 
-/// Says what an optimizer keeps; without the recorder nobody listens.
+/// Declares an optimizer's state; without the recorder it does nothing.
 #[inline(always)]
 pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
     _of: &str,

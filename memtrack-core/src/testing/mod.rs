@@ -2,7 +2,7 @@
 //! fails and says which lines of code held the memory, with their stacks.
 //!
 //! ```
-//! // The program of the tests declares the allocator, once: tests/NAME.rs, or src/lib.rs under #[cfg(test)].
+//! // The test program declares the allocator, once: tests/NAME.rs, or src/lib.rs under #[cfg(test)].
 //! #[global_allocator]
 //! static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
 //!
@@ -18,13 +18,13 @@
 //! }
 //! # parsing_takes_one_allocation();
 //!
-//! // Around a part of a test:
+//! // For a part of a test:
 //! let numbers = Limits::new().peak(64 << 10).run(|| parse("1,2,3"));
 //! # assert_eq!(numbers.len(), 3);
 //! ```
 //!
-//! Numbers are exact, also while other tests run: a block counts for the test in whose scope it was allocated, whoever
-//! frees it. A test's scope is its own thread. Other threads and tasks are in it when they enter it, as they enter any
+//! Numbers are exact, even while other tests run: a block counts for the test in whose scope it was allocated, no matter
+//! who frees it. A test's scope is its own thread. Other threads and tasks join it by entering it, as they enter any
 //! [`scope`](crate::scope):
 //!
 //! ```
@@ -43,10 +43,10 @@
 //! assert!(used.host().peak_bytes >= 1 << 20);
 //! ```
 //!
-//! `scope.future(task)` does the same around each poll of a task. What threads allocate that are in no test's scope is in
-//! no test's numbers; a failing test says how much that was, and on which threads.
+//! `scope.future(task)` does the same around each poll of a task. What threads outside all tests' scopes allocate is in no
+//! test's numbers; a failing test says how much that was, and on which threads.
 //!
-//! `docs/TESTING.md` of the source repository has the details: what a leak is, devices, async tests, tests that should
+//! The repository's docs/TESTING.md has the details: what a leak is, devices, async tests, tests that should
 //! panic, and what it costs.
 
 #[cfg(feature = "record")]

@@ -182,7 +182,7 @@ fn build_driver_without(missing: &str, path: &Path) {
 
 fn assert_lacks(drivers: &Path, name: &str) {
     let output = gpus(drivers, &[], &[("MEMTRACK_MOCK_NVML_ERROR", "9")]);
-    let expected = format!("memtrack: the CUDA driver has no {name}: one of CUDA 11.4 or newer is needed\n");
+    let expected = format!("memtrack: the CUDA driver has no {name}: CUDA 11.4 or newer is required\n");
     assert_eq!(text(&output.stderr), expected);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()), "{name}");
 }

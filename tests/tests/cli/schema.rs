@@ -100,7 +100,10 @@ fn a_verb_that_is_not_built_says_how_to_have_it() {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("memtrack: this memtrack is built without `sql`: cargo install "), "{said}");
+        assert!(
+            said.starts_with("memtrack: this memtrack is built without `sql`: install it with "),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 }

@@ -32,8 +32,23 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
 }
 
 fn manifest_of(package: &str) -> PathBuf {
-    let inner = root().join("memtrack-core").join(package.trim_start_matches("memtrack-")).join("Cargo.toml");
-    if inner.is_file() { inner } else { root().join(package).join("Cargo.toml") }
+    let inner = package.trim_start_matches("memtrack-");
+    let folders = [root().join("memtrack-core").join(inner), root().join("memtrack-cli").join(inner)];
+    let inside = folders.map(|folder| folder.join("Cargo.toml")).into_iter().find(|file| file.is_file());
+    inside.unwrap_or_else(|| root().join(package).join("Cargo.toml"))
+}
+
+/// The packages of the workspace that are published.
+fn published() -> Vec<String> {
+    let manifests =
+        members().into_iter().map(|folder| fs::read_to_string(folder.join("Cargo.toml")).unwrap());
+    let published = manifests.filter(|manifest| !manifest.contains("\npublish = false\n"));
+    published
+        .map(|manifest| {
+            let name = manifest.lines().find_map(|line| line.strip_prefix("name = "));
+            name.expect("a package has a name").trim_matches('"').to_owned()
+        })
+        .collect()
 }
 
 #[test]
@@ -53,6 +68,9 @@ fn packages_depend_on_what_is_below_them_and_nothing_else() {
         real.insert(package, found);
     }
     assert!(real["memtrack-model"].is_empty() && real["memtrack-core"].len() == 14, "{real:?}");
+    for package in published() {
+        assert!(real.contains_key(&package), "{package} is not in the list");
+    }
 }
 
 /// Of all packages of the workspace, the folder with the manifest.

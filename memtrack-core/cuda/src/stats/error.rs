@@ -44,7 +44,7 @@ impl fmt::Display for GpuError {
         match self {
             Self::NoDriver(why) => write!(f, "no CUDA driver: {why}"),
             Self::OldDriver { missing } => {
-                write!(f, "the CUDA driver has no {missing}: one of CUDA 11.4 or newer is needed")
+                write!(f, "the CUDA driver has no {missing}: CUDA 11.4 or newer is required")
             }
             Self::Driver { call, code } => write!(f, "the CUDA driver does not answer: {call} gives {code}"),
             Self::NoSuchDevice { device, count: 0 } => {

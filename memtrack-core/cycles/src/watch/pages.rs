@@ -43,7 +43,7 @@ impl WatchOptions {
         self
     }
 
-    /// Most pages that are written; further cycles are only said.
+    /// Most pages that are written; further cycles are only reported on stderr.
     #[must_use]
     pub const fn pages(mut self, pages: u32) -> Self {
         self.pages = pages;

@@ -38,7 +38,7 @@ pub(super) fn begin() {
     if let Err(error) = spawned {
         runs.store(false, Ordering::Release);
         message::say(format_args!(
-            "no thread for what threads share: cycles of it are only found at the ends of root scopes: {error}"
+            "cannot start the thread that checks shared values ({error}): their cycles are only found when root scopes end"
         ));
     }
 }

@@ -54,7 +54,8 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 /// # What it does per call
 /// While nothing is monitored: one relaxed load and a branch. While something is: for a block below the threshold, two
 /// sums of this thread and a countdown; for a recorded one, which is each while the budget allows it, a stack, the live
-/// table and an event (the README has the numbers). It never blocks for long, never panics and never records itself.
+/// table and an event, 0.13 µs with a stack of 46 frames and 0.08 µs with frame pointers. It never blocks for long, never
+/// panics and never records itself.
 ///
 /// # What it does not see
 /// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. What was allocated
@@ -267,8 +268,8 @@ pub fn is_installed() -> bool {
 }
 
 /// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
-/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. What
-/// `snapshot` and reports take while they are made and held is not in it.
+/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. Does not
+/// include memory used by snapshots and reports.
 ///
 /// Asks tables for their size, each shard by itself: for once a second, not for once an event.
 pub fn own_bytes() -> i64 {

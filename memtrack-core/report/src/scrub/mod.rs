@@ -1,8 +1,8 @@
 //! Snapshots for others to read: paths, the names of functions, scopes, threads and moments, process ids and the time of day
 //! are replaced by pseudonyms, before anything is written. A function from snapshot to snapshot, so that every writer and
-//! every report has it; sizes, relative times, lines and the structure stay, so reports say the same of other names.
+//! every report has it; sizes, relative times, lines and the structure stay, so reports say the same about other names.
 //!
-//! docs/SCRUB.md says what a reader can still infer.
+//! The repository's docs/SCRUB.md says what a reader can still infer.
 
 mod frames;
 mod native;
@@ -56,7 +56,7 @@ impl Default for Scrub {
 
 impl Scrub {
     /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard libraries …),
-    /// and hides others under a key that everybody knows: who guesses a name can confirm it.
+    /// and hides others under a key that everybody knows: anyone who guesses a name can confirm it.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }

@@ -80,7 +80,7 @@ impl Scan {
         Self { all_handles, ..self }
     }
 
-    /// Most values that are looked at; 10 million if nothing is said. Of pointers to others it is said how many there are.
+    /// Most values that are looked at: 10 million by default. Pointers to values beyond that are counted.
     #[must_use]
     pub const fn most_values(self, most_values: usize) -> Self {
         Self { most_values, ..self }
@@ -90,7 +90,7 @@ impl Scan {
     ///
     /// While it runs, it has a strong and, between scans, the registry a weak pointer to each value: `Rc::get_mut` and
     /// `Arc::try_unwrap` fail meanwhile. If the program lets go of its last pointer meanwhile, the value is dropped here, on this thread.
-    /// What is locked or borrowed for writing is passed over, and nothing is waited for.
+    /// A scan never waits: it skips what is locked or borrowed for writing.
     ///
     /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns where there are more than the
     /// processor's caches hold. Where threads share values that seem unreachable, those are looked at 8 to 32 times.

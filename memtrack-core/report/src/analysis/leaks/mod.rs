@@ -1,9 +1,9 @@
-//! What leaks: which groups of allocations grow from period to period and are never given back, told from what is merely alive.
-//! `memtrack leaks` prints it; docs/LEAKS.md explains the rule.
+//! What leaks: which groups of allocations grow from period to period and are never given back, as opposed to what is merely
+//! alive. `memtrack leaks` prints it; the repository's docs/LEAKS.md explains the rule.
 //!
 //! The time of a recording is cut into `periods`; several snapshots of one process are as good (`series`). `growth` judges what
-//! stays of each group over them, `ages` says how old it is beside what is usual, `suppress` leaves out what nobody wants to
-//! hear of, and `generations` tells what each of the program's own steps left behind.
+//! stays of each group over them, `ages` compares its age with what is usual, `suppress` leaves out known leaks, and
+//! `generations` says what each of the program's own steps left behind.
 
 mod ages;
 mod alive;

@@ -1,7 +1,8 @@
 //! Many ranks of one job: which of them holds more than the others, why, and how far they drift apart from step to step.
 //!
 //! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the answers are made of those alone.
-//! [`rule`] says who is the odd one. The command `memtrack ranks` prints the answers, and docs/RANKS.md explains them.
+//! [`rule`] says who is the odd one. The command `memtrack ranks` prints the answers, and the repository's
+//! docs/RANKS.md explains them.
 
 mod curve;
 mod digest;

@@ -225,7 +225,7 @@ impl TopReport {
                 growth.map(|moment| format!("Growth: since half-way, {moment}. ")).unwrap_or_default();
             let _ = writeln!(
                 text,
-                "{growth}Oldest: its oldest block. Median age: half of its bytes are at least so old."
+                "{growth}Oldest: its oldest block. Median age: half of its bytes are at least that old."
             );
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {

@@ -50,7 +50,7 @@ impl Finish {
             return Ok(());
         }
         if root.tag() != cell::DICT {
-            return Err(shape("the whole", self.name(root), "a dictionary or a list of segments"));
+            return Err(shape("the top level", self.name(root), "a dictionary or a list of segments"));
         }
         let items = without_duplicates(self.heap.body(root));
         let pairs = items.as_chunks::<2>().0;
@@ -59,7 +59,11 @@ impl Finish {
         };
         let (segments, traces) = (find(Key::Segments), find(Key::DeviceTraces));
         if segments.is_none() && traces.is_none() {
-            return Err(shape("the whole", "another dictionary", "one with `segments` or `device_traces`"));
+            return Err(shape(
+                "the top level",
+                "a dictionary with other keys",
+                "one with `segments` or `device_traces`",
+            ));
         }
         // Rows of devices come before those of the host, whatever the order of the keys.
         if let Some(segments) = segments {
