@@ -343,14 +343,11 @@ pub mod host {
 }
 
 #[cfg(feature = "record")]
+pub mod operators;
+#[cfg(feature = "record")]
 pub mod recorder;
-
 #[cfg(feature = "record")]
-#[doc(inline)]
-pub use memtrack_recorder::operators;
-#[cfg(feature = "record")]
-#[doc(inline)]
-pub use memtrack_recorder::scope;
+pub mod scope;
 
 pub mod snapshot;
 
