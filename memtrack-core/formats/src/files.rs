@@ -51,9 +51,8 @@ pub struct Loaded {
 /// Reads and writes a [`Snapshot`] as files.
 ///
 /// ```
-/// use memtrack_formats::SnapshotFiles;
-/// use memtrack_model::Snapshot;
-///
+/// # use memtrack_formats::SnapshotFiles;
+/// # use memtrack_model::Snapshot;
 /// let path = std::env::temp_dir().join(format!("empty-{}.memtrack", std::process::id()));
 /// Snapshot::default().save(&path)?;
 /// let loaded = Snapshot::open(&path, Default::default())?;
