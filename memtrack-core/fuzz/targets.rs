@@ -6,6 +6,7 @@
 #[path = "same.rs"]
 mod same;
 
+use memtrack_core::__pickle::{Global, Limits, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
 use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
 use memtrack_core::analysis::limits::{Found, Limits as Gate};
@@ -13,7 +14,6 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::cycles;
-use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::profile::advice::Advice;
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{Coalesced, write_raw};

@@ -315,7 +315,7 @@ pub use memtrack_dataset as dataset;
 /// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_formats::pickle;
+pub use memtrack_formats::pickle as __pickle;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
 #[cfg(feature = "categories")]
@@ -405,9 +405,10 @@ pub mod analysis {
 #[doc(inline)]
 pub use memtrack_exports as exports;
 
+/// For the command.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_file::ReplacingFile;
+pub use memtrack_file::ReplacingFile as __ReplacingFile;
 
 /// What the `memtrack` command and the programs that it starts say to each other.
 #[doc(hidden)]
