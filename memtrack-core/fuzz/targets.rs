@@ -291,7 +291,7 @@ pub fn answers(data: &[u8]) {
 
 fn read(data: &[u8]) -> Result<Loaded, String> {
     let mut quiet = |_: u64| {};
-    let options = LoadOptions { max_input: MAX_INPUT, progress: Some(&mut quiet), ..LoadOptions::default() };
+    let options = LoadOptions::new().max_input(MAX_INPUT).progress(&mut quiet);
     Snapshot::open_stream(data, options).map_err(|error| error.to_string())
 }
 

@@ -34,6 +34,7 @@ impl Format {
 
 /// A snapshot that was read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,

@@ -154,7 +154,7 @@ fn dump(stacks: Context, settings: &str, path: &Path) {
     let device = DeviceId(0);
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
-    allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+    allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
     let alloc = |size| allocator.caching_allocator_alloc(size, device, StreamId(0));
     // A segment of one block keeps its stack.
     let whole = alloc(30 * MIB).unwrap();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 /// `per_process_memory_fraction`, as it was set last. As in PyTorch, histories have no event for it, nor has memtrack's
 /// recorder. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OomRejection {
     /// The device.
     pub device: DeviceId,

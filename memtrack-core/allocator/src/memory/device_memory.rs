@@ -26,6 +26,7 @@ impl std::error::Error for DeviceError {}
 
 /// How much memory a device has, as `cudaMemGetInfo` returns it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Unused memory.
     pub free: u64,
@@ -33,13 +34,30 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
+impl MemoryInfo {
+    /// So many bytes free of so many.
+    #[must_use]
+    pub const fn new(free: u64, total: u64) -> Self {
+        Self { free, total }
+    }
+}
+
 /// A process that uses a device, as NVML reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceProcess {
     /// Its process id.
     pub pid: u32,
     /// How much it uses, in bytes.
     pub used: u64,
+}
+
+impl DeviceProcess {
+    /// A process, and how much it uses.
+    #[must_use]
+    pub const fn new(pid: u32, used: u64) -> Self {
+        Self { pid, used }
+    }
 }
 
 /// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space with nothing behind it.

@@ -45,13 +45,7 @@ impl<M: DeviceMemory> Device<M> {
         self.record(Action::Oom, info.free, request.size, place, request.context);
         self.stats.num_ooms += 1;
         AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
-            facts: OutOfMemory {
-                device: self.id,
-                stream: request.stream,
-                requested_bytes: request.requested,
-                device_free_bytes: info.free,
-                device_total_bytes: info.total,
-            },
+            facts: OutOfMemory::new(self.id, request.stream, request.requested, info.free, info.total),
             segment_bytes: request.segment,
             limit_bytes: self.limit,
             message: self.message(request, info.free, info.total),

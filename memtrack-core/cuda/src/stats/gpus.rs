@@ -9,6 +9,7 @@ use super::processes::{self, GpuProcess};
 
 /// One device.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Gpu {
     /// Its number in NVML, which `nvidia-smi` shows; none without NVML.
     pub index: Option<u32>,
@@ -28,6 +29,7 @@ pub struct Gpu {
 
 /// All devices, and what could not be queried.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Gpus {
     /// The driver's version, such as `575.57.08`; none without NVML.
     pub driver_version: Option<String>,
@@ -37,6 +39,14 @@ pub struct Gpus {
     pub gpus: Vec<Gpu>,
     /// Why something of this is missing: the driver or NVML, one of them at most.
     pub missing: Option<GpuError>,
+}
+
+impl Gpus {
+    /// Neither the driver nor NVML answered, and why.
+    #[must_use]
+    pub const fn none(missing: GpuError) -> Self {
+        Self { driver_version: None, cuda_version: None, gpus: Vec::new(), missing: Some(missing) }
+    }
 }
 
 /// The devices of this machine. NVML needs no context, so with it no device memory is used.

@@ -5,6 +5,7 @@ use super::error::GpuError;
 
 /// A device's memory, of all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Bytes that are free.
     pub free_bytes: u64,

@@ -134,6 +134,7 @@ pub struct GpuPoolAnswer {
 /// A process that computes on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct GpuProcessAnswer {
     /// Its number.
     pub pid: u32,

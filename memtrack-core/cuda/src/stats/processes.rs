@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 /// A process that computes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GpuProcess {
     /// Its process id. Inside a container it is that of the host.
     pub pid: u32,

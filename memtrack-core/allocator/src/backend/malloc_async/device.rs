@@ -197,13 +197,7 @@ impl Device {
             format_size(self.limit),
         );
         AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
-            facts: OutOfMemory {
-                device: self.id,
-                stream,
-                requested_bytes: size,
-                device_free_bytes: free,
-                device_total_bytes: total,
-            },
+            facts: OutOfMemory::new(self.id, stream, size, free, total),
             segment_bytes: size,
             limit_bytes: (self.limit != u64::MAX).then_some(self.limit),
             message,

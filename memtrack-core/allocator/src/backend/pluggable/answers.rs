@@ -128,14 +128,9 @@ impl PoolAllocator for Pluggable {
 /// The library returned null. PyTorch would continue with it.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).ok();
+    let (free_bytes, total_bytes) = info.map_or((0, 0), |info| (info.free_bytes, info.total_bytes));
     OutOfMemoryError {
-        facts: OutOfMemory {
-            device,
-            stream,
-            requested_bytes: size,
-            device_free_bytes: info.map_or(0, |info| info.free_bytes),
-            device_total_bytes: info.map_or(0, |info| info.total_bytes),
-        },
+        facts: OutOfMemory::new(device, stream, size, free_bytes, total_bytes),
         segment_bytes: size,
         limit_bytes: None,
         message: format!(
