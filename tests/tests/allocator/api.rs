@@ -24,7 +24,7 @@ fn numbers_follow_an_allocation_through_its_life() {
     let block = allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.memory_allocated(DEVICE), Ok(3 * MIB));
     assert_eq!(allocator.memory_reserved(DEVICE), Ok(20 * MIB));
-    assert_eq!(allocator.mem_get_info(DEVICE).unwrap().free, 80 * MIB);
+    assert_eq!(allocator.mem_get_info(DEVICE).unwrap().free_bytes, 80 * MIB);
     allocator.caching_allocator_delete(block).unwrap();
     assert_eq!(allocator.memory_allocated(DEVICE), Ok(0));
     assert_eq!(allocator.max_memory_allocated(DEVICE), Ok(3 * MIB));
@@ -122,7 +122,7 @@ fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
     let seen = seen.lock().unwrap();
     let [rejection] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!((rejection.device, rejection.stream), (DEVICE, STREAM));
-    let bytes = (rejection.requested, rejection.reserved, rejection.device_total);
+    let bytes = (rejection.requested_bytes, rejection.reserved_bytes, rejection.device_total_bytes);
     assert_eq!(bytes, (31 * MIB, 30 * MIB, 40 * MIB));
     let stats = allocator.statistics(DEVICE).unwrap();
     assert_eq!((stats.num_oom_rejections, stats.num_ooms, stats.num_device_free), (1, 0, 0));

@@ -238,7 +238,7 @@ fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, 
     drop(cuda);
     // What is live when the allocator goes, goes with it.
     for memory in CudaMemory::all().unwrap() {
-        assert_eq!(memory.memory_info().unwrap().free, TOTAL);
+        assert_eq!(memory.memory_info().unwrap().free_bytes, TOTAL);
     }
     seen
 }

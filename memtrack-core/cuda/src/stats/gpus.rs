@@ -5,7 +5,7 @@ use super::error::GpuError;
 use super::memory_info::{MemoryInfo, mem_get_info};
 use super::nvml::{explained, nvml};
 use super::pools::{PoolStatistics, pool_statistics};
-use super::processes::{self, GpuProcess};
+use super::processes::{self, DeviceProcess};
 
 /// One device.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Gpu {
     /// Its pool in this process; none where it has none or CUDA programs may not use it.
     pub pool: Option<PoolStatistics>,
     /// The processes that compute on it; none where NVML does not report them.
-    pub processes: Option<Vec<GpuProcess>>,
+    pub processes: Option<Vec<DeviceProcess>>,
 }
 
 /// All devices, and what could not be queried.
@@ -107,7 +107,7 @@ fn by_nvml(nvml: &nvml_wrapper::Nvml, index: u32, devices: &[(u32, String)]) -> 
         cuda_device,
         name: device.name().map_err(explained)?,
         uuid,
-        memory: MemoryInfo { free_bytes: memory.free, total_bytes: memory.total },
+        memory: MemoryInfo::new(memory.free, memory.total),
         pool: cuda_device.map(pool).transpose()?.flatten(),
         processes: processes::of(&device).ok(),
     })

@@ -2,7 +2,7 @@
 
 use super::gpus::{Gpu, Gpus};
 use super::pools::PoolStatistics;
-use super::processes::GpuProcess;
+use super::processes::DeviceProcess;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::units::{human_bytes, printable};
 use serde::Serialize;
@@ -164,7 +164,7 @@ impl Gpus {
 impl Gpu {
     fn answer(&self) -> GpuAnswer {
         let process =
-            |process: &GpuProcess| GpuProcessAnswer { pid: process.pid, used_bytes: process.used_bytes };
+            |process: &DeviceProcess| GpuProcessAnswer { pid: process.pid, used_bytes: process.used_bytes };
         let number = self.cuda_device.and_then(|number| u16::try_from(number).ok());
         GpuAnswer {
             device: DeviceAnswer { number, kind: DeviceKind::Device, name: self.name.clone() },
